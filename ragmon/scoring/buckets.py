@@ -28,7 +28,7 @@ from ragmon.core.constants import (
     UNKNOWN_WEIGHT,
 )
 from ragmon.metrics.facts import Key
-from ragmon.scoring.calls import RECENT, CallTotals
+from ragmon.scoring.calls import RECENT, CallTotals, slot
 from ragmon.scoring.captured import CapturedTable
 from ragmon.scoring.cohorts import Cohorts, Sums, add_counts, add_sums
 
@@ -204,7 +204,7 @@ class Series(msgspec.Struct, omit_defaults=True):
     def fold(self, before: float, cut: Cut) -> None:
         """Fold the buckets that started before a time, and the tables of gold items."""
         for start in [s for s in self.fresh if s < before]:
-            _merge_at(self.folded, start // FOLDED * FOLDED, self.fresh.pop(start), cut)
+            _merge_at(self.folded, slot(start), self.fresh.pop(start), cut)
         for start in [s for s in self.item_steps if s < before]:
             self.item_hours.setdefault(start // HOUR, ItemTable()).merge(self.item_steps.pop(start))
 
@@ -317,19 +317,13 @@ class State(msgspec.Struct, dict=True):
         return ts is not None and ts >= self.newest - FRESH
 
     def bucket(self, series: Series, ts: float | None, *, is_fresh: bool) -> Bucket:
-        """The bucket of an event time.
-
-        Args:
-            series: The series.
-            ts: Event time in seconds since the epoch; None for a record without one.
-            is_fresh: Whether the bucket was fresh when the record came.
-        """
+        """The bucket of an event time, None for a record without one, which was fresh or not when the record came."""
         self.changes = series.changed = self.changes + 1
         if is_fresh and ts is not None:
             buckets, start = series.fresh, int(ts) // STEP * STEP
         else:
             series.old_changed = self.changes
-            buckets, start = series.folded, UNTIMED if ts is None else int(ts) // FOLDED * FOLDED
+            buckets, start = series.folded, UNTIMED if ts is None else slot(int(ts))
         bucket = buckets.get(start)
         if bucket is None:
             bucket = buckets[start] = Bucket()
@@ -393,11 +387,7 @@ class State(msgspec.Struct, dict=True):
         )
 
     def rename(self, rename: Rename) -> None:
-        """Move everything to the names it is to be counted under; nothing changes where they are the same.
-
-        Args:
-            rename: Gives the names.
-        """
+        """Move everything to the names it is to be counted under; nothing changes where they are the same."""
         sources = {key.pipeline: key.source for key in sorted(self.series, reverse=True)}
         for key in sorted(self.series):
             renamed = rename(key.pipeline, key.source, key.build, key.index_hash)
@@ -445,13 +435,7 @@ class State(msgspec.Struct, dict=True):
         self.cohorts.give_up(pipeline)
 
     def window(self, series: Series, span: int | None, now: float) -> Iterator[Bucket]:
-        """The buckets of a window that ends at the first step edge after now.
-
-        Args:
-            series: The series.
-            span: Seconds; None for everything ever counted.
-            now: Seconds since the epoch.
-        """
+        """The buckets of a window that ends at the first step edge after now; all for a span of None."""
         if span is None:
             yield from series.buckets()
             return
@@ -480,7 +464,7 @@ class State(msgspec.Struct, dict=True):
             sums[key].extend(series.buckets())
             items[key].extend(series.items())
             for start, bucket in () if is_model else (*series.folded.items(), *series.fresh.items()):
-                folded = start if start == UNTIMED else start // FOLDED * FOLDED
+                folded = start if start == UNTIMED else slot(start)
                 if folded == UNTIMED or folded + FOLDED >= since:
                     buckets[key, folded].append(bucket)
             for start, table in series.item_steps.items():

@@ -55,7 +55,7 @@ class Count(NamedTuple):
 
 
 NOTHING: Final = Count()
-Place = TypeVar("Place")
+T = TypeVar("T")
 
 
 class CounterSeries(msgspec.Struct):
@@ -92,14 +92,14 @@ class CounterSeries(msgspec.Struct):
         """
         if self.is_settled:
             step = max(step, self.times[0])
-        place = bisect_left(self.times, step)
-        if place == len(self.times) or self.times[place] != step:
-            self.times.insert(place, step)
+        index = bisect_left(self.times, step)
+        if index == len(self.times) or self.times[index] != step:
+            self.times.insert(index, step)
             for counts in (self.calls, self.kept):
-                counts.insert(place, counts[place - 1] if place else 0)
+                counts.insert(index, counts[index - 1] if index else 0)
         # What the increment of a step gains, the following steps lose until it is used up.
         changes, gained = [], NOTHING
-        for at in range(place, len(self.times)):
+        for at in range(index, len(self.times)):
             more = Count(max(0, count.calls - self.calls[at]), max(0, count.kept - self.kept[at]))
             if not (any(more) or any(gained)):
                 break
@@ -118,9 +118,9 @@ class CounterSeries(msgspec.Struct):
         """Keep the last step of each five minutes of those before `fresh`, and of those before `oldest` one."""
         self.keep(len(self.times) - max(0, bisect_left(self.times, oldest) - 1))
         old = bisect_left(self.times, fresh)
-        last = {slot(step): place for place, step in enumerate(self.times[:old])}
+        last = {slot(step): index for index, step in enumerate(self.times[:old])}
         for counts in (self.calls, self.kept):
-            counts[:old] = [counts[place] for place in last.values()]
+            counts[:old] = [counts[index] for index in last.values()]
         self.times[:old] = last
 
 
@@ -187,8 +187,16 @@ class CallTotals(msgspec.Struct):
         if series is None:
             series = CounterSeries(first, [step], [0], [0])
         self._put(key, series, step, count)
-        if is_first:
-            self._set_first(known, key, series, first)
+        if not is_first:
+            return
+        # It may be the first report of the producer as well.
+        names = set(known.series) if step < known.first else {key} & known.series.keys()
+        for name in names:
+            self._set_apart(known, name, -1)
+        known.start, known.first = min(known.start, step), min(known.first, step)
+        known.series[key], series.first = series, first
+        for name in names | {key}:
+            self._set_apart(known, name, 1)
 
     def _put(self, key: CallKey, series: CounterSeries, step: int, count: Count) -> None:
         sums = self.sums.setdefault(key, CallSums())
@@ -197,19 +205,6 @@ class CallTotals(msgspec.Struct):
             self._add(sums, changed, more)
         if self.recent is not None:
             series.keep(self.recent)
-
-    def _set_first(
-        self, producer: ProducerCalls, key: CallKey, series: CounterSeries, first: tuple[int, Count]
-    ) -> None:
-        # The report may be the first one of the producer as well.
-        step, _ = first
-        known = set(producer.series) if step < producer.first else {key} & producer.series.keys()
-        for name in known:
-            self._set_apart(producer, name, -1)
-        producer.start, producer.first = min(producer.start, step), min(producer.first, step)
-        producer.series[key], series.first = series, first
-        for name in known | {key}:
-            self._set_apart(producer, name, 1)
 
     def _set_apart(self, producer: ProducerCalls, key: CallKey, sign: int) -> None:
         # What a producer had counted until its first report is taken out of that step, or put back if `sign` is -1.
@@ -220,18 +215,18 @@ class CallTotals(msgspec.Struct):
             self._add_first(sums, producer.start, step, count)
 
     def _add(self, sums: CallSums, step: int, count: Count) -> None:
-        place = self._place(step)
-        if place is None:
+        kept_at = self._kept_at(step)
+        if kept_at is None:
             sums.past = sums.past.plus(count)
         else:
-            _add_to(sums.steps, place, count)
+            _add_to(sums.steps, kept_at, count)
 
     def _add_first(self, sums: CallSums, start: int, first: int, count: Count) -> None:
-        started, reported = self._place(start), self._place(first)
+        started, reported = self._kept_at(start), self._kept_at(first)
         if started is not None and reported is not None:  # no window that is kept begins before the start
             _add_to(sums.firsts, (started, reported), count)
 
-    def _place(self, step: int) -> int | None:
+    def _kept_at(self, step: int) -> int | None:
         if step < self.oldest:
             return None
         return step if step >= self.fresh else slot(step)
@@ -246,7 +241,15 @@ class CallTotals(msgspec.Struct):
             begin: The start of the window, seconds since the epoch; None starts with each producer's first report.
             end: The end of the window, exclusive.
         """
-        return {key: _within(sums, begin, end) for key, sums in self.sums.items()}
+        found = {}
+        for key, sums in self.sums.items():
+            if begin is None:
+                counts = [sums.past, *(count for step, count in sums.steps.items() if step < end)]
+            else:
+                counts = [count for step, count in sums.steps.items() if begin <= step < end]
+                counts += (count for (start, first), count in sums.firsts.items() if begin <= start and first < end)
+            found[key] = Count(sum(calls for calls, _ in counts), sum(kept for _, kept in counts))
+        return found
 
     def totals(self) -> dict[CallKey, Count]:
         """All calls of every producer since it started."""
@@ -297,13 +300,9 @@ class CallTotals(msgspec.Struct):
     def to_rows(self, since: float) -> list[list[Any]]:
         """What was counted, in canonical order, whatever is kept of it.
 
-        Args:
-            since: Of five minutes that begin earlier, seconds since the epoch, only the total is told.
-
-        Returns:
-            For each key that has calls: the key, all calls and how many of them became records; the same of each five
-            minutes, by their start; and of what producers had counted before their first reports, by the five minutes
-            in which they started and those of the report.
+        For each key that has calls: the key, all calls and how many of them became records; the same of each five
+        minutes since a time, by their start; and of what producers had counted before their first reports, by the five
+        minutes in which they started and those of the report.
         """
         rows = []
         for key, sums in sorted(self.sums.items()):
@@ -313,9 +312,9 @@ class CallTotals(msgspec.Struct):
                 _add_to(steps, slot(step), count)
             for (start, first), count in sums.firsts.items():
                 _add_to(firsts, (slot(start), slot(first)), count)
-            told = [[step, *count] for step, count in sorted(steps.items()) if step >= since]
-            told_firsts = [[*place, *count] for place, count in sorted(firsts.items()) if place[0] >= since]
-            rows.append([*key, *sums.total, told, told_firsts])
+            timed = [[step, *count] for step, count in sorted(steps.items()) if step >= since]
+            timed_firsts = [[*edges, *count] for edges, count in sorted(firsts.items()) if edges[0] >= since]
+            rows.append([*key, *sums.total, timed, timed_firsts])
         return rows
 
 
@@ -324,22 +323,13 @@ def slot(step: int) -> int:
     return step // FOLDED * FOLDED
 
 
-def _add_to(counts: dict[Place, Count], place: Place, count: Count) -> None:
+def _add_to(counts: dict[T, Count], key: T, count: Count) -> None:
     # A zero count is the same as none.
-    total = counts.get(place, NOTHING).plus(count)
+    total = counts.get(key, NOTHING).plus(count)
     if any(total):
-        counts[place] = total
+        counts[key] = total
     else:
-        counts.pop(place, None)
-
-
-def _within(sums: CallSums, begin: float | None, end: float) -> Count:
-    if begin is None:
-        counts = [sums.past, *(count for step, count in sums.steps.items() if step < end)]
-    else:
-        counts = [count for step, count in sums.steps.items() if begin <= step < end]
-        counts += (count for (start, first), count in sums.firsts.items() if begin <= start and first < end)
-    return Count(sum(calls for calls, _ in counts), sum(kept for _, kept in counts))
+        counts.pop(key, None)
 
 
 def by_stratum(calls: Mapping[CallKey, Count], pipeline: str, source: str) -> dict[str, Count]:

@@ -19,7 +19,7 @@ import msgspec
 from ragmon.core import capture_hints
 from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
-from ragmon.core.record import Answer, Record, TextFacts
+from ragmon.core.record import Answer, Record
 from ragmon.ingest.gold import Items
 from ragmon.metrics.facts import IDS, REFUSAL_LIKE, SHIPPED, Key
 from ragmon.scoring.cohorts import add_counts, add_sums
@@ -199,12 +199,7 @@ class CapturedSeries(msgspec.Struct):
         return mask
 
     def add(self, ts: float | None, masks: Mapping[int, int]) -> None:
-        """Count records.
-
-        Args:
-            ts: A time in their minute, seconds since the epoch; None where they have none.
-            masks: How many there are by the bits of what they lack.
-        """
+        """Count records of one minute, or without a time, by the bits of what they lack."""
         counts = self._at(ts).masks if masks else {}
         for mask, n in masks.items():
             mask &= ~CITES  # noqa: PLW2901 - what is counted here
@@ -245,14 +240,9 @@ class CapturedSeries(msgspec.Struct):
         self._trim()
 
     def latest(self, enough: int, size: Callable[[CapturedBucket], int]) -> tuple[CapturedBucket, float | None]:
-        """The sum of the newest minutes that are enough together, or of all that are kept.
+        """The sum of the newest minutes that are enough together by their size, or of all that are kept.
 
-        Args:
-            enough: The size that is enough.
-            size: The size of a bucket, such as its number of records.
-
-        Returns:
-            The sum, and its start in seconds since the epoch; None where there is no minute.
+        It is given with its start in seconds since the epoch; None where there is no minute.
         """
         total, start = CapturedBucket(), None
         for minute in sorted(self.minutes, reverse=True):
@@ -340,10 +330,7 @@ class CapturedTable(msgspec.Struct):
 def ids_in_gold(record: Record, key: Key, items: Items) -> bool | None:
     """Whether one of the retrieved ids occurs anywhere in gold; None where there are none to compare.
 
-    Args:
-        record: The record.
-        key: Its facts, with its gold item.
-        items: The gold items that records of its pipeline and source may match.
+    `items` are the gold items that records of the pipeline and source may match.
     """
     if key[3]:
         return True
@@ -370,15 +357,11 @@ def _by_flags(flags: int, answer: Answer | None) -> int:
 
 def _explained(mask: int, record: Record) -> int:
     # A trace without an answer or some of its spans is partial as well: there it is missing, not left out by the draw.
-    sampling = record.sampling
-    is_outcome = record.partial and sampling is not None and not sampling.audit
-    if record.error is not None or is_outcome:
+    sampling, facts = record.sampling, record.facts
+    if record.error is not None or (record.partial and sampling is not None and not sampling.audit):
         mask |= UNFINISHED
-    facts = record.facts
-    return mask if facts is None else _with_withheld(mask, record, facts)
-
-
-def _with_withheld(mask: int, record: Record, facts: TextFacts) -> int:
+    if facts is None:
+        return mask
     if mask & NO_QUESTION and facts.question_hash is not None:
         mask &= ~NO_QUESTION
     if mask & NO_QUESTION and facts.question_chars is not None:

@@ -56,15 +56,15 @@ class Processes(msgspec.Struct):
     series: int = 0
 
     def take(self, line: Totals, now: float) -> bool:
-        """Whether a process' totals are accepted.
-
-        Args:
-            line: The totals.
-            now: When they arrived, seconds since the epoch.
-        """
+        """Whether a process' totals that arrived now are accepted."""
         process = self.held.get((line.instance, line.started))
-        if process is None and not self._has_room(now):
-            return False
+        if process is None:
+            if self.series >= PRODUCERS and now >= self.full_until:  # those that were silent for a day give room back
+                self.full_until = now + _FRESH
+                self.held = {key: process for key, process in self.held.items() if process.last > now - SILENT}
+                self.series = sum(len(process.series) for process in self.held.values())
+            if self.series >= PRODUCERS:
+                return False
         process = process or self.held.setdefault((line.instance, line.started), AcceptedProcess(now))
         series = (line.pipeline, line.source, line.stratum)
         if series not in process.series:
@@ -74,14 +74,6 @@ class Processes(msgspec.Struct):
             self.series += 1
         process.last = now
         return True
-
-    def _has_room(self, now: float) -> bool:
-        # A process that was silent for a day gives its room back.
-        if self.series >= PRODUCERS and now >= self.full_until:
-            self.full_until = now + _FRESH
-            self.held = {key: process for key, process in self.held.items() if process.last > now - SILENT}
-            self.series = sum(len(process.series) for process in self.held.values())
-        return self.series < PRODUCERS
 
 
 PAIRS: Final = 32
@@ -178,18 +170,17 @@ class CardinalityLimiter:
         self._due = inf
 
     def record(self, record: Record, now: float) -> Record:
-        """The record under the names it is counted under; the same object where they do not change.
-
-        Args:
-            record: The record.
-            now: When it arrived, seconds since the epoch.
-        """
+        """The record under the names it is counted under; the same object where they do not change."""
         sampling = record.sampling
         stratum = None if sampling is None else sampling.stratum
         names, state = (record.pipeline, record.source, record.build, record.index_hash, stratum), self.state
         if names in state.unchanged_names and now < state.unchanged_until:
             return record
-        renamed = self._renamed(record, now)
+        source, pair = record.source or constants.REPLAY, (OTHER, OTHER)
+        pipeline = self._pipeline(record.pipeline or constants.DEFAULT_PIPELINE, source, now)
+        if record.build or record.index_hash:
+            pair = self._pair(pipeline, (record.build or "", record.index_hash or ""), now)
+        renamed = _renamed_to(record, pipeline, pair)
         if now >= state.unchanged_until:
             state.unchanged_names.clear()
             state.unchanged_until = now + _FRESH
@@ -198,15 +189,7 @@ class CardinalityLimiter:
         return renamed
 
     def names(self, pipeline: str, source: str, build: str, index_hash: str, now: float) -> tuple[str, str, str]:
-        """The pipeline, build and index that records with these names are counted under.
-
-        Args:
-            pipeline: Their pipeline.
-            source: Their source.
-            build: The version of the application; "" where they have none.
-            index_hash: The version of the index, likewise.
-            now: When they arrived, seconds since the epoch.
-        """
+        """The pipeline, build and index that records with these names are counted under; "" where they have none."""
         name = self._pipeline(pipeline, source, now)
         return (name, *(self._pair(name, (build, index_hash), now) if build or index_hash else ("", "")))
 
@@ -218,13 +201,6 @@ class CardinalityLimiter:
             pipeline = OTHER
         pair = (record.build or "", record.index_hash or "")
         return _renamed_to(record, pipeline, pair if pair in self.state.pairs.get(pipeline, {}) else (OTHER, OTHER))
-
-    def _renamed(self, record: Record, now: float) -> Record:
-        source = record.source or constants.REPLAY
-        pipeline, pair = self._pipeline(record.pipeline or constants.DEFAULT_PIPELINE, source, now), (OTHER, OTHER)
-        if record.build or record.index_hash:
-            pair = self._pair(pipeline, (record.build or "", record.index_hash or ""), now)
-        return _renamed_to(record, pipeline, pair)
 
     def totals(self, line: Totals, now: float) -> bool:
         """Whether a producer's totals are accepted: its pipeline is admitted, and so is the process."""
@@ -239,11 +215,7 @@ class CardinalityLimiter:
         return is_admitted
 
     def silent(self, now: float) -> list[str]:
-        """Remove unconfigured pipelines without data for a day; returns their names.
-
-        Args:
-            now: The current arrival time, seconds since the epoch.
-        """
+        """Remove unconfigured pipelines without data for a day; returns their names."""
         if now < self._due:
             return []
         silent_names = [name for name, admitted in self.state.pipelines.items() if self._due_at(name, admitted) <= now]
@@ -261,11 +233,7 @@ class CardinalityLimiter:
         return pipeline in self.state.pipelines or self._is_permanent(pipeline)
 
     def shown(self, pipelines: Iterable[str]) -> set[str]:
-        """The pipelines that have series, and as many of the others as the budget allows.
-
-        Args:
-            pipelines: Their names.
-        """
+        """The pipelines that have series, and as many of the others as the budget allows."""
         names = sorted(set(pipelines))
         free = (self._budget.room - self._used) // (self._budget.pipeline + self._budget.sources[constants.LIVE])
         others = [name for name in names if not self.shows(name)]
@@ -303,8 +271,8 @@ class CardinalityLimiter:
     def _count(self) -> None:
         self._used, self._due = 0, inf
         for name, admitted in self.state.pipelines.items():
-            for place, source in enumerate(sorted(admitted.sources)):
-                self._used += self._cost(name, source, new=place == 0)
+            for index, source in enumerate(sorted(admitted.sources)):
+                self._used += self._cost(name, source, new=index == 0)
             self._due = min(self._due, self._due_at(name, admitted))
 
     def _pair(self, pipeline: str, pair: Pair, now: float) -> Pair:

@@ -37,13 +37,7 @@ from ragmon.stats.prediction import FEWEST, Delays, Predicted, Stratified, Strat
 
 
 def labelled_record(answer: Record, verdict: Consensus, ts: float | None) -> Record:
-    """The record of a labelled answer.
-
-    Args:
-        answer: The answer.
-        verdict: The consensus of its ratings.
-        ts: The time it counts at, seconds since the epoch: when the label arrived, or when the answer was given.
-    """
+    """The record of a labelled answer, counted when the label arrived or when the answer was given."""
     measures = dict(answer.measures or {})
     measures.pop(AnswerCorrect.name, None)
     if verdict.correct is not None:
@@ -103,12 +97,7 @@ class LabelJoiner:
         self._answers: dict[str, Record] = {}
 
     def see(self, answer: Record, now: float) -> None:
-        """Add an answer, and join the labels that waited for it.
-
-        Args:
-            answer: The answer.
-            now: When it arrived, seconds since the epoch.
-        """
+        """Add an answer, and join the labels that waited for it."""
         if self._max_answers and answer.trace_id is not None and accepts_labels(answer):
             self._answers[answer.trace_id] = msgspec.structs.replace(answer, q=None, contexts=None)
             if len(self._answers) > self._max_answers:
@@ -126,12 +115,7 @@ class LabelJoiner:
                 raise failed
 
     def take(self, label: Label, now: float) -> None:
-        """Add a label.
-
-        Args:
-            label: The label; it waits where its answer is unknown.
-            now: When it arrived, seconds since the epoch. It counts now: windows of labels use their arrival.
-        """
+        """Add a label, which waits where its answer is unknown. It counts now: windows of labels use their arrival."""
         self.book.expire(now)
         answer = label.answer or self._answers.get(label.trace_id)
         if answer is None:
@@ -192,7 +176,7 @@ class _LabelledAnswer:
     raters: dict[str, Rating] = field(default_factory=dict)
 
     @property
-    def at_odds(self) -> bool:
+    def is_disputed(self) -> bool:
         return not all(agreement(self.raters.values()).values())
 
 
@@ -267,7 +251,7 @@ class FinalLabels:
             labels=sum(labelled.labels for labelled in self._answers_by_trace.values()),
             answers=len(rated),
             raters=len({rater for labelled in rated_answers for rater in labelled.raters}),
-            conflicts=sum(labelled.at_odds for labelled in rated_answers),
+            conflicts=sum(labelled.is_disputed for labelled in rated_answers),
             orphans=len(self._answers_by_trace) - len(with_answer),
             probes=len(with_answer) - len(rated),
             maturity=maturity,
@@ -338,14 +322,7 @@ def predictions(
 
 
 def samples(cohorts: Cohorts, pipeline: str, proxy: str, window: tuple[int, int] | None) -> list[StratumSample]:
-    """The labels of one window with the proxies of their cohorts, by stratum and version of the judge.
-
-    Args:
-        cohorts: The counts.
-        pipeline: The pipeline.
-        proxy: The proxy score.
-        window: The edges of the window in which labels count, seconds since the epoch; None for all labels.
-    """
+    """The labels of one window (None: all) with the proxies of their cohorts, by stratum and version of the judge."""
     begin, end = (None, 0) if window is None else window
     labels = {
         judged: arrived
@@ -357,10 +334,15 @@ def samples(cohorts: Cohorts, pipeline: str, proxy: str, window: tuple[int, int]
         return []
     timed = [hour for hour in hours if hour != UNTIMED] or [0]
     width = -(-(max(timed) - min(timed) + 1) // MAX_COHORTS)
-    strata = _strata(cohorts, pipeline, {hour // width for hour in hours}, width)
+    blocks = {hour // width for hour in hours}
+    strata: dict[str, _Answers] = defaultdict(_Answers)
+    for (owner, name, hour), (total, known, shipped) in cohorts.answers.items():
+        if owner == pipeline and hour // width in blocks:
+            stratum = strata[name]
+            stratum.total, stratum.known = stratum.total + total, stratum.known + known
+            stratum.shipped += shipped
     for judged, arrived in labels.items():
-        stratum = strata.setdefault(judged.stratum, _Answers())
-        stratum.add(judged, _with_proxies(arrived, cohorts.proxies.get(judged, {}), width))
+        strata[judged.stratum].add(judged, _with_proxies(arrived, cohorts.proxies.get(judged, {}), width))
     return [sample for name, stratum in sorted(strata.items()) for sample in stratum.samples(name)]
 
 
@@ -406,16 +388,6 @@ class _Answers:
         return StratumSample(name, float(share * self.total), assessed, sums, domain)
 
 
-def _strata(cohorts: Cohorts, pipeline: str, blocks: set[int], width: int) -> dict[str, _Answers]:
-    strata: dict[str, _Answers] = defaultdict(_Answers)
-    for (owner, stratum, hour), (total, known, shipped) in cohorts.answers.items():
-        if owner == pipeline and hour // width in blocks:
-            strata[stratum].total += total
-            strata[stratum].known += known
-            strata[stratum].shipped += shipped
-    return dict(strata)
-
-
 def _with_proxies(
     arrived: Mapping[int, Sequence[int]], answers: Mapping[int, Sequence[int]], width: int
 ) -> tuple[Sums, Sums]:
@@ -457,10 +429,6 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
     """An answer without question, contexts and claim; a claim that is the refusal token alone stays.
 
     User and tags stay as well: an erasure goes by them.
-
-    Args:
-        answer: The answer.
-        scorer: Has the rules by which it is scored.
     """
     rules = scorer.rules_of(answer.pipeline or constants.DEFAULT_PIPELINE)
     measured, grounded = scorer.measured(answer)
@@ -468,7 +436,18 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
     given = answer.answer_json
     claim = None if given is None else given.claim
     is_token = claim is not None and rules.facts.refusal.is_token(fold(claim.strip()[:READ]))
-    facts = _facts(answer, claim, flags, is_token=is_token)
+    facts = TextFacts() if answer.facts is None else msgspec.structs.replace(answer.facts)
+    has_facts = is_token or (claim is None and answer.facts is not None) or is_redacted(answer, "claim")
+    if not has_facts and claim is None:
+        # With facts an outcome that they do not tell is unknown; without, there simply is no answer.
+        facts.answered = None if flags & bits.OUTCOME_UNKNOWN else False
+    elif not has_facts:
+        facts.answered = bool(flags & (bits.SHIPPED | bits.REFUSED))
+        facts.refused, facts.refusal_like = bool(flags & bits.REFUSED), bool(flags & bits.REFUSAL_LIKE)
+        facts.gold_version = facts.contains_gold_claim = None
+        facts.contains_claim = False if flags & bits.SHIPPED else None
+    cuts = {"claim": bits.CLAIM_CUT, "contexts": bits.CONTEXTS_CUT}
+    facts.cut = [name for name, flag in cuts.items() if flags & flag] or None
     facts.grounded, facts.question_hash = grounded, question_of(answer) or None
     return msgspec.structs.replace(
         answer,
@@ -485,24 +464,3 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
         facts=None if answer.facts is None and facts == TextFacts() else facts,
         measures={name: n / MICRO for name, n in measured.items()} | (answer.measures or {}) or None,
     )
-
-
-def _facts(answer: Record, claim: str | None, flags: int, *, is_token: bool) -> TextFacts:
-    facts = TextFacts() if answer.facts is None else msgspec.structs.replace(answer.facts)
-    if is_token or (claim is None and answer.facts is not None) or is_redacted(answer, "claim"):
-        return _with_cuts(facts, flags)
-    if claim is None:
-        # With facts an outcome that they do not tell is unknown; without, there simply is no answer.
-        facts.answered = None if flags & bits.OUTCOME_UNKNOWN else False
-        return _with_cuts(facts, flags)
-    facts.answered = bool(flags & (bits.SHIPPED | bits.REFUSED))
-    facts.refused, facts.refusal_like = bool(flags & bits.REFUSED), bool(flags & bits.REFUSAL_LIKE)
-    facts.gold_version = facts.contains_gold_claim = None
-    facts.contains_claim = False if flags & bits.SHIPPED else None
-    return _with_cuts(facts, flags)
-
-
-def _with_cuts(facts: TextFacts, flags: int) -> TextFacts:
-    cuts = {"claim": bits.CLAIM_CUT, "contexts": bits.CONTEXTS_CUT}
-    facts.cut = [name for name, flag in cuts.items() if flags & flag] or None
-    return facts

@@ -132,7 +132,7 @@ class ItemSums(NamedTuple):
     unknown: int = 0
 
     def mean(self, unknown: int | None = None) -> float | None:
-        """The mean score; None without a score. `unknown` is the score of requests whose score is unknown; None leaves them out."""
+        """The mean score; requests whose score is unknown count with the given score. None where nothing counts."""
         if unknown is None:
             return self.total / (self.n * MICRO) if self.n else None
         n = self.n + self.unknown
@@ -241,9 +241,10 @@ class ItemWindows:
             kinds = {"step": each.item_steps, "hour": each.item_hours, "past": {0: each.past_items}}
             for kind, tables in kinds.items():
                 for start, table in tables.items():
-                    position, same = (key, kind, start), known.get((key, kind, start))
-                    is_same = same is not None and same[0] == table.n
-                    self._scores[position] = same if is_same else (table.n, self._scores_of(table))
+                    same = known.get((key, kind, start))
+                    if same is None or same[0] != table.n:
+                        same = table.n, self._scores_of(table)
+                    self._scores[key, kind, start] = same
         before, self._windows = self._windows, {}
         # Windows of several moments have one name, so their index in the list tells them apart.
         for index, window in enumerate(windows):
@@ -261,13 +262,13 @@ class ItemWindows:
             item_window = before.get(name) or _ItemWindow(clusters=[Counter() for _ in self._indexes])
             self._windows[name] = item_window
             changed: dict[str, _Scores] = {}
-            come = [scores for position, scores in held.items() if item_window.tables.get(position) is not scores]
-            left = [scores for position, scores in item_window.tables.items() if held.get(position) is not scores]
+            come = [table for position, table in held.items() if item_window.tables.get(position) is not table]
+            left = [table for position, table in item_window.tables.items() if held.get(position) is not table]
             for operator, moved in ((add, come), (sub, left)):
-                for scores_of in moved:
-                    for qid, scores in scores_of.items():
-                        own = changed.get(qid) or item_window.items.get(qid)
-                        changed[qid] = scores if own is None else tuple(map(operator, own, scores))
+                for of_items in moved:
+                    for qid, own in of_items.items():
+                        so_far = changed.get(qid) or item_window.items.get(qid)
+                        changed[qid] = own if so_far is None else tuple(map(operator, so_far, own))
             item_window.tables = held
             item_window.change(changed)
 
