@@ -1,16 +1,9 @@
-"""Classes of libraries whose text is a property, or whose fields lie inside another object: where the data is stored.
-
-A class is known by a pattern of its module and name, so no library is imported.
-
-How the classes of arguments and results store fields: asked of the classes alone, so that no code of theirs runs.
-
-What objects hold, read without running any code of their classes.
+"""What objects hold, read without running any code of their classes.
 
 Arguments and results include sessions, rows, open responses and proxies, whose properties may ask a server. What lies
 in a dictionary, an instance dictionary, a slot or a named tuple can be read from another thread at any time. For
-properties of a few libraries the data behind them is read (`known_types`).
-
-Objects may hold themselves, or a million others: what it may cost to read one field of a call is bounded.
+properties of a few libraries the data behind them is read: their classes are known by a pattern of module and name, so
+no library is imported. Objects may hold themselves, or a million others: what one field of a call may cost is bounded.
 """
 
 from __future__ import annotations
@@ -132,7 +125,7 @@ def _layout(kind: type) -> ClassLayout:
 
 def _known(table: Mapping[str, T], own: Collection[str]) -> list[T]:
     # By the names of the class and its bases.
-    return [said for pattern, said in table.items() if any(fnmatchcase(name, pattern) for name in own)]
+    return [entry for pattern, entry in table.items() if any(fnmatchcase(name, pattern) for name in own)]
 
 
 def layout_of(value: Any) -> ClassLayout:
@@ -203,13 +196,9 @@ unread: Final[Counter[tuple[str, str]]] = Counter()
 
 
 def attempt(field: str, read: Callable[..., T], *args: Any, steps: float = STEPS) -> T | None:
-    """What a function reads for a field of a call; None where it raises or costs too much, which is counted.
+    """What a function reads for a field of a call, looking at a number of objects; None where it raises or costs more.
 
-    Args:
-        field: The field, for the count and the log.
-        read: The function.
-        *args: Its arguments.
-        steps: The objects it may look at.
+    Failures are counted and logged under the field.
     """
     outer = _budget.steps
     most = _budget.steps = min(steps, outer)

@@ -1,4 +1,4 @@
-"""Detectors of personal data and secrets: each match is replaced by a typed placeholder such as `[email]`.
+"""Redaction: detectors of personal data and secrets, and the policy which parts of a record leave the process.
 
 The order of the detectors matters, as one kind may look like a part of another: pem (its base64 may contain anything),
 jwt (it would match as a key after `Bearer`), key (a password in a URL ends in `@`, as the local part of an address
@@ -7,11 +7,8 @@ groups may match as a telephone number). Phone has the loosest form and comes la
 
 Run time is linear in the length of a text: a run of unbounded length is matched only from its start, which a lookbehind
 ensures, and every other repetition is bounded. No number starts directly after a letter, a digit or a closing bracket,
-so that the text after a secret is read the same as after its placeholder: a second pass finds nothing new.
-
-Names, streets and dates of birth have no recognisable form. An application may add a redactor of its own for them.
-
-Redaction: which parts of a record may leave the process.
+so that the text after a secret is read the same as after its placeholder: a second pass finds nothing new. Names,
+streets and dates of birth have no recognisable form: an application may add a redactor of its own for them.
 
 | field | none | hash | redacted | full |
 |---|---|---|---|---|
@@ -25,8 +22,7 @@ Redaction: which parts of a record may leave the process.
 | facts: hashes of claim and contexts | no | yes | no | no |
 
 A citation of a document that was not retrieved is the model's own text. Ids belong to the application: if an id
-contains user input, as a session id may, choose `redacted`. What names the user is personal data wherever it is no
-opaque id, and spans bring it without being asked. A document's id is compared with gold, so it is never
+contains user input, as a session id may, choose `redacted`. A document's id is compared with gold, so it is never
 changed.
 """
 
@@ -215,15 +211,12 @@ def _card(match: re.Match[str]) -> Span | None:
     groups = re.split(rf"[{_GAP}]", match[0])
     while groups:
         number = "".join(groups)
-        if _CARD_ISSUERS.fullmatch(number) and _luhn(number):
+        doubled = (int(digit) * 2 for digit in number[-2::-2])
+        luhn = sum(map(int, number[::-2])) + sum(n - 9 if n > 9 else n for n in doubled)
+        if _CARD_ISSUERS.fullmatch(number) and luhn % 10 == 0:
             return match.start(), match.start() + len(number) + len(groups) - 1
         groups.pop()
     return None
-
-
-def _luhn(number: str) -> bool:
-    doubled = (int(digit) * 2 for digit in number[-2::-2])
-    return (sum(map(int, number[::-2])) + sum(n - 9 if n > 9 else n for n in doubled)) % 10 == 0
 
 
 _IPV4: Final = re.compile(
@@ -411,7 +404,7 @@ class Redaction:
 
     def __call__(self, record: Record) -> Record:
         """The record without the parts that the policy removes."""
-        content = self._content(record)
+        content = self.probe_content if record.source == constants.PROBE else self.content
         if content == "full":
             return record
         item = self.gold.match(record)
@@ -425,10 +418,21 @@ class Redaction:
             content, redacted = "none", _apply(record, item, _WITHHOLD)
         if item is not None and record.qid != item.qid:
             redacted.matched = self.gold.how(record)
-        changed = _changed_texts(record, redacted) if content == "redacted" else None
-        if changed == []:
-            return redacted
-        measures = self._measures(record, item)
+        changed = None
+        if content == "redacted":
+            texts = {
+                "q": (record.q, redacted.q),
+                "claim": (_claim(record), _claim(redacted)),
+                "contexts": (record.contexts, redacted.contexts),
+            }
+            changed = [name for name, (before, after) in texts.items() if before != after]
+            if not changed:
+                return redacted
+        measures = dict(record.measures or {})
+        for metric in self.measured:
+            score = None if metric.key in measures else metric.measure(record, item)
+            if score is not None and math.isfinite(score):
+                measures[metric.key] = score
         facts = self._facts(record, item, measures, hashed=content == "hash")
         facts.redacted = changed
         return msgspec.structs.replace(redacted, facts=facts, measures=measures or None)
@@ -438,16 +442,13 @@ class Redaction:
 
         A failure is not counted here; it is counted when the record itself is sent.
         """
-        if self._content(record) != "redacted":
+        if (self.probe_content if record.source == constants.PROBE else self.content) != "redacted":
             return record
         item = self.gold.match(record)
         try:
             return _apply(record, item, self._treatment("redacted"))
         except BaseException:  # noqa: BLE001 - as above
             return _apply(record, item, _WITHHOLD)
-
-    def _content(self, record: Record) -> Content:
-        return self.probe_content if record.source == constants.PROBE else self.content
 
     def _treatment(self, content: Content) -> _Treatment:
         if content == "redacted":
@@ -470,20 +471,26 @@ class Redaction:
         cleared = self._redact_text(name)
         return cleared if cleared == name or self.key is None else keyed_hash(self.key, name)
 
-    def _measures(self, record: Record, item: GoldItem | None) -> dict[str, float]:
-        scores = dict(record.measures or {})
-        for metric in self.measured:
-            score = None if metric.key in scores else metric.measure(record, item)
-            if score is not None and math.isfinite(score):
-                scores[metric.key] = score
-        return scores
-
     def _facts(
         self, record: Record, item: GoldItem | None, measures: Mapping[str, float], *, hashed: bool
     ) -> TextFacts:
-        claim, facts = _claim(record), record.facts
+        claim, facts, key = _claim(record), record.facts, self.key
+        # Decisions that came with the record stay.
         facts = self._decisions(record, item, measures) if claim is not None or facts is None else facts
-        return msgspec.structs.replace(facts, **_sizes(record), **self._hashes(record, hashed=hashed))
+        found: dict[str, int | str | list[str]] = {}
+        if record.q is not None:
+            found["question_chars"] = len(record.q)
+            if key is not None:
+                found["question_hash"] = keyed_hash(key, normalise_question(record.q))
+        if claim is not None:
+            found["claim_chars"] = len(claim)
+            if key is not None and hashed:
+                found["claim_hash"] = keyed_hash(key, claim)
+        if record.contexts is not None:
+            found |= {"contexts": len(record.contexts), "context_chars": sum(map(len, record.contexts))}
+            if key is not None and hashed:
+                found["context_hashes"] = [keyed_hash(key, context) for context in record.contexts]
+        return msgspec.structs.replace(facts, **found)
 
     def _decisions(self, record: Record, item: GoldItem | None, measures: Mapping[str, float]) -> TextFacts:
         flags = self.facts.read(record, item)[0]
@@ -505,75 +512,33 @@ class Redaction:
         facts.cut = [text for text, cut in cut_flags.items() if flags & cut] or None
         return facts
 
-    def _hashes(self, record: Record, *, hashed: bool) -> dict[str, str | list[str]]:
-        claim, hashes = _claim(record), dict[str, str | list[str]]()
-        if self.key is not None and record.q is not None:
-            hashes["question_hash"] = keyed_hash(self.key, normalise_question(record.q))
-        if self.key is not None and hashed and claim is not None:
-            hashes["claim_hash"] = keyed_hash(self.key, claim)
-        if self.key is not None and hashed and record.contexts is not None:
-            hashes["context_hashes"] = [keyed_hash(self.key, context) for context in record.contexts]
-        return hashes
-
 
 def _claim(record: Record) -> str | None:
     return None if record.answer_json is None else record.answer_json.claim
 
 
-def _sizes(record: Record) -> dict[str, int]:
-    claim, contexts = _claim(record), record.contexts
-    sizes = {} if record.q is None else {"question_chars": len(record.q)}
-    if claim is not None:
-        sizes["claim_chars"] = len(claim)
-    if contexts is not None:
-        sizes |= {"contexts": len(contexts), "context_chars": sum(map(len, contexts))}
-    return sizes
-
-
-def _changed_texts(record: Record, redacted: Record) -> list[str]:
-    texts = {
-        "q": (record.q, redacted.q),
-        "claim": (_claim(record), _claim(redacted)),
-        "contexts": (record.contexts, redacted.contexts),
-    }
-    return [name for name, (before, after) in texts.items() if before != after]
-
-
 def _apply(record: Record, item: GoldItem | None, treatment: _Treatment) -> Record:
-    answer, contexts, q = record.answer_json, record.contexts, record.q
+    answer, contexts, q, text = record.answer_json, record.contexts, record.q, treatment.text
     if answer is not None:
-        claim = None if answer.claim is None or treatment.text is None else treatment.text(answer.claim)
-        answer = Answer(claim=claim, citations=_citations(record, item, treatment))
+        claim = None if answer.claim is None or text is None else text(answer.claim)
+        citations = answer.citations
+        if citations is not None:  # a citation of a document that this request does not have is treated as text
+            item_ids = () if item is None else item.ids
+            known = {"", *(record.retrieved_ids or ()), *(record.candidate_ids or ()), *item_ids}
+            citations = [name if name in known else treatment.label(name) or WITHHELD for name in citations]
+        answer = Answer(claim=claim, citations=citations)
+    tags = record.tags
+    if tags is not None:
+        tags = {name: tag for name, given in tags.items() if (tag := treatment.label(given)) is not None}
     return msgspec.structs.replace(
         record,
         # Without the question's text, the qid must identify the gold item.
         qid=item.qid if item is not None else None if record.qid is None else treatment.name(record.qid),
-        q=None if q is None or treatment.text is None else treatment.text(q),
-        contexts=None
-        if contexts is None or treatment.text is None
-        else [treatment.text(context) for context in contexts],
+        q=None if q is None or text is None else text(q),
+        contexts=None if contexts is None or text is None else [text(context) for context in contexts],
         answer_json=answer,
         error=(treatment.label(record.error) or WITHHELD) if record.error else record.error,
         session=None if record.session is None else treatment.name(record.session),
         user=None if record.user is None else treatment.user(record.user),
-        tags=_tags(record.tags, treatment),
+        tags=tags,
     )
-
-
-def _citations(record: Record, item: GoldItem | None, treatment: _Treatment) -> list[str] | None:
-    # A citation of a document that this request does not have is treated as text.
-    citations = record.answer_json.citations if record.answer_json is not None else None
-    if citations is None:
-        return None
-    document_ids = {
-        *(record.retrieved_ids or ()),
-        *(record.candidate_ids or ()),
-        *(item.ids if item is not None else ()),
-    }
-    return [name if name in document_ids or not name else treatment.label(name) or WITHHELD for name in citations]
-
-
-def _tags(tags: Mapping[str, str] | None, treatment: _Treatment) -> dict[str, str] | None:
-    if tags is None:
-        return None
-    return {name: tag for name, text in tags.items() if (tag := treatment.label(text)) is not None}

@@ -95,14 +95,7 @@ class StreamTracker:
 
 
 class _IteratorProxy:
-    """A proxy of an iterator; it delegates all other attributes to the iterator.
-
-    Args:
-        call: The call the iterator belongs to.
-        started: When the call began, by `perf_counter`.
-        running: Its mark.
-        inner: The iterator.
-    """
+    """A proxy of an iterator; it delegates all other attributes to the iterator."""
 
     def __init__(self, call: Call, started: float, running: Running, inner: Any) -> None:
         self._inner = inner
@@ -163,7 +156,9 @@ class TracedIterator(_IteratorProxy, Iterator[Any]):
     def close(self) -> None:
         """Close the iterator, if it has `close`; the rest of it is abandoned."""
         try:
-            getattr(self._inner, "close", _no_op)()
+            close = getattr(self._inner, "close", None)
+            if close is not None:
+                close()
         finally:
             self._flow.abandon()
 
@@ -210,10 +205,6 @@ class TracedAsyncIterator(_IteratorProxy, AsyncIterator[Any]):
             self._flow.abandon()
 
 
-def _no_op() -> None:
-    pass
-
-
 PLAIN: Final = frozenset({dict, str, bytes, list, tuple, set, int, float, bool, type(None)})
 """Types that are no streams; a fast check before the slower ones."""
 
@@ -239,10 +230,7 @@ def trace_generator(
 ) -> Generator[Any, Any, Any]:
     """A generator around another: same items, same replies to `send` and `throw`, same return value.
 
-    Args:
-        tracker: Its tracker.
-        inner: The original generator.
-        pause_first: Pause once before the first item, so that a close or deletion from then on is noticed.
+    With `pause_first` it pauses once before the first item, so that a close or deletion from then on is noticed.
     """
     step, sent, item = inner.send, None, None
     try:
@@ -282,9 +270,7 @@ def trace_async_generator(
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
     """An async generator function around another: same items, same replies to `asend` and `athrow`.
 
-    Args:
-        start: Returns the tracker and the original generator.
-        pause_first: Pause once before the first item, as in `trace_generator`.
+    `start` returns the tracker and the original generator; `pause_first` is as in `trace_generator`.
     """
 
     async def traced(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
@@ -362,14 +348,7 @@ async def _trace_coroutine(call: Call, started: float, running: Running, inner: 
 
 
 def finish(call: Call, seconds: float, running: Running, result: Any, stratum: str | None) -> Any:
-    """Count a call that returned.
-
-    Args:
-        call: The call.
-        seconds: Its duration so far.
-        running: Its mark, which a stream sets again.
-        result: What it returned.
-        stratum: Its stratum; None where the result may be a stream.
+    """Count a call that returned after some seconds; its stratum is None where the result may be a stream.
 
     Returns:
         The result, or a traced stream: then the call ends with it.
