@@ -97,13 +97,10 @@ class TracedFunction:
     """A decorated function and the arguments of its decorator.
 
     Attributes:
-        function: The original function.
         name: The pipeline's name; None takes the configured one.
-        sample: Share of calls to keep; None takes the configured rate.
         question: Where the question is: a path that starts at a parameter, or a callable on the arguments.
         extract: Where answer and documents are in the result: paths by field, or a callable on the result.
         reduce: Makes a result of the items of a stream; None joins texts, and takes the rest from the last other item.
-        id_from: Path from a document to its id.
         plan: The sampling plan under the installed runtime, cached by the last call.
     """
 
@@ -146,19 +143,11 @@ class Call:
     With slots: an attribute that the class has as well, as a default, takes 30 ns at every access.
 
     Attributes:
-        decision: The result of the audit draw.
-        parent: The application's own span that the call runs in.
-        probe: The gold question it asks; None for user traffic.
         bits: 136 random bits its trace id is made of; 0 until the trace id is first read.
-        fields: Fields from `ragmon.record`; None if there are none.
-        stages: Name, start and end of the stages inside; None if there are none.
         items: Items it streamed; None if it is no stream.
-        spans: Ended spans of the application's tracer inside the call; None if there are none.
         context: The context it began in, where a web framework keeps the request there; else None.
         open: Number of spans inside the call that have not ended.
-        error: The class name of the exception it raised.
         ending: How it ended if it neither returned nor raised.
-        seconds: Its duration; None if it was not timed.
         ts: When it ended, seconds since the epoch.
         weight: Estimated bytes it keeps alive.
         detailed: Whether fields and stages from inside the call were kept.
@@ -330,9 +319,6 @@ class Parent(NamedTuple):
     """The span a call runs in.
 
     Attributes:
-        trace_id: Its trace.
-        span_id: Its own id.
-        sampled: The application's tracer sampled it.
         draw: The trace's randomness, 56 bits.
         rejected: The sampler's threshold: smaller draws were not sampled; None if unknown (`ot=th` in tracestate).
     """
@@ -417,7 +403,6 @@ class CaptureSettings:
     """The capture settings of one pipeline.
 
     Args:
-        rate: Share of all calls that are kept.
         keep: Rates at which calls are kept for their outcome, by stratum.
         refusals: Casefolded refusal tokens, to detect a refusal by a cheap comparison.
         refuses: Whether an answer is a refusal in other words; None where those do not count.
@@ -426,7 +411,6 @@ class CaptureSettings:
         detail: Keep `record` and `stage` data of a call that may be kept for its outcome.
         parent: Whether calls are kept when the application's tracer did not sample their parent (`ignore`) or not
             (`respect`).
-        id_from: Path from a document to its id.
         retrievers: Names of tools, tasks, functions and spans that retrieve, in spans of other instrumentations.
         probe_key: The key that authenticates probes of an external prober; None accepts none.
     """
@@ -448,11 +432,7 @@ class CallCounters:
     """Counters of all calls of one pipeline, kept or not.
 
     Attributes:
-        live: User calls by stratum.
-        probes: Calls that asked a gold question, by stratum.
-        kept: Kept calls, by source and stratum.
         latencies: Seconds of calls that are not in a histogram yet, by source and stratum.
-        errors: User calls that raised, by the class name of the exception.
     """
 
     def __init__(self) -> None:
@@ -480,15 +460,12 @@ class Plan:
     """The sampling plan of one decorated function under one runtime; computed once, read on every call.
 
     Attributes:
-        threshold: The smallest draw that is kept.
         p_unsampled: The probability that the audit draw does not sample a call.
         sampled, unsampled: The sampling decisions of calls without a parent.
         detail: `record` and `stage` data of unsampled calls are kept, so these calls need a call object from the start.
-        outcome_rates: Rates at which unsampled calls are kept, by stratum.
         times: All latencies are counted, and not only those of kept calls.
         slow_above: Seconds above which a call is slow; infinite where no outcome is looked for.
         longest_refusal: Characters of the longest answer that may be a refusal; -1 where no outcome is looked for.
-        stale: Another runtime is installed.
         requests_in_context: The application uses a web framework whose request is no argument but a context variable.
         parents: Cheap check whether a call may have a parent; None while it cannot.
         watch: Cheap check whether `start_call` must look at a call before it begins; None while it need not.
@@ -602,11 +579,9 @@ class Runtime:
     """The installed capture.
 
     Attributes:
-        submit: The callable given as `submit`.
         claim: Called with the span a call begins in; set while spans are collected as well.
 
     Args:
-        submit: Hands a finished call to the worker; never blocks, never raises.
         pipeline: Name of pipelines without a name of their own.
         terms: Returns the settings of a pipeline, by its name.
         keep_all: Keep every call, ignoring the rates.

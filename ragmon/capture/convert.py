@@ -622,10 +622,8 @@ class _Document(NamedTuple):
     """A document while it is read.
 
     Attributes:
-        value: The document.
         fields: The fields of it, or of the `node` in it; None where it is an id itself.
         inner: The fields of its metadata.
-        score: Its score.
     """
 
     value: Any
@@ -736,9 +734,7 @@ def _citations(citations: Any, id_from: Path | None) -> list[str] | None:
 def call_to_record(call: Call, *, build: str | None = None) -> Record:
     """The record of a call; spans of the application's tracer inside it fill its missing fields.
 
-    Args:
-        call: The kept call.
-        build: The application's version, unless the call has set another.
+    `build` is the application's version, unless the call has set another.
     """
     function = call.traced_function
     id_from = function.id_from or call.plan.id_from

@@ -70,10 +70,6 @@ class DeadProcess:
     """The counts of a dead process, read from its counter file.
 
     Attributes:
-        instance: Its id.
-        started: When it began to count, seconds since the epoch.
-        kept: Calls it kept.
-        delivered: Records it delivered.
         dropped: Records it dropped and counted itself, by reason.
         doubtful: Records it had given to the exporter whose outcome is unknown.
         doubt: The trace id of the record that was being exported; "" if there was none, or it was part of a batch.
@@ -104,8 +100,6 @@ class CounterFile:
         folder: The folder of the counter files; None keeps the counters in memory only.
 
     Attributes:
-        instance: The unique id of this process.
-        started: When it began to count, seconds since the epoch.
         words: The counters; a thread's first counter, of calls it kept, is at its column.
     """
 

@@ -96,9 +96,6 @@ class Processor(Protocol):
 class ExporterAdapter:
     """One interface to both kinds of exporters; it catches what they raise, and checks what they return.
 
-    Args:
-        sink: The exporter.
-
     Attributes:
         at_once: Largest number of records in one call.
     """
@@ -451,11 +448,8 @@ class ScoreExporter:
 
     Args:
         endpoint: The backend's base address, `http://host:port`.
-        token: Its bearer token; None if it needs none.
         resource: Attributes of the scoring process.
         carriers: Also send OpenInference EVALUATOR spans: each has one link, to the scored span.
-        timeout: Seconds one call of `deliver` may take, retries included.
-        certificate: A PEM file of trusted certificates; None uses the system's.
 
     Raises:
         RagmonError: The endpoint, the token or the certificate file is not valid.

@@ -56,14 +56,7 @@ class ItemJudgement:
 
 @dataclass(frozen=True)
 class Opinion:
-    """A score and the judgements behind it, before it is compared with a threshold.
-
-    Args:
-        score: In [0, 1].
-        reason: The reason; None if not requested.
-        findings: One per context or claim; empty for a function.
-        context_count: Number of contexts of the request.
-    """
+    """A score and the judgements behind it, before it is compared with a threshold."""
 
     score: float
     reason: str | None = field(default=None, repr=False)
@@ -76,12 +69,9 @@ class Judgement:
     """The result of one judge for one request.
 
     Args:
-        judge: The judge's name.
         result: One of `ragmon.core.constants.JUDGE_RESULTS`.
         threshold: Smallest score that counts as a success.
-        latency_ms: Duration in milliseconds.
         opinion: The score and its reasons; None if there is none, which is neither a success nor a failure.
-        version: The version of the judge.
     """
 
     judge: str
@@ -130,8 +120,6 @@ class JudgeError(Exception):
 
     Args:
         result: One of `ragmon.core.constants.JUDGE_RESULTS`.
-        why: The message for log and developers.
-        status: The HTTP status, if that is the reason.
     """
 
     def __init__(self, result: str, why: str = "", *, status: int | None = None) -> None:

@@ -69,7 +69,6 @@ class Breaker:
 
     Args:
         failures: Number of failures that open it; infinity never opens it.
-        clock: Seconds of any monotonic clock.
     """
 
     def __init__(self, failures: float = FAILURES, *, clock: Callable[[], float] = monotonic) -> None:
@@ -181,16 +180,11 @@ class ModelEndpoint:
 
     Args:
         url: The API's base address with its version: `https://judge.example/v1`.
-        model: The model's name.
-        key: The API key, if it needs one.
         spend: Takes one request out of the budget; returns False if none was left.
         give_back: Returns one request to the budget, if the server was not reached.
-        breaker: The circuit breaker; None uses one that never opens.
 
     Attributes:
         url: The URL of the requests.
-        model: The model's name.
-        breaker: The circuit breaker.
 
     Raises:
         RagmonError: The address is none, or names a user.
@@ -417,12 +411,9 @@ class JudgeSettings:
     """The settings of a judge.
 
     Attributes:
-        sample: Share of the requests it judges.
         threshold: Smallest score that counts as a success.
         include_reason: Ask for reasons.
         strict: Only a perfect score counts; any other becomes 0.
-        timeout: Seconds for one judgement, all attempts included.
-        version: Its version, where the user names one.
     """
 
     sample: float = 0.01
@@ -437,8 +428,6 @@ class Judge:
     """Judges requests, one at a time in each event loop.
 
     Args:
-        name: Its name.
-        terms: Its settings.
         mind: A model's endpoint and the kind of its prompts, or a function.
         spend: Takes one call of the function out of the budget; a model's endpoint has its own budget.
     """
@@ -618,13 +607,10 @@ class JudgeTask:
     """A request to be judged by one judge or several.
 
     Attributes:
-        shown: The request as judges see it.
         reader: Decides whether its answer is a shipped one.
         deadline: When the record is exported at the latest, by the monotonic clock.
         weight: Total length of its texts, in characters.
-        open: Judges that have not finished.
         judgements: The judgements of the other judges.
-        is_done: Set when all judges have finished.
     """
 
     record: Record

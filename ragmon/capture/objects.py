@@ -76,11 +76,7 @@ class ClassLayout(NamedTuple):
     """How objects of a class store their fields.
 
     Attributes:
-        names: The fields of a named tuple.
-        slots: The descriptors of its slots by name.
         instance: The descriptor of the instance dictionary; None where there is none, or a class replaced it.
-        is_data: As the function of that name.
-        is_handle: As the function of that name.
         properties: The paths to the data of known properties.
         inner: The field that holds all fields or entries; None where the object holds them itself.
         in_c: Which kind of value C code of a library holds; empty for others.

@@ -105,8 +105,6 @@ class SendResult(NamedTuple):
     Attributes:
         reason: Why the data is lost; None if the receiver accepted it. `export_refused`: rejected permanently.
             `export_timeout`: no response in time. `export_failed`: not reachable, or not ready.
-        body: The protocol message of the response.
-        again: A retry may succeed.
         wait: Seconds the receiver asks to wait before a retry; None if it did not ask.
     """
 
@@ -135,17 +133,12 @@ class OtlpSession(requests.Session):
         is_exact: The address is that of a signal, whatever its path.
         token: Its bearer token; None if it needs none, or `headers` have it.
         token_place: The key or variable that has the token, for the message of a refusal.
-        headers: Headers of each request.
-        certificate: A PEM file of trusted certificates; None uses the system's.
         client_certificate: A PEM file of the client's certificate, and that of its key; None where both are in one.
         compression: `gzip`, `deflate` or `none`; None: gzip, and nothing where the receiver is on this machine.
-        timeout: Seconds one call of an exporter may take, retries included.
         warns: Log what fails; its owner does so otherwise.
 
     Attributes:
         endpoint: The receiver's base address, without a path of signals.
-        timeout: Seconds one call of an exporter may take.
-        opened: How many connections were tried.
         connected: The socket of the latest connection.
 
     Raises:
@@ -446,11 +439,7 @@ class _TlsPool(HTTPSConnectionPool):
 
 
 class _Adapter(HTTPAdapter):
-    """One connection that is kept, with ragmon's TLS settings in place of the environment's.
-
-    Args:
-        tls: TLS settings for https.
-    """
+    """One connection that is kept, with ragmon's TLS settings in place of the environment's."""
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
@@ -651,10 +640,8 @@ class SpanWriter:
     also attributes of their own.
 
     Args:
-        resource: Attributes of the process.
         conventions: Add OpenTelemetry's and OpenInference's attributes, so that other backends show questions and
             answers where the record has them.
-        stages: Add child spans for retrieval and generation.
     """
 
     resource: Resource
@@ -775,13 +762,9 @@ class OtlpExporter:
     Args:
         endpoint: The receiver's base address, `http://host:port`, or a session with it, which has all but the rest of
             these arguments.
-        metrics: The session with the receiver of totals, where that is another one.
-        token: Its bearer token; None if it needs none.
         resource: Attributes of the process: `service.name`, `service.instance.id` and the like.
         conventions: Add OpenTelemetry's and OpenInference's attributes beside ragmon's own.
-        stages: Add child spans for retrieval and generation.
         timeout: Seconds one call of `deliver` or `report` may take, retries included.
-        certificate: A PEM file of trusted certificates; None uses the system's.
 
     Raises:
         RagmonError: The endpoint, the token or the certificate file is not valid.

@@ -91,9 +91,7 @@ class _Detector(NamedTuple):
     """A detector of one kind of personal data.
 
     Attributes:
-        name: The word in its placeholder.
         signs: Strings one of which is in every text with a match: to search for them first saves most of the work.
-        pattern: Finds candidates.
         span: The span of the data in a candidate; None if the candidate is not valid.
     """
 
@@ -342,8 +340,6 @@ class _Treatment(NamedTuple):
     Attributes:
         text: For q, claim and contexts.
         label: For tags, the error and citations of documents that were not retrieved.
-        name: For qid and session.
-        user: For the user.
     """
 
     text: Callable[[str], str] | None
@@ -366,13 +362,9 @@ class Redaction:
     If a redactor fails, the record is sent without text, tags, qid, session and user, and counted in `failed`.
 
     Args:
-        content: Policy of user traffic.
         probe_content: Policy of probes; gold questions are not user data.
         gold: The gold sets, if the application has them: then a record without text names its gold item, and its facts
             say whether the claim contains the gold claim.
-        facts: The fact reader, with the refusal rule.
-        grounded_threshold: Groundedness from which an answer counts as grounded.
-        measured: The metrics that read text.
         key: The secret key of hashes, shared by replicas and monitor.
         redactors: The application's own redactors, applied after the built-in detectors.
 

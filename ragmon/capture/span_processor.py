@@ -54,11 +54,7 @@ _MAX_LATE_IDS: Final = 10_000
 
 @dataclass(frozen=True)
 class BufferLimits(TraceLimits):
-    """The limits of the requests of one process; times in seconds.
-
-    Args:
-        requests: Largest number of open requests; others are refused.
-    """
+    """The limits of the requests of one process; times in seconds."""
 
     idle: float = 0.2
     unended: float = 30.0
@@ -72,9 +68,6 @@ class OpenRequest(BufferedTrace):
     """A request whose spans are being collected.
 
     Attributes:
-        trace_id: Its trace.
-        root: The id of its outermost span.
-        ids: Ids of all its spans.
         claimed: A decorated call inside it makes the record of the request.
     """
 
@@ -95,10 +88,6 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
     """The open requests of this process, by the id of their outermost span.
 
     Every step is one atomic operation on a dictionary, a set or a list, so threads need no lock.
-
-    Args:
-        limits: Limits of time and number.
-        clock: Returns seconds; used for all timeouts.
 
     Attributes:
         dropped: Spans that are in no record, by reason.
@@ -172,20 +161,7 @@ _SPAN_SIZE: Final = 2048
 
 @dataclass(frozen=True)
 class SpanSettings:
-    """Sampling and conversion of requests without a decorated call.
-
-    Args:
-        rate: Share that is kept, by the randomness of the trace id.
-        keep: Rates at which other requests are kept for their outcome, by stratum.
-        slow_above: Seconds above which a request counts as slow.
-        refusals: Casefolded refusal tokens.
-        refuses: Whether an answer is a refusal in other words; None where those do not count.
-        pipeline: The pipeline's name; None takes the workflow's name, then the service's.
-        id_from: Path from a document to its id.
-        merge: How several retrievals of one request are combined.
-        retrievers: Names of tools, tasks, functions and spans that retrieve.
-        limits: Limits of time and number of the buffer.
-    """
+    """Sampling and conversion of requests without a decorated call."""
 
     rate: float = 1.0
     keep: Mapping[str, float] = field(default_factory=dict)
@@ -202,12 +178,7 @@ class SpanSettings:
 class RequestAssembler:
     """Turns the spans of requests into records.
 
-    Args:
-        worker: Exports the records.
-        asked: Settings of sampling and conversion.
-
     Attributes:
-        gathering: The buffer of open requests.
         lowest: The smallest randomness of a trace that is collected.
         ignored: Requests that made no record, by reason.
     """

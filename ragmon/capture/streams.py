@@ -43,7 +43,6 @@ class StreamTracker:
 
     Args:
         call: The call; None if the stream is part of another call, which tracks it.
-        started: When the call began, by `perf_counter`.
         running: Its mark, which tasks that it has started see as well; None for a mark of its own.
     """
 

@@ -54,16 +54,8 @@ class Worker:
     """A bounded queue and the daemon thread that empties it.
 
     Args:
-        convert: Makes a record of a call.
-        sink: The exporter of the records.
-        capacity: Largest number of calls in the queue.
-        max_bytes: Largest sum of their estimated bytes.
         folder: Folder of the counter file, so that counts survive a crash; None keeps the counters in memory only.
         every: Called periodically by the thread, also when idle; its argument says whether a flush waits.
-        processor: Processor of the records before the export; None for none.
-
-    Attributes:
-        counter_file: The counters.
     """
 
     def __init__(

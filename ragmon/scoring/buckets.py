@@ -76,12 +76,9 @@ class Bucket(msgspec.Struct, omit_defaults=True):
     """The counts of one time step of one series; buckets can be added in any order.
 
     Attributes:
-        cells: Requests by facts.
         groups: Requests by facts and the random group of their cluster, of those that have one.
         measures: By metric, facts and group (`ALONE` without one), the sums of a score that was measured on text.
-        latency: By stage, a log-bucket histogram of milliseconds.
         spill: Sums of requests above the limit on cells, by metric key, and their counts by reason where unassessed.
-        spilled: How many requests went into the spill.
     """
 
     cells: dict[Key, int] = {}
@@ -148,7 +145,6 @@ class ItemTable(msgspec.Struct):
 
     Attributes:
         n: The number of requests, by which readers see that it changed.
-        facts: The requests.
     """
 
     n: int = 0
@@ -175,7 +171,6 @@ class Series(msgspec.Struct, omit_defaults=True):
         past: The sum of buckets older than the retention; counters must never fall.
         item_steps: Gold items by the start of their step, while buckets of that age are fresh.
         item_hours: Gold items by hour since the epoch, and of requests without a time.
-        past_items: The sum of older hours.
         changed, old_changed: The change number of its state at the last change of the series, and of its folded or
             older buckets.
     """
@@ -262,13 +257,8 @@ class State(msgspec.Struct, dict=True):
     Attributes:
         scored, unmatched: Records that were scored, and those among them without a gold item.
         dropped: Records that were not, by reason.
-        newest: The newest event time.
-        fold_due: The event time from which buckets are folded next.
-        calls: All calls that producers report.
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
         answers: By pipeline, the number of its answers and of those that cite something.
-        captured: Which fields the records have.
-        cohorts: Labels and the scores they are compared with, by the hour of the answer.
         changes: The number of changes, by which readers see what changed.
     """
 

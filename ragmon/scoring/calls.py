@@ -66,7 +66,6 @@ class CounterSeries(msgspec.Struct):
 
     Attributes:
         first: The first reported step, and the smallest count of it.
-        times: The steps that are kept, in order.
         calls, kept: The counts up to each step.
     """
 
@@ -129,8 +128,6 @@ class ProducerCalls(msgspec.Struct):
 
     Attributes:
         start: The step in which it started, as far as its reports do not say otherwise.
-        first: Its first reported step.
-        series: Its counts by key.
     """
 
     start: int
@@ -142,9 +139,6 @@ class CallSums(msgspec.Struct):
     """The calls of a key over all producers.
 
     Attributes:
-        total: All calls ever.
-        past: Those of steps that are not kept apart.
-        steps: Those of each step.
         firsts: Those before first reports, by the steps of the producers' start and of that report.
     """
 
@@ -161,8 +155,6 @@ class CallTotals(msgspec.Struct):
         recent: The steps that are kept of a series. Reports older than those count, but change no other step. None
             keeps all, so that states merge to the same whatever their parts are.
         fresh, oldest: Which steps are kept apart, as `fold` says.
-        producers: The producers that have not been silent for long.
-        sums: The calls by key.
     """
 
     recent: int | None = None
@@ -234,12 +226,9 @@ class CallTotals(msgspec.Struct):
     def since(self, begin: float | None, end: float) -> dict[CallKey, Count]:
         """The calls of a window, with the resolution of ten seconds between two reports.
 
-        A key that a producer did not report before the window had no calls then, if the producer had reported anything.
-        For a producer that had run long before its first report, only the calls since that report are known.
-
-        Args:
-            begin: The start of the window, seconds since the epoch; None starts with each producer's first report.
-            end: The end of the window, exclusive.
+        Without a begin, they are the calls since the first reports. A key that a producer did not report before the window
+        had no calls then, if the producer had reported anything. For a producer that had run long before its first report,
+        only the calls since that report are known.
         """
         found = {}
         for key, sums in self.sums.items():
@@ -258,9 +247,7 @@ class CallTotals(msgspec.Struct):
     def fold(self, fresh: float, oldest: float | None) -> None:
         """Thin out old counts; both edges only move forward.
 
-        Args:
-            fresh: Older steps are added up by five minutes.
-            oldest: Five minutes that begin before it are not kept apart; None keeps all.
+        Steps older than `fresh` are added up by five minutes; what begins before `oldest` is not kept apart.
         """
         self.fresh = max(self.fresh, fresh)
         self.oldest = max(self.oldest, ceil((oldest or 0.0) / FOLDED) * FOLDED)

@@ -69,12 +69,7 @@ PATHS: Final = 64
 
 
 class CandidateCount(NamedTuple):
-    """How well another field of documents would fit gold.
-
-    Attributes:
-        documents: Sampled documents that have it.
-        fitting: Those whose value is an id in gold.
-    """
+    """How well another field of documents would fit gold."""
 
     documents: int = 0
     fitting: int = 0
@@ -158,14 +153,9 @@ class CapturedSeries(msgspec.Struct):
         return self.past, *self.minutes.values()
 
     def lacks(self, record: Record, item: GoldItem | None, key: Key, items: Items, mask: int) -> int:
-        """The bits of what a record lacks; ids that do not occur in gold are noted.
+        """The bits of what a record lacks, added to those of its stream; ids that do not occur in gold are noted.
 
-        Args:
-            record: The record.
-            item: Its gold item.
-            key: Its facts.
-            items: The gold items that records of this pipeline and source may match.
-            mask: `NO_BUILD` where it has no build, else 0.
+        `items` are the gold items that records of this pipeline and source may match.
         """
         answer, flags = record.answer_json, key[0]
         # Every test here is felt in a replay: what is rare is looked at in functions of its own.

@@ -31,12 +31,7 @@ _FRESH: Final = 60.0
 
 
 class AcceptedProcess(msgspec.Struct):
-    """A process whose totals are accepted.
-
-    Attributes:
-        last: When totals arrived last, seconds since the epoch.
-        series: The pipelines, sources and strata that it reports.
-    """
+    """A process whose totals are accepted."""
 
     last: float
     series: dict[tuple[str, str, str], None] = {}
@@ -47,8 +42,6 @@ class Processes(msgspec.Struct):
 
     Attributes:
         full_until: Until when no search for free space is made, seconds since the epoch.
-        held: The processes, by instance and start.
-        series: How many series they have together.
     """
 
     full_until: float = 0.0
@@ -102,8 +95,6 @@ class SeriesBudget:
 
     Attributes:
         room: Series that are left beside configured pipelines and `__other__`.
-        pipeline: Series per pipeline, whatever its sources.
-        sources: Further series per source of a pipeline.
     """
 
     room: int
@@ -116,7 +107,6 @@ class AdmittedPipeline(msgspec.Struct):
 
     Attributes:
         last: When its last record arrived, seconds since the epoch, to the minute.
-        sources: The sources it has series for.
     """
 
     last: float
@@ -131,13 +121,10 @@ class LimiterState(msgspec.Struct):
     """What a `CardinalityLimiter` has admitted.
 
     Attributes:
-        pipelines: The pipelines that have series.
         overflow: How often a name was not admitted, by kind (`ragmon.core.constants.NAME_KINDS`).
         pairs: The builds and indexes of each pipeline, with the time of their last record.
         recent_pairs: When each pipeline was given a new pair within the last hour.
-        processes: The processes whose totals are accepted.
         unchanged_until: Until when names that were unchanged stay so, seconds since the epoch.
-        unchanged_names: Those names.
     """
 
     pipelines: dict[str, AdmittedPipeline] = {}
@@ -151,10 +138,6 @@ class LimiterState(msgspec.Struct):
 
 class CardinalityLimiter:
     """Gives records the names they are counted under.
-
-    Args:
-        configured: Pipelines that are always admitted.
-        budget: The series budget of all others.
 
     Attributes:
         retired: `(pipeline, build, index_hash)` that were replaced by newer ones since the list was last taken.

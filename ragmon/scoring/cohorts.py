@@ -75,8 +75,6 @@ class JudgeVersion:
     """A version of a judge that scored answers; "" where the records name none.
 
     Attributes:
-        judge: The judge's metric.
-        answers: How many answers it scored.
         first, last: The starts of the hours of the first and last answer, seconds since the epoch; None without a time.
     """
 
@@ -134,15 +132,9 @@ class Cohorts(msgspec.Struct):
         measured: Mapping[str, int],
         versions: Mapping[str, str],
     ) -> None:
-        """Count the label of an answer with each proxy that the answer has.
+        """Count the label of an answer with each proxy that the answer has, in micro-units.
 
-        Args:
-            pipeline: The pipeline of the answer.
-            stratum: The stratum of the answer.
-            answered: When the answer was given, seconds since the epoch.
-            ts: When the label counts in windows.
-            measured: The label and the proxies, in micro-units.
-            versions: The versions of judges.
+        `answered` is when the answer was given, `ts` when the label counts in windows.
         """
         label = measured.get(METRIC)
         if label is None:

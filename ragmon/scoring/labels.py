@@ -28,7 +28,7 @@ from ragmon.core.text import READ, fold
 from ragmon.metrics import facts as bits
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.scoring.buckets import State, edges
-from ragmon.scoring.cohorts import UNTIMED, Cohorts, Judged
+from ragmon.scoring.cohorts import UNTIMED, Cohorts, Judged, add_sums
 from ragmon.scoring.minutes import question_of
 from ragmon.scoring.ratings import PROBED, Consensus, LabelStore, Rating, agreement, consensus, given_at
 from ragmon.scoring.scorer import Scorer
@@ -72,13 +72,9 @@ class LabelJoiner:
     """Joins labels to answers, whichever arrives first.
 
     Args:
-        scorer: Scores the labelled answers.
         admit: Gives a record the names it is counted under.
         answers: How many answers are remembered here; a server remembers none, it has them in its journal.
         observer: Called for every label whose answer is known.
-
-    Attributes:
-        book: The label store.
     """
 
     def __init__(
@@ -140,9 +136,6 @@ class Labelled:
     """Summary of the labels in a report.
 
     Attributes:
-        labels: Labels.
-        answers: Answers with labels.
-        raters: Raters.
         conflicts: Answers on which raters disagree.
         orphans: Labelled answers that are missing.
         probes: Labelled answers to probes, which the gold already judges.
@@ -161,14 +154,7 @@ class Labelled:
 
 @dataclass
 class _LabelledAnswer:
-    """One answer with its labels.
-
-    Attributes:
-        answer: The answer, as soon as it is known.
-        first: When the first label was given, seconds since the epoch.
-        labels: The number of labels.
-        raters: The latest rating of each rater.
-    """
+    """One answer with its labels."""
 
     answer: Record | None = None
     first: float | None = None
@@ -194,13 +180,9 @@ class FinalLabels:
         self._now = time()
 
     def add(self, label: Label, answer: Record | None = None, arrival: float | None = None) -> None:
-        """Add a label.
+        """Add a label, with its answer where that is known already.
 
-        Args:
-            label: The label.
-            answer: Its answer, where that is known already.
-            arrival: When it arrived, seconds since the epoch; where that is unknown, a label without a time, or with
-                one in the future, is older than all others.
+        Where the arrival is unknown, a label without a time, or with one in the future, is older than all others.
         """
         labelled = self._answers_by_trace.setdefault(label.trace_id, _LabelledAnswer())
         given = given_at(label, self._now if arrival is None else arrival)
@@ -283,8 +265,6 @@ class Prediction(NamedTuple):
     """The estimate from labels and a proxy.
 
     Attributes:
-        pipeline: The pipeline of the answers.
-        window: The window.
         proxy: The score that every answer has.
         estimate: The estimated mean of the labels that all answers would have; combined over strata and versions of
             the judge where there are several.
@@ -303,12 +283,6 @@ def predictions(
 
     Each stratum is estimated on its own and weighted by its share of the audit members, because raters may prefer some
     answers; and each version of the judge is on its own, because scores of two versions have no common error.
-
-    Args:
-        state: The counts.
-        windows: Spans in seconds by name; None is everything.
-        now: Seconds since the epoch.
-        proxy: The proxy score of each pipeline.
     """
     estimates, cohorts = [], state.cohorts
     for pipeline in sorted({judged.pipeline for judged in cohorts.labels}):
@@ -377,15 +351,13 @@ class _Answers:
         labels = sum(sums.labels for _, sums in groups)
         if not (labels or self.total):
             return []
-        return [
-            self._sample(group, sums, Fraction(sums.labels, labels) if labels else Fraction(1))
-            for group, sums in groups
-        ]
-
-    def _sample(self, name: str, sums: Sums, share: Fraction) -> StratumSample:
-        domain = max(sums.labels, round(share * self.shipped))
-        assessed = max(domain, round(share * self.known))
-        return StratumSample(name, float(share * self.total), assessed, sums, domain)
+        found = []
+        for group, sums in groups:
+            share = Fraction(sums.labels, labels) if labels else Fraction(1)
+            domain = max(sums.labels, round(share * self.shipped))
+            assessed = max(domain, round(share * self.known))
+            found.append(StratumSample(group, float(share * self.total), assessed, sums, domain))
+        return found
 
 
 def _with_proxies(
@@ -395,13 +367,12 @@ def _with_proxies(
 
     With n of the labels and N of the answers in a cohort, the mean proxy is Σ n · mean / Σ n. It is as precise as that
     of (Σ n)² / Σ (n² / N) answers: the variance of the estimate is that of `predicted` with so many records.
-
-    Args:
-        arrived: Sums of labels by hour of the answer.
-        answers: Number and sum of the proxies of all answers, by hour.
-        width: Hours of a cohort.
     """
-    labelled, scored = _blocks(arrived, width, 6), _blocks(answers, width, 2)
+    labelled: dict[int, list[int]] = {}
+    scored: dict[int, list[int]] = {}
+    for blocks, by_hour in ((labelled, arrived), (scored, answers)):
+        for hour, counts in by_hour.items():
+            add_sums(blocks, hour // width, counts)
     complete = {block for block, sums in labelled.items() if scored.get(block, (0, 0))[0] >= sums[0]}
     with_proxies = _total(labelled[block] for block in complete)
     alone = _total(sums for block, sums in labelled.items() if block not in complete)
@@ -411,14 +382,6 @@ def _with_proxies(
     weighted = sum(Fraction(labelled[block][0] * scored[block][1], scored[block][0]) for block in complete)
     records = int(n * n / sum(Fraction(labelled[block][0] ** 2, scored[block][0]) for block in complete))
     return replace(Sums(*with_proxies), records=records, proxies=round(weighted * records / n)), Sums(*alone)
-
-
-def _blocks(by_hour: Mapping[int, Sequence[int]], width: int, size: int) -> dict[int, list[int]]:
-    blocks: dict[int, list[int]] = {}
-    for hour, counts in by_hour.items():
-        sums = blocks.setdefault(hour // width, [0] * size)
-        sums[:] = [own + other for own, other in zip(sums, counts, strict=True)]
-    return blocks
 
 
 def _total(rows: Iterable[Sequence[int]]) -> list[int]:

@@ -226,8 +226,6 @@ class Step(msgspec.Struct, omit_defaults=True):
         measures: By key and metric, by membership, `[n, sum in micro-units]` of what was measured on text.
         latency: By source and membership, the total latencies in milliseconds.
         shapes: By source and property (`SHAPES`), the number of values in each log bucket.
-        indexes: Requests by `(build, index_hash)`.
-        cites: Whether an answer cites something.
         in_gold: Whether retrieved ids occur in gold; None where there were none to compare.
         judged: By source, judge and version, `[n, sum, sum of squares]` of scores in micro-units; under `label`, of
             label minus score.
@@ -359,9 +357,7 @@ class Minutes(msgspec.Struct):
     """The open steps, and what became of the closed ones.
 
     Attributes:
-        closed: The last minute with records that was closed.
         late: Records that arrived after their minute was closed, and count in a later one.
-        open: The open steps by minute and pipeline.
     """
 
     closed: int = -1
@@ -374,10 +370,6 @@ class MinuteBatches:
 
     Args:
         slices: Slices that alarms watch; others are not collected.
-        cluster: What makes a cluster, by pipeline.
-
-    Attributes:
-        state: The steps.
     """
 
     def __init__(

@@ -30,13 +30,7 @@ SHARE: Final = 8
 
 
 class _PendingLabel(NamedTuple):
-    """A label that waits for its trace.
-
-    Attributes:
-        at: When it arrived, seconds since the epoch.
-        label: The label, without its comment.
-        size: Its size in bytes.
-    """
+    """A label that waits for its trace."""
 
     at: float
     label: Label
@@ -44,12 +38,7 @@ class _PendingLabel(NamedTuple):
 
 
 class PendingLabels(msgspec.Struct, dict=True):
-    """Labels whose traces have not arrived, in the order of arrival.
-
-    Attributes:
-        by_number: The labels by their numbers.
-        number: The number of the next label.
-    """
+    """Labels whose traces have not arrived, in the order of arrival."""
 
     by_number: dict[int, _PendingLabel] = {}
     number: int = 0
@@ -252,8 +241,6 @@ class Raters(NamedTuple):
     """Who rated the answers of the last days, and how far they agree.
 
     Attributes:
-        answers: Answers with ratings.
-        raters: The people who gave them.
         shared: Answers with ratings of at least two people.
         disputed: Those of them on which people disagree.
         fields: By field of a label, the number of answers of which at least two people judge it, and of those on which
@@ -287,8 +274,6 @@ class RatedAnswer(msgspec.Struct):
 
     Attributes:
         since: When the first label arrived, seconds since the epoch.
-        raters: The rating of each rater.
-        size: Their size in bytes.
     """
 
     since: float
@@ -319,8 +304,6 @@ class LabelStore(msgspec.Struct, dict=True):
 
     Attributes:
         results: Number of labels by result (`ragmon.scoring.ratings.RESULTS`); a `Counter`.
-        answers: The ratings by trace, the oldest first.
-        waiting: The labels that wait.
     """
 
     results: dict[str, int] = {}
@@ -426,7 +409,6 @@ class LabelPriority(NamedTuple):
 
     Attributes:
         drawn: 0 for an answer that won the uniform draw over all calls: labels of these estimate all traffic.
-        certainty: How certain its scores are, in [0, 1].
         place: A hash of the trace id: a random order among equals, the same on every run.
     """
 

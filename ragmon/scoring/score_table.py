@@ -42,7 +42,6 @@ class Spread:
     Attributes:
         groups: Requests by their scores in all metrics, and by group.
         index: The index of the metric among these scores.
-        measured: The sums of measured scores by group; `ALONE` is no group.
     """
 
     groups: Mapping[tuple[Score, ...], Mapping[int, int]] = field(default_factory=dict)
@@ -76,11 +75,7 @@ class Stat:
     """A mean with its counts.
 
     Attributes:
-        n: Requests in the denominator.
-        sum: Sum of their scores in micro-units.
-        squares: Sum of the squares.
         unassessed: Requests in the denominator that could not be scored, by reason.
-        spread: The scores by random group of clusters.
         unscored: Requests that a measured metric applies to and that nobody measured, labelled or judged.
         outside: Requests of which it is known that they are outside of the denominator. Together with `n`, `unassessed`
             and `unscored` they are all requests.
@@ -162,7 +157,6 @@ class ScoreTable:
     """The scores of every metric for each tuple of facts.
 
     Args:
-        metrics: The metrics by key.
         cells: Distinct facts that a bucket keeps.
     """
 

@@ -37,8 +37,6 @@ class ReductionRules:
     """How the records of a pipeline are reduced to facts.
 
     Args:
-        facts: The refusal rule and the latency bound.
-        grounded_threshold: The groundedness from which an answer counts as grounded.
         slices: Tags that become series: allowed values by tag name.
         cluster: What makes a cluster of requests that share their fate: `session`, `question`.
     """
@@ -53,11 +51,8 @@ class Assessment(NamedTuple):
     """One record as it is counted.
 
     Attributes:
-        item: Its gold item; None where it has none.
         how: How the item was found (`ragmon.core.constants.MATCH_METHODS`); "" without one.
-        facts: Its facts.
         scores: By metric: micro-units, the reason why it is unassessed, or None where it is not in the denominator.
-        slices: The slices it belongs to.
     """
 
     item: GoldItem | None
@@ -104,9 +99,7 @@ class Stream:
     Attributes:
         names: The same as the record has them.
         model: The slice of its model; "" without one, or where models are slices of the configuration.
-        captured: What was captured of the pipeline and source.
         lacks: The bits of what all of its records lack.
-        open: The open buckets.
     """
 
     names: Names
@@ -155,16 +148,8 @@ class ScoreObserver(Protocol):
     ) -> None:
         """Follow a request, once for each source it is counted under.
 
-        Args:
-            pipeline: Its pipeline.
-            arrival: When it arrived, seconds since the epoch.
-            source: The source it is counted under.
-            record: The request.
-            item: Its gold item.
-            key: Its facts.
-            measured: Its measured scores in micro-units, of metrics that apply to it.
-            slices: The slices it belongs to.
-            in_gold: Whether its retrieved ids occur in gold; None where there are none to compare.
+        `arrival` is in seconds since the epoch; `measured` has the scores, in micro-units, of measured metrics that
+        apply; `in_gold` says whether retrieved ids occur in gold, None where there are none to compare.
         """
 
 
@@ -178,12 +163,8 @@ class Scorer:
         by_pipeline: Other rules for single pipelines.
         state: The state to count in; default: a new state that keeps everything.
         clock: Seconds since the epoch, to drop records from the future; None trusts their time (replay).
-        observers: Follow every counted request. A request without a time reaches them only where there is a clock.
         ages_by_clock: Whether a record is too old by the clock, so that the records before it have no part in it. By
             default it is too old by the newest record: arrivals lie ahead after a clock was wrong and is right again.
-
-    Attributes:
-        observers: Those that follow.
 
     Examples:
         >>> from ragmon.core.record import Answer, Record
@@ -283,12 +264,9 @@ class Scorer:
         return self._state
 
     def observe_label(self, record: Record, item: GoldItem | None, answered: float | None) -> None:
-        """Score a labelled answer; the answer was already counted as a request when it arrived.
+        """Score a labelled answer with the gold item that the label implies.
 
-        Args:
-            record: The answer with its label, of source `label`.
-            item: The gold item that the label implies.
-            answered: When the answer was given, seconds since the epoch.
+        The answer was already counted as a request when it arrived: `answered`, in seconds since the epoch.
         """
         names = _names_of(record)
         stream = self._streams.get(names) or self._stream(record, names)

@@ -41,13 +41,7 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class Exemplar(NamedTuple):
-    """An exemplar of a latency series.
-
-    Attributes:
-        trace_id: 32 hex digits.
-        seconds: The latency of its call.
-        ts: When it arrived, seconds since the epoch.
-    """
+    """An exemplar of a latency series."""
 
     trace_id: str
     seconds: float
@@ -94,13 +88,8 @@ class SeriesStats:
     Attributes:
         pipeline, source, slice: The key of the series.
         gold, gold_version: Which gold set; "" for all requests.
-        window: The name of the window, `all` for everything.
-        metrics: The statistics by metric key.
-        latency: By stage, log-bucket counts of milliseconds.
         clusters: For gated metrics of a gold set, how many gold items have equal scores; scores measured on text are
             not kept per item.
-        traced: How many distinct gold items were seen.
-        records: How many records were counted.
         end: The end of the window, seconds since the epoch, where windows of several moments are compared.
         estimates: For live traffic whose calls were all counted, the metrics over all calls, weighted by stratum; empty
             otherwise. `metrics` covers audit members only.
@@ -134,10 +123,6 @@ class Snapshot:
     """All series in all windows at one moment.
 
     Attributes:
-        now: When it was taken, seconds since the epoch.
-        series: All series in all windows.
-        golds: The gold sets in use.
-        builds: The known `(pipeline, build, index_hash)`, sorted.
         gold_metrics: The metrics that need a gold item.
         maturity: By pipeline, the share of the expected labels that has arrived, where known.
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
@@ -166,12 +151,7 @@ class Snapshot:
     ) -> SeriesStats | None:
         """The series with these labels, None where there is none; for a gold set in use, only its current version.
 
-        Args:
-            pipeline: The pipeline.
-            source: The source.
-            window: The window's name.
-            gold: The gold set; "" for all requests, None for the gold set with the most records.
-            where: The slice.
+        `gold` is "" for all requests, and None for the gold set with the most records; `where` is the slice.
         """
         versions = {gold.name: gold.version for gold in self.golds}
         candidates = [
@@ -205,16 +185,10 @@ def take_snapshot(
     gated: Collection[str] = (),
     reader: SeriesReader | None = None,
 ) -> Snapshot:
-    """Take a snapshot of a state.
+    """Take a snapshot of a state, in windows of spans in seconds by name; a span of None is everything.
 
-    Args:
-        state: The state.
-        table: The metrics.
-        now: Seconds since the epoch.
-        windows: Spans in seconds by name; None is everything.
-        golds: The gold sets in use.
-        gated: Metrics whose sums per item are needed by gates.
-        reader: Remembers what it read before; it has the state, table and gated metrics that are given here.
+    Of gated metrics, gates need sums per item. A reader of the same state, table and gated metrics remembers what it
+    read before.
     """
     reader = SeriesReader(state, table, tuple(gated)) if reader is None else reader
     reader.refresh()
@@ -255,13 +229,7 @@ class _Group(NamedTuple):
 
 @dataclass
 class _GroupCache:
-    """What is kept of a group from one reading to the next.
-
-    Attributes:
-        results: The statistics by window, with what they depend on.
-        sums: The sums of its buckets.
-        items: The items of its gold sets, by name and version.
-    """
+    """What is kept of a group from one reading to the next."""
 
     results: list[tuple[object, list[SeriesStats]]] = field(default_factory=list)
     sums: WindowSums = field(default_factory=WindowSums)
@@ -426,10 +394,7 @@ POINT: Final = "point"
 def point_ends(now: float, span: int, step: int) -> list[int]:
     """The ends of windows that cover a span up to now: multiples of the step, the last of them the first after now.
 
-    Args:
-        now: Seconds since the epoch.
-        span: How far back the first one begins, seconds.
-        step: The length of a window, seconds: up to an hour a multiple of 10, otherwise of 300.
+    The step is in seconds: up to an hour a multiple of 10, otherwise of 300.
 
     Raises:
         ValueError: The windows cannot lie on the edges of buckets.
@@ -456,14 +421,7 @@ def take_history(
 ) -> list[Snapshot]:
     """The snapshots of a history, one a window, each of which has the name `point`.
 
-    Args:
-        state: The counts.
-        table: The metrics.
-        ends: The ends of the windows, seconds since the epoch, from `point_ends`.
-        step: The length of a window, seconds.
-        golds: The gold sets in use.
-        gated: Metrics whose sums per item are needed by gates.
-        pipelines: The pipelines to read; None reads all.
+    The windows have the ends of `point_ends`; of the pipelines, None reads all.
     """
     windows = [Window(POINT, step, end - 1) for end in ends]
     totals = [window_totals(state, step, end - 1) for end in ends]

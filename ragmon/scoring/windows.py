@@ -39,15 +39,7 @@ def kind_of(key: SeriesKey) -> Kind:
 
 @dataclass
 class Window:
-    """A window that ends at a given moment.
-
-    Attributes:
-        name: Its name.
-        span: Seconds; None for everything.
-        now: Seconds since the epoch.
-        begin, end: Its edges.
-        step: The grid that the edges lie on.
-    """
+    """A window that ends at a given moment."""
 
     name: str
     span: int | None
@@ -122,7 +114,6 @@ class ItemSums(NamedTuple):
     """The scores of one gold item, or of another cluster of requests.
 
     Attributes:
-        n: Scored requests.
         total: The sum of their scores in micro-units.
         unknown: Requests without a score, whose reason may depend on the outcome.
     """
@@ -178,8 +169,6 @@ class _ItemWindow:
 
     Attributes:
         tables: The scores of the tables that it holds, as they were added.
-        items: The scores of each item.
-        clusters: By gated metric, how many items have equal scores.
     """
 
     tables: dict[_Position, dict[str, _Scores]] = field(default_factory=dict)
@@ -213,7 +202,6 @@ class ItemWindows:
     thousand items, only those in these tables are added up again.
 
     Args:
-        table: The metrics.
         gated: The metrics whose scores are kept by item; those measured on text are not.
     """
 
