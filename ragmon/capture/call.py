@@ -129,7 +129,7 @@ class TracedFunction:
             return None
 
     @cached_property
-    def places(self) -> tuple[str, ...] | None:
+    def parameter_names(self) -> tuple[str, ...] | None:
         """The names of its parameters by position; None if one is a catch-all, positional-only or keyword-only."""
         parameters = () if self.signature is None else self.signature.parameters.values()
         named = all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
@@ -272,7 +272,6 @@ TOKEN: Final = "ragmon.token"  # noqa: S105 - the name of a token, not a token
 VALID: Final = 300.0
 """Seconds for which a token is valid, in either direction: clocks differ."""
 _MAX_QID_LENGTH: Final = 512
-"""Longest accepted question id, in characters."""
 
 
 def sign(key: bytes, trace_id: int, qid: str, at: float) -> str:
@@ -395,7 +394,6 @@ LONGEST_REFUSAL: Final = 400
 A stratum only says what is kept: whether an answer is a refusal is decided later, whatever its length.
 """
 _MAX_WHITESPACE: Final = 8
-"""Whitespace that may surround a refusal token, in characters."""
 
 
 @dataclass(frozen=True)
@@ -475,6 +473,7 @@ class Plan:
         "_refuses",
         "_tokens",
         "count_rest",
+        "counters",
         "detail",
         "id_from",
         "kept",
@@ -492,7 +491,6 @@ class Plan:
         "sampled",
         "slow_above",
         "stale",
-        "tally",
         "threshold",
         "time_rest",
         "times",
@@ -532,7 +530,7 @@ class Plan:
         self.id_from = settings.id_from
         self.retrievers = settings.retrievers
         self.probe_key = settings.probe_key
-        self.tally = counters
+        self.counters = counters
         self.live = counters.live
         self.kept = {stratum: counters.kept[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
         self.count_rest = counters.live[REST]
@@ -669,10 +667,8 @@ def _leave_to_parent(_call: Call) -> None:
 
 
 NO_PLAN: Final = Plan(None, "", 0.0, CaptureSettings(), CallCounters())
-"""The plan of every function while no runtime is installed."""
 
 current: Runtime | None = None
-"""The runtime of this process; None if `ragmon.install` was not called."""
 _warn_if_missing = True
 _orphans = count()
 
@@ -732,7 +728,6 @@ def outside_calls() -> int:
 
 _PROBE = SamplingDecision(audit=True, p_audit=1.0)
 _PARENT_UNSAMPLED = SamplingDecision(audit=False, p_audit=0.0, p_parent=0.0)
-"""The sampling decision of a call whose parent was not sampled, where that is respected."""
 
 
 def start_call(
@@ -801,7 +796,7 @@ def raised(call: Call, seconds: float, error: BaseException) -> None:
         else:
             call.error = code
             if call.probe is None:
-                call.plan.tally.count_error(code)
+                call.plan.counters.count_error(code)
             count_outcome(call, "error", seconds)
 
 
@@ -819,8 +814,8 @@ def count_outcome(call: Call, stratum: str | None, seconds: float, result: Any =
     elif stratum is None:
         stratum = constants.REST if seconds <= plan.slow_above else "slow"
     if call.probe is not None:
-        next(plan.tally.probes[stratum])
-        plan.tally.latencies[constants.PROBE, stratum].append(seconds)
+        next(plan.counters.probes[stratum])
+        plan.counters.latencies[constants.PROBE, stratum].append(seconds)
     else:
         next(plan.live[stratum])
         if decision.audit or plan.times:
@@ -843,7 +838,7 @@ def count_outcome(call: Call, stratum: str | None, seconds: float, result: Any =
         if call.items:
             parts += call.items
         call.weight = estimated_bytes(parts)
-        next(plan.kept[stratum] if call.probe is None else plan.tally.kept[constants.PROBE, stratum])
+        next(plan.kept[stratum] if call.probe is None else plan.counters.kept[constants.PROBE, stratum])
         if plan.runtime is not None:
             plan.runtime.submit(call)
     except Exception as error:  # noqa: BLE001 - the application must not see it

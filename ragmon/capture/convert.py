@@ -54,13 +54,11 @@ from ragmon.ingest.spans.mapper import fill
 from ragmon.ingest.spans.span import from_sdk_span
 
 _MAX_BODY: Final = 1 << 20
-"""The bytes of a body that is decoded; a longer one is unknown."""
 _MAX_QUERY: Final = 1 << 16
 _MAX_QUERY_FIELDS: Final = 64
 _PARSED: Final = ("_json", "_cached_json", "_full_data", "_form", "_post", "GET", "_query_params")
 """Where a request keeps what it has parsed: Starlette, Flask, Django REST framework, forms, queries."""
 _RAW: Final = ("_body", "_cached_data", "_read_bytes")
-"""Where a request keeps the bytes of a body that was read."""
 _GATEWAY_QUERY: Final = "queryStringParameters"
 _decode = msgspec.json.Decoder().decode
 
@@ -185,7 +183,6 @@ NOT_USER: Final = ASSISTANT | {"system", "developer", "tool"}
 _ROLES: Final = ("role", "type", "_role")
 _CONTENTS: Final = ("content", "parts", "blocks", "_content")
 _MAX_MESSAGES: Final = 256
-"""The messages of a list that are read, the last ones."""
 _MAX_MESSAGE_PARTS: Final = 256
 _MAX_MESSAGE_DEPTH: Final = 4
 """How deep the text of a message may lie: a part of a content, its text, the value of that."""
@@ -265,9 +262,7 @@ _SENTENCE: Final = re.compile(r"\s|[^\x00-\x7f]|\?")
 _NOT_READ: Final = frozenset({"config", "settings", "options", "metadata", "headers", "cookies"})
 """Names of parameters and fields that are not looked into: a prompt among settings is no question."""
 _MAX_QUESTION_DEPTH: Final = 3
-"""How many objects deep below a parameter the question is looked for."""
 _MAX_OBJECTS: Final = 128
-"""The objects of one depth that are looked into."""
 
 
 def question(
@@ -300,7 +295,15 @@ def question(
     if text is not None:
         return text
     text = next((text for name, text in passed.items() if is_str(text) and not _LABEL.fullmatch(name)), None)
-    return text if text is not None else next((text for value in read if (text := _only_text(value)) is not None), None)
+    if text is not None:
+        return text
+    for value in read:
+        if is_data(value) and type(value) is not dict:
+            named = [(name, field) for name, field in stored_fields(value).items() if is_str(field)]
+            sentences = [field for name, field in named if _SENTENCE.search(field) and not _LABEL.fullmatch(name)]
+            if len(sentences) == 1:
+                return sentences[0]
+    return None
 
 
 def _without_instance(values: dict[str, Any]) -> dict[str, Any]:
@@ -360,17 +363,6 @@ def _holds(name: str, value: Any) -> bool:
     return name not in _NOT_READ and (is_data(value) or is_request(value))
 
 
-def _only_text(model: Any) -> str | None:
-    if not is_data(model) or type(model) is dict:
-        return None
-    texts = [
-        field
-        for name, field in stored_fields(model).items()
-        if is_str(field) and _SENTENCE.search(field) and not _LABEL.fullmatch(name)
-    ]
-    return texts[0] if len(texts) == 1 else None
-
-
 def arguments(
     function: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = True
 ) -> dict[str, Any]:
@@ -378,7 +370,7 @@ def arguments(
 
     Without `defaults`, only the arguments that were passed.
     """
-    names = None if defaults else function.places
+    names = None if defaults else function.parameter_names
     if names is not None and len(args) <= len(names):
         return {**dict(zip(names, args, strict=False)), **kwargs}
     try:
@@ -420,14 +412,10 @@ _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
 _CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
 LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
 _MAX_ANSWER_DEPTH: Final = 5
-"""How deep the answer may be nested, for example a message in a field of the result."""
 _MAX_ENVELOPES: Final = 3
 _MAX_PARTS: Final = 64
-"""The objects of a result that are searched for its fields."""
 _MAX_RETURNED: Final = 8
-"""The values of a returned tuple that are looked at."""
 _MAX_COMPONENTS: Final = 32
-"""The components of a pipeline's result that are looked into."""
 _ID: Final = re.compile(r"[!-~]{1,200}")
 SOURCES: Final = "sources"
 CONTEXT: Final = "context"

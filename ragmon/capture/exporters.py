@@ -54,7 +54,6 @@ class DroppingExporter:
 
 
 BATCH: Final = 512
-"""Largest number of records in a batch."""
 
 
 class Exporter(Protocol):

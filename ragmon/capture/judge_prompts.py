@@ -437,4 +437,3 @@ Kind = Callable[..., Awaitable[Opinion]]
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {CONTEXTUAL_PRECISION: contextual_precision, FAITHFULNESS: faithfulness}
 )
-"""The model judges, by their names in ragmon.toml."""

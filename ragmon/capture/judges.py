@@ -119,20 +119,11 @@ class Breaker:
             self._pause = self._back_off.pause()
 
 
-class RedirectError(JudgeError):
-    """The judge's server redirects to a place that is not allowed."""
-
-
-class PrivateRedirectError(RedirectError):
-    """The judge's server redirects into a private network."""
-
-
 def follow(url: str, location: str) -> str:
     """The target of a redirect from a URL to the `Location` of its response.
 
     Raises:
-        RedirectError: The target has another origin.
-        PrivateRedirectError: The target has another origin, with a private address.
+        JudgeError: The target has another origin.
 
     >>> follow("https://judge.example/v1/chat", "/v2/chat")
     'https://judge.example/v2/chat'
@@ -141,19 +132,16 @@ def follow(url: str, location: str) -> str:
         target = urljoin(url, location)
         parsed = split_url(target)
     except ValueError:
-        raise RedirectError(JUDGE_ERROR, "its server redirects to what is no address") from None
+        raise JudgeError(JUDGE_ERROR, "its server redirects to what is no address") from None
     if parsed.origin == split_url(url).origin and not parsed.has_user:
         return target
-    if _is_private(parsed.host):
-        raise PrivateRedirectError(JUDGE_ERROR, "its server redirects to a private address")
-    raise RedirectError(JUDGE_ERROR, "its server redirects to another origin")
-
-
-def _is_private(host: str) -> bool:
+    host = parsed.host
     try:
-        return not ip_address(host).is_global
+        is_private = not ip_address(host).is_global
     except ValueError:
-        return host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
+        is_private = host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
+    target_kind = "a private address" if is_private else "another origin"
+    raise JudgeError(JUDGE_ERROR, f"its server redirects to {target_kind}")
 
 
 LARGEST_REPLY: Final = 1 << 20
@@ -163,7 +151,6 @@ FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 5.0
 """The limits of the first and of every pause between two attempts, in seconds."""
 HOPS: Final = 3
-"""Number of redirects within the origin that are followed."""
 _TOO_MANY_REQUESTS: Final = 429
 _REQUEST_TIMEOUT: Final = 408
 _SERVER_ERROR: Final = 500
@@ -353,7 +340,6 @@ def read_key(path: Path, hint: str) -> str:
 
 
 CAPACITY: Final = 1024
-"""Largest number of cached opinions; the least recently used one is evicted first."""
 
 
 def digest(*parts: str) -> bytes:
@@ -403,7 +389,6 @@ LARGEST: Final = 400_000
 """Largest total length of a request's texts, in characters; a part of the texts would be judged wrongly."""
 _HASH_RANGE: Final = 1 << 64
 VERSION_DIGITS: Final = 12
-"""Hex digits of a version that is a hash."""
 
 
 @dataclass(frozen=True)
@@ -428,7 +413,7 @@ class Judge:
     """Judges requests, one at a time in each event loop.
 
     Args:
-        mind: A model's endpoint and the kind of its prompts, or a function.
+        model_or_function: A model's endpoint and the kind of its prompts, or a function.
         spend: Takes one call of the function out of the budget; a model's endpoint has its own budget.
     """
 
@@ -436,13 +421,13 @@ class Judge:
         self,
         name: str,
         terms: JudgeSettings,
-        mind: tuple[ModelEndpoint, str] | Function,
+        model_or_function: tuple[ModelEndpoint, str] | Function,
         *,
         spend: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name = name
         self.terms = terms
-        self._model_or_function = mind
+        self._model_or_function = model_or_function
         self._spend = spend
         self._cache = Cache()
         self._warned_results: set[str] = set()
@@ -599,7 +584,6 @@ def suppressed(name: str) -> Iterator[None]:
 
 
 WAITING: Final = 64
-"""Largest number of requests in a judge's queue."""
 
 
 @dataclass(eq=False)

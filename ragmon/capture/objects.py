@@ -52,9 +52,7 @@ IN_C: Final[dict[str, str]] = {
 
 
 BREADTH: Final = 64
-"""The fields of one object that are looked at."""
 _CLASSES: Final = 512
-"""The classes whose layout is remembered."""
 _DATA_MARKS: Final = (
     *("__pydantic_fields__", "model_fields", "__fields__"),
     *("__dataclass_fields__", "__attrs_attrs__", "__struct_fields__"),
@@ -166,11 +164,9 @@ def is_list(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
 
 
 STEPS: Final = 2_000
-"""The objects and lists that are looked at for one field of a call."""
 _TEXT_STEP: Final = 512
 """The characters that count as one more step: a text of a million characters is too long."""
 LONGEST: Final = 65_536
-"""The entries of a list that are read."""
 TOO_LARGE: Final = "too_large"
 """Why a field cannot be read, where nothing raises."""
 _LISTS: Final[tuple[Any, ...]] = (list, tuple, deque, type({}.values()))

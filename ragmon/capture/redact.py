@@ -281,7 +281,6 @@ _NOT_PHONE_WORDS: Final = re.compile(
     r"(?<![A-Za-z])(?i:isbn|issn|id|order|invoice|ticket|case|ref(?:erence)?|article|artikel|sku|ean|upc|gtin|serial"
     r"|account|customer|bestellung|rechnung|auftrag)\w{0,6}(?:\s(?i:number|nummer|no|nr|id|code))?[\s.:=#-]{0,4}\Z"
 )
-"""Words before an unbroken number that is no telephone number."""
 _DATE_OR_NUMBER: Final = re.compile(  # a date, a month, years, twenty million, a latitude
     r"[0-9]{1,2}([./-])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})(?![./-]?[0-9])|(?:0[1-9]|1[0-2])[./-](?:19|20)[0-9]{2}(?![0-9])"
     rf"|(?:19|20)[0-9]{{2}}[{_GAP}./](?:[01]?[0-9]|(?:19|20)[0-9]{{2}})(?![0-9])"
@@ -292,7 +291,6 @@ _PHONE_WORDS: Final = re.compile(
     r"|handy(?:nummer)?|rufnummer|whatsapp|call|dial|тел(?:ефон)?)(?:[\s.:#]{1,3}(?i:number|nummer|no|nr|is|at|on|me|us)){0,3}"
     r"|(?:电话|電話|手机|手機|携帯|전화)(?:号码|番号|번호)?)[\s.:#=：]{0,4}\Z"
 )
-"""Words before a telephone number: after them, digits in any grouping match."""
 _AFTER_PHONE_WORD: Final = re.compile(rf"\(?[0-9](?:[{_GAP}./()]{{0,2}}[0-9]){{5,14}}{_STOP}")
 _PHONE: Final = re.compile(
     r"[+(0-9](?<![A-Za-z0-9_\]#$€£¥\\+].)(?<![0-9\]]\.[0-9(])(?<![A-Za-z0-9_\]]-.)(?<![^0-9\s]/.)(?<!/[0-9]{2}/.)"
@@ -466,9 +464,25 @@ class Redaction:
     def _facts(
         self, record: Record, item: GoldItem | None, measures: Mapping[str, float], *, hashed: bool
     ) -> TextFacts:
-        claim, facts, key = _claim(record), record.facts, self.key
-        # Decisions that came with the record stay.
-        facts = self._decisions(record, item, measures) if claim is not None or facts is None else facts
+        claim, earlier, key = _claim(record), record.facts, self.key
+        facts = TextFacts() if earlier is None else earlier
+        if claim is not None or earlier is None:  # other decisions that came with the record stay
+            facts = TextFacts(grounded=None if earlier is None else earlier.grounded)
+            flags, score = self.facts.read(record, item)[0], measures.get(Groundedness.name)
+            if score is not None:
+                facts.grounded = score >= self.grounded_threshold
+            if not flags & (bits.ERROR | bits.OUTCOME_UNKNOWN):
+                facts.answered = bool(flags & (bits.SHIPPED | bits.REFUSED))
+            if flags & bits.TEXT:
+                facts.refused = bool(flags & bits.REFUSED)
+                facts.refusal_like = bool(flags & bits.REFUSAL_LIKE)
+            if item is not None and flags & bits.CLAIM_KNOWN:
+                facts.gold_version = item.set_version
+                if_missing = None if flags & bits.CLAIM_CUT else False
+                facts.contains_claim = True if flags & bits.CONTAINS_CLAIM else if_missing
+                facts.contains_gold_claim = True if flags & bits.CONTAINS_GOLD_CLAIM else if_missing
+            cut_flags = {"claim": bits.CLAIM_CUT, "contexts": bits.CONTEXTS_CUT}
+            facts.cut = [text for text, cut in cut_flags.items() if flags & cut] or None
         found: dict[str, int | str | list[str]] = {}
         if record.q is not None:
             found["question_chars"] = len(record.q)
@@ -483,26 +497,6 @@ class Redaction:
             if key is not None and hashed:
                 found["context_hashes"] = [keyed_hash(key, context) for context in record.contexts]
         return msgspec.structs.replace(facts, **found)
-
-    def _decisions(self, record: Record, item: GoldItem | None, measures: Mapping[str, float]) -> TextFacts:
-        flags = self.facts.read(record, item)[0]
-        score, earlier_facts = measures.get(Groundedness.name), record.facts
-        facts = TextFacts(grounded=earlier_facts.grounded if earlier_facts is not None else None)
-        if score is not None:
-            facts.grounded = score >= self.grounded_threshold
-        if not flags & (bits.ERROR | bits.OUTCOME_UNKNOWN):
-            facts.answered = bool(flags & (bits.SHIPPED | bits.REFUSED))
-        if flags & bits.TEXT:
-            facts.refused = bool(flags & bits.REFUSED)
-            facts.refusal_like = bool(flags & bits.REFUSAL_LIKE)
-        if item is not None and flags & bits.CLAIM_KNOWN:
-            facts.gold_version = item.set_version
-            if_missing = None if flags & bits.CLAIM_CUT else False
-            facts.contains_claim = True if flags & bits.CONTAINS_CLAIM else if_missing
-            facts.contains_gold_claim = True if flags & bits.CONTAINS_GOLD_CLAIM else if_missing
-        cut_flags = {"claim": bits.CLAIM_CUT, "contexts": bits.CONTEXTS_CUT}
-        facts.cut = [text for text, cut in cut_flags.items() if flags & cut] or None
-        return facts
 
 
 def _claim(record: Record) -> str | None:

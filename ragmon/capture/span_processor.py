@@ -49,7 +49,6 @@ ORPHAN: Final = "orphan"
 FULL: Final = "too_many_requests"
 """More reasons why a span is in no request's record: its parent is in no open request, there are too many requests."""
 _MAX_LATE_IDS: Final = 10_000
-"""Largest number of remembered span ids: spans still open when their request was finished, whose end counts as late."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,6 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
 
 
 _SPAN_SIZE: Final = 2048
-"""Estimated bytes a span keeps alive."""
 
 
 @dataclass(frozen=True)
@@ -288,9 +286,7 @@ def _text(value: Any) -> str | None:
 
 
 OPEN: Final = 10_000
-"""Largest number of open spans inside decorated calls."""
 DRAIN: Final = 5.0
-"""Seconds the shutdown waits for pending records."""
 _SUPPRESSED: Final = getattr(otel, "_SUPPRESS_INSTRUMENTATION_KEY", "suppress_instrumentation")
 
 

@@ -341,7 +341,6 @@ class LabelSender:
 
 
 label_sender: LabelSender | None = None
-"""The label queue of this process; None before `ragmon.install`."""
 
 
 def reset_labels_after_fork(was: LabelSender) -> LabelSender:

@@ -29,7 +29,6 @@ LINGER: Final = 0.2
 DRAIN_SHARE: Final = 0.5
 """Share of a flush timeout for the processor to return its records; the rest is for the export."""
 _TICK_INTERVAL: Final = 0.2
-"""Seconds between two periodic ticks."""
 _IDLE_SLEEP: Final = 0.05
 """Seconds the worker sleeps when there is nothing to do. To wake it would cost the request path a lock."""
 

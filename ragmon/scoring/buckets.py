@@ -43,14 +43,10 @@ MODEL_SLICE: Final = "(model)="
 DIGEST: Final = 3
 """The version of the digest: it changes when the same counts get another one."""
 _KNOWN_FACTS: Final = 16_384
-"""Facts whose hashes are cached: many buckets hold the same few."""
 
 Groups = dict[int, int]
-"""Requests by the random group of their cluster."""
 Table = dict[str, dict[Key, int]]
-"""Requests by gold item and facts."""
 Rename = Callable[[str, str, str, str], tuple[str, str, str]]
-"""Gets pipeline, source, build and index; gives pipeline, build and index as they are counted."""
 
 
 class SeriesKey(NamedTuple):
@@ -137,7 +133,6 @@ class Bucket(msgspec.Struct, omit_defaults=True):
 
 
 Cut = Callable[[Bucket], object]
-"""Cuts a merged bucket to as many facts as a bucket may have."""
 
 
 class ItemTable(msgspec.Struct):

@@ -226,9 +226,9 @@ class CallTotals(msgspec.Struct):
     def since(self, begin: float | None, end: float) -> dict[CallKey, Count]:
         """The calls of a window, with the resolution of ten seconds between two reports.
 
-        Without a begin, they are the calls since the first reports. A key that a producer did not report before the window
-        had no calls then, if the producer had reported anything. For a producer that had run long before its first report,
-        only the calls since that report are known.
+        Without a begin, they are the calls since the first reports. A key that a producer did not report before the
+        window had no calls then, if the producer had reported anything. For a producer that had run long before its
+        first report, only the calls since that report are known.
         """
         found = {}
         for key, sums in self.sums.items():

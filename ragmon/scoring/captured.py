@@ -55,17 +55,12 @@ _FLAGS: Final = _USUAL | REFUSAL_LIKE
 FIRST: Final = 20
 """Records from which a gap is named; a compared id is one of so many records with a gold item, too."""
 MINUTE: Final = 60
-"""Seconds of a bucket."""
 MINUTES: Final = 60
 """Buckets of a series that are kept apart: the newest ones that have records."""
 EXAMPLES: Final = 3
-"""Ids that are kept as examples."""
 LONGEST_EXAMPLE: Final = 24
-"""Characters of an example that are shown."""
 SAMPLED: Final = 300
-"""Documents of a bucket whose other ids are compared with gold."""
 PATHS: Final = 64
-"""Paths of other ids that a bucket counts."""
 
 
 class CandidateCount(NamedTuple):

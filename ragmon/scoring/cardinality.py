@@ -27,7 +27,6 @@ These are 5,000 processes with four strata. They take about 100 MB.
 SILENT: Final = 86_400.0
 """Seconds without a report after which a process may be gone."""
 _FRESH: Final = 60.0
-"""Seconds between two searches for processes that are gone."""
 
 
 class AcceptedProcess(msgspec.Struct):
@@ -78,15 +77,12 @@ FEW_PAIRS: Final = BUILDS
 CODES: Final = 32
 """Error types of a pipeline with a series of their own; all others share one."""
 LONGEST: Final = 1 << 16
-"""Maximum characters of a pipeline's name."""
 LONGEST_BUILD: Final = 1024
-"""Maximum characters of the name of a build or an index."""
 _HOUR: Final = 3600.0
 _USUAL: Final = (constants.LIVE, constants.MATCH, constants.LABEL, constants.PROBE)
 """Sources for which a configured pipeline always has series."""
 
 Pair = tuple[str, str]
-"""A build and its index."""
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,9 @@ def add_sums(mine: dict[T, Sums], key: T, sums: Iterable[int]) -> None:
 METRIC: Final = AnswerCorrect.name
 """The metric whose estimates are made more precise."""
 UNTIMED: Final = -1
-"""The hour and the step of what has no time."""
 MAX_VERSIONS: Final = 64
 """Versions of a judge that are kept apart; further ones are counted as `OTHER`, whose scores are not used."""
 VERSION_CHARS: Final = 64
-"""Characters of a version that are kept."""
 MODULUS: Final = 1 << 63
 """Sums over all time are kept modulo this: the squares of ten million labels are more than MessagePack can say."""
 NO_LABELS: Final = (0, 0, 0, 0, 0, 0)

@@ -35,9 +35,7 @@ from ragmon.stats.clusters import GROUPS
 from ragmon.stats.histograms import bucket
 
 CLUSTER: Final = ("session", "question")
-"""What makes one observation of several requests."""
 HASH_DIGITS: Final = 16
-"""Hexadecimal digits of the hash of a session or a question."""
 _SESSION, _QUESTION, _HASH = range(3)
 _RECENT: Final = 4096
 """Sessions and questions whose hashes are cached: a request that matches gold is counted twice."""
@@ -201,7 +199,6 @@ def left_out(members: Iterable[Membership], clusters: int = CLUSTERS, most: int 
 
 
 STEP: Final = 60
-"""Seconds of a step."""
 SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
 """Label-free properties whose distribution is monitored; lengths are in characters."""
 INDEXES: Final = 256

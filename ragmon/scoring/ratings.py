@@ -263,7 +263,6 @@ RATERS: Final = 100
 MAX_BYTES: Final = 64 << 20
 """Limit of the bytes of ratings, and of labels that wait; beyond it the oldest are evicted."""
 LARGEST_ANSWER: Final = 1 << 20
-"""Limit of the bytes of the ratings of one answer."""
 _RATING_BYTES: Final = 400
 _NAME_BYTES: Final = 60
 """Bytes of a rating without its names, and of a name without its characters."""
@@ -398,7 +397,6 @@ def _size(rater: str, judgement: Rating | Label) -> int:
 
 
 CELL: Final = 32_000
-"""Characters of a spreadsheet cell; a little below the usual limit."""
 _SALT: Final = b"ragmon label queue"
 _MAX_VARIANCE: Final = 0.25
 """The largest p (1 - p), at a score of a half: that score gives the least information."""

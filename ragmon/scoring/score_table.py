@@ -22,7 +22,6 @@ from ragmon.stats.intervals import graded
 from ragmon.stats.strata import Estimate, Stratum, post_stratified, shifts
 
 MEMORY: Final = 65_536
-"""Tuples of facts whose scores are cached."""
 
 Score = int | str | None
 """Micro-units, the reason why it is unknown, or None for a request outside the denominator.

@@ -64,7 +64,6 @@ class Assessment(NamedTuple):
 
 Names = tuple[str | None, str | None, str | None, str | None, str | None, tuple[bool, str] | None]
 Location = tuple[str, str, str]
-"""Where a request is counted: source, gold set and its version."""
 Slices = tuple[str, ...]
 Counted = tuple[GoldItem | None, int | None, int | None, Slices, Key]
 """What a request is counted under: its gold item, the random group of its cluster, the bits of what it lacks, its
@@ -118,9 +117,7 @@ class Stream:
 
 _stages = attrgetter(*constants.STAGES)
 MODELS: Final = 16
-"""Models of a pipeline that are counted apart; further ones together, as `OTHER`."""
 LONGEST_MODEL: Final = 200
-"""Maximum characters of the name of a model that is counted apart."""
 MODEL_TAG: Final = "model"
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -128,7 +125,6 @@ _NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
 FUTURE = 300.0
 """Seconds that a record's time may be ahead of the clock."""
 STREAMS = 4096
-"""Streams that are kept; builds and indexes change over time."""
 
 
 class ScoreObserver(Protocol):

@@ -78,7 +78,6 @@ class Exemplars:
 
 
 ALL: Final = "all"
-"""The name of the window that holds everything counted so far."""
 
 
 @dataclass(frozen=True)
@@ -388,7 +387,6 @@ def retrieved_counts(state: State) -> dict[tuple[str, str], Counter[int]]:
 
 
 POINT: Final = "point"
-"""The name of the window of a point."""
 
 
 def point_ends(now: float, span: int, step: int) -> list[int]:

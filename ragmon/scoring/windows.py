@@ -107,7 +107,6 @@ def _add(sums: Sums, mask: int, kind: Kind, bucket: Bucket) -> None:
 Cluster = tuple[int, float, int]
 """The scores of an item in one metric: how many are known, their sum, and how many are unknown."""
 Clusters = Mapping[Cluster, int]
-"""How many gold items have equal scores."""
 
 
 class ItemSums(NamedTuple):
@@ -155,7 +154,6 @@ def clusters_of(table: ScoreTable, items: Table, metric: str) -> Clusters:
 
 
 _Position = tuple[SeriesKey, Literal["step", "hour", "past"], int]
-"""A table of a series: its step, or its hour."""
 _Scores = tuple[int, ...]
 """The requests of an item, and of each gated metric the numbers of `ItemSums`, one after the other."""
 _SIZE: Final = len(ItemSums._fields)
@@ -278,7 +276,6 @@ class ItemWindows:
 
 
 RIGHT: Final = ("OK", "REFUSAL_OK")
-"""The outcomes of right answers."""
 _KNOWN_KEYS: Final = 16_384
 """Facts whose outcome is cached: many items have the same few."""
 
