@@ -127,6 +127,7 @@ class Tee:
 
     def __init__(self, *sinks: Exporter) -> None:
         self._sinks = sinks
+        self._all_sinks: tuple[Exporter | BatchExporter, ...] = sinks
 
     def submit(self, record: Record) -> None:
         """Export a record.
@@ -146,12 +147,12 @@ class Tee:
     def report(self, totals: Sequence[Totals]) -> bool:
         """Export a producer's counts of all calls; returns whether all exporters that take counts succeeded."""
         # A list, so that every exporter is called, also after one has failed.
-        results = [export_totals(sink, totals) for sink in self._sinks]
+        results = [export_totals(sink, totals) for sink in self._all_sinks]
         return all(results)
 
     def label(self, labels: Sequence[Label]) -> bool:
         """Export ratings of answers; returns whether all exporters that take ratings succeeded."""
-        results = [label(sink, labels) for sink in self._sinks]
+        results = [label(sink, labels) for sink in self._all_sinks]
         return all(results)
 
     def holds(self, trace_id: str) -> bool | None:
@@ -166,6 +167,7 @@ class BatchTee(Tee):
     def __init__(self, batch: BatchExporter, *sinks: Exporter) -> None:
         super().__init__(*sinks)
         self._batch = batch
+        self._all_sinks = (batch, *sinks)
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Export records; the losses are those of the exporter that lost most."""
@@ -177,16 +179,6 @@ class BatchTee(Tee):
             except Exception:  # noqa: BLE001 - counted
                 failed += 1
         return lost if sum(lost.values()) >= failed else {constants.EXPORT_FAILED: failed}
-
-    def report(self, totals: Sequence[Totals]) -> bool:
-        """Export a producer's counts of all calls; returns whether all exporters that take counts succeeded."""
-        results = [export_totals(self._batch, totals), super().report(totals)]
-        return all(results)
-
-    def label(self, labels: Sequence[Label]) -> bool:
-        """Export ratings of answers; returns whether all exporters that take ratings succeeded."""
-        results = [label(self._batch, labels), super().label(labels)]
-        return all(results)
 
 
 class ForwardingExporter:

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ragmon.core.constants import JUDGE_ERROR, JUDGE_PREFIX, SKIPPED
 from ragmon.core.errors import RagmonError, shorten
@@ -363,6 +363,10 @@ CONTEXTUAL_PRECISION: Final = "contextual_precision"
 FAITHFULNESS: Final = "faithfulness"
 
 
+Ask = Callable[[Prompt], Awaitable[str]]
+"""Asks a model; raises `JudgeError` where there is no usable reply."""
+
+
 class RequestTexts(NamedTuple):
     """The texts of one request, its contexts in rank order; the expected answer is "" if unknown."""
 
@@ -372,18 +376,7 @@ class RequestTexts(NamedTuple):
     expected: str = ""
 
 
-class ChatModel(Protocol):
-    """A model that answers prompts."""
-
-    async def ask(self, prompt: Prompt) -> str:
-        """The model's reply.
-
-        Raises:
-            JudgeError: There is no usable reply.
-        """
-
-
-async def contextual_precision(asked: ChatModel, case: RequestTexts, *, reasons: bool) -> Opinion:
+async def contextual_precision(ask: Ask, case: RequestTexts, *, reasons: bool) -> Opinion:
     """Are the contexts that help to arrive at the expected answer ranked first?
 
     Source: seed 001, DeepEval's contextual precision: the sum over relevant ranks of (relevant so far / rank), divided
@@ -395,13 +388,13 @@ async def contextual_precision(asked: ChatModel, case: RequestTexts, *, reasons:
     if not case.contexts:
         return Opinion(0.0, "Nothing was retrieved." if reasons else None, context_count=0)
     prompt = relevance(case.question, case.expected, case.contexts, reasons=reasons)
-    judgements = findings(await asked.ask(prompt), len(case.contexts), reasons=reasons)
+    judgements = findings(await ask(prompt), len(case.contexts), reasons=reasons)
     relevant = sum(1 << index for index, judgement in enumerate(judgements) if judgement.is_yes)
     score = precision_sum(relevant) / relevant.bit_count() if relevant else 0.0
     return _opinion(score, judgements, len(case.contexts), "contexts are relevant" if reasons else None)
 
 
-async def faithfulness(asked: ChatModel, case: RequestTexts, *, reasons: bool) -> Opinion:
+async def faithfulness(ask: Ask, case: RequestTexts, *, reasons: bool) -> Opinion:
     """Which share of the answer's claims do the contexts support?
 
     Source: Es et al., RAGAS, EACL 2024, section 3.1: supported statements / statements. An answer without claims
@@ -410,11 +403,11 @@ async def faithfulness(asked: ChatModel, case: RequestTexts, *, reasons: bool) -
     Raises:
         JudgeError: The model lists no usable claims, or does not give a usable verdict on each claim.
     """
-    claims = parse_claims(await asked.ask(claims_prompt(case.answer)))
+    claims = parse_claims(await ask(claims_prompt(case.answer)))
     if not claims:
         raise JudgeError(SKIPPED, "the answer makes no claim")
     prompt = support(claims, case.contexts, reasons=reasons)
-    judgements = findings(await asked.ask(prompt), len(claims), reasons=reasons)
+    judgements = findings(await ask(prompt), len(claims), reasons=reasons)
     score = sum(judgement.is_yes for judgement in judgements) / len(judgements)
     return _opinion(score, judgements, len(case.contexts), "claims are supported" if reasons else None)
 

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from ipaddress import ip_address
 from math import inf
 from pathlib import Path
@@ -35,6 +35,7 @@ from ragmon.capture.judge_prompts import (
     CONTEXTUAL_PRECISION,
     KINDS,
     VERSION,
+    Ask,
     Function,
     JudgeError,
     Judgement,
@@ -203,119 +204,77 @@ class ModelEndpoint:
         return f"ModelEndpoint({self.url!r}, {self.model!r})"
 
     @asynccontextmanager
-    async def session(self, deadline: float) -> AsyncIterator[Session]:
-        """A connection for the requests of one judgement, with its deadline by the monotonic clock."""
+    async def session(self, deadline: float) -> AsyncIterator[Ask]:
+        """The function that asks the model for one judgement, until a deadline by the monotonic clock."""
         from ragmon.core.http_client import new_client  # noqa: PLC0415 - httpx is imported only if a judge is configured
 
         headers = {"User-Agent": f"ragmon/{current_version()}"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
         async with new_client(headers, self._tls) as client:
-            yield Session(self, client, deadline)
+            yield partial(self._ask, client, deadline)
 
-    def body(self, prompt: Prompt) -> dict[str, Any]:
-        """The request body of the API."""
-        messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
-        body: dict[str, Any] = {"model": self.model, "messages": messages}
-        if not self._omit_optional_fields:
-            schema = {"name": prompt.name, "strict": True, "schema": prompt.schema}
-            body |= {"temperature": 0, "response_format": {"type": "json_schema", "json_schema": schema}}
-        return body
+    async def _ask(self, client: httpx.AsyncClient, deadline: float, prompt: Prompt) -> str:
+        back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
+        for attempt in range(ATTEMPTS):
+            response = await self._try(client, deadline, prompt)
+            status = None if response is None else response.status
+            if status in _BAD_REQUEST and not self._omit_optional_fields:
+                self._omit_optional_fields = True  # not every server supports them
+                response = await self._try(client, deadline, prompt)
+                status = None if response is None else response.status
+            if response is not None and status not in _RETRYABLE:
+                break
+            pause = back_off.pause(None if response is None else retry_after(response.headers.get("Retry-After")))
+            if status == _TOO_MANY_REQUESTS:
+                self._paused_until = max(self._paused_until, monotonic() + pause)
+            if attempt + 1 == ATTEMPTS or self.breaker.is_open or monotonic() + pause >= deadline:
+                if response is None:
+                    raise JudgeError(JUDGE_ERROR, "nobody answers at its address")
+                result = RATE_LIMITED if status == _TOO_MANY_REQUESTS else JUDGE_ERROR
+                raise JudgeError(result, f"its server answers {status}", status=status)
+            await asyncio.sleep(pause)
+        assert response is not None  # noqa: S101 - the loop raises otherwise
+        if status != 200:
+            raise JudgeError(JUDGE_ERROR, f"its server answers {status}", status=status)
+        return completion(response.body)
 
-    def simplify(self) -> bool:
-        """From now on leave out request fields that not every server supports; returns whether there were any."""
-        was_plain, self._omit_optional_fields = self._omit_optional_fields, True
-        return not was_plain
+    async def _try(self, client: httpx.AsyncClient, deadline: float, prompt: Prompt) -> HttpResponse | None:
+        from ragmon.core.http_client import exchange  # noqa: PLC0415 - httpx is imported only if a judge is configured
 
-    def quiet(self, seconds: float) -> None:
-        """Pause requests to the server."""
-        self._paused_until = max(self._paused_until, monotonic() + seconds)
-
-    async def turn(self, deadline: float) -> None:
-        """Wait until a request may be sent, and take it out of the budget.
-
-        Raises:
-            JudgeError: The wait would pass the deadline, the breaker is open, or the budget is spent.
-        """
         if not self.breaker.admits():
             raise JudgeError(JUDGE_ERROR, "its server fails, and is left alone for a while")
         wait = self._paused_until - monotonic()
         if wait > 0:
             if monotonic() + wait >= deadline:
-                raise JudgeError(
-                    RATE_LIMITED, "its server wants to be left alone for longer", status=_TOO_MANY_REQUESTS
-                )
+                why = "its server wants to be left alone for longer"
+                raise JudgeError(RATE_LIMITED, why, status=_TOO_MANY_REQUESTS)
             await asyncio.sleep(wait)
         if not self._spend():
             raise JudgeError(BUDGET, "the budget of today is spent")
-
-    def missed(self, error: BaseException) -> None:
-        """Count a request without a response; if there was no connection, it is returned to the budget."""
-        if isinstance(error, UnreachableError):
-            self._refund()
-        self.breaker.failed()
-
-    def answered(self, status: int) -> None:
-        """Count a request with a response."""
-        if status == _REQUEST_TIMEOUT or status >= _SERVER_ERROR:
-            self.breaker.failed()
-        else:
-            self.breaker.worked()
-
-
-class Session:
-    """One connection to an endpoint, with a deadline by the monotonic clock."""
-
-    def __init__(self, endpoint: ModelEndpoint, client: httpx.AsyncClient, deadline: float) -> None:
-        self._endpoint = endpoint
-        self._client = client
-        self._deadline = deadline
-
-    async def ask(self, prompt: Prompt) -> str:
-        """Send a prompt, with retries, and return the model's reply.
-
-        Raises:
-            JudgeError: There is no usable reply.
-        """
-        back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
-        for attempt in range(ATTEMPTS):
-            response = await self._try(prompt)
-            if response is not None and response.status in _BAD_REQUEST and self._endpoint.simplify():
-                response = await self._try(prompt)
-            if response is not None and response.status not in _RETRYABLE:
-                break
-            pause = back_off.pause(None if response is None else retry_after(response.headers.get("Retry-After")))
-            if response is not None and response.status == _TOO_MANY_REQUESTS:
-                self._endpoint.quiet(pause)
-            if attempt + 1 == ATTEMPTS or self._endpoint.breaker.is_open or monotonic() + pause >= self._deadline:
-                if response is None:
-                    raise JudgeError(JUDGE_ERROR, "nobody answers at its address")
-                result = RATE_LIMITED if response.status == _TOO_MANY_REQUESTS else JUDGE_ERROR
-                raise JudgeError(result, f"its server answers {response.status}", status=response.status)
-            await asyncio.sleep(pause)
-        assert response is not None  # noqa: S101 - the loop raises otherwise
-        if response.status != 200:
-            raise JudgeError(JUDGE_ERROR, f"its server answers {response.status}", status=response.status)
-        return completion(response.body)
-
-    async def _try(self, prompt: Prompt) -> HttpResponse | None:
-        from ragmon.core.http_client import exchange  # noqa: PLC0415 - httpx is imported only if a judge is configured
-
-        await self._endpoint.turn(self._deadline)
-        url, body = self._endpoint.url, json.dumps(self._endpoint.body(prompt)).encode()
-        headers = {"Content-Type": "application/json"}
+        messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+        fields: dict[str, Any] = {"model": self.model, "messages": messages}
+        if not self._omit_optional_fields:
+            schema = {"name": prompt.name, "strict": True, "schema": prompt.schema}
+            fields |= {"temperature": 0, "response_format": {"type": "json_schema", "json_schema": schema}}
+        url, body, headers = self.url, json.dumps(fields).encode(), {"Content-Type": "application/json"}
         for _ in range(HOPS + 1):
             try:
-                response = await exchange(self._client, "POST", url, body=body, headers=headers, max_body=LARGEST_REPLY)
+                response = await exchange(client, "POST", url, body=body, headers=headers, max_body=LARGEST_REPLY)
             except OSError as error:
-                self._endpoint.missed(error)
+                if isinstance(error, UnreachableError):
+                    self._refund()
+                self.breaker.failed()
                 return None
-            except asyncio.CancelledError as timeout:
-                self._endpoint.missed(timeout)
+            except asyncio.CancelledError:
+                self.breaker.failed()
                 raise
             if response.is_cut:
                 raise JudgeError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST_REPLY} bytes")
-            self._endpoint.answered(response.status)
+            if response.status == _REQUEST_TIMEOUT or response.status >= _SERVER_ERROR:
+                self.breaker.failed()
+            else:
+                self.breaker.worked()
             location = response.headers.get("Location")
             if response.status not in _REDIRECTS or location is None:
                 return response
@@ -526,8 +485,8 @@ class Judge:
         cached = self._cache.get(key)
         if cached is not None:
             return CACHED, cached
-        async with endpoint.session(deadline) as session:
-            opinion = await KINDS[kind](session, texts, reasons=self.terms.include_reason)
+        async with endpoint.session(deadline) as ask:
+            opinion = await KINDS[kind](ask, texts, reasons=self.terms.include_reason)
         self._cache.put(key, opinion)
         return SCORED, opinion
 
