@@ -28,14 +28,13 @@ from ragmon.core.constants import (
     UNKNOWN_WEIGHT,
 )
 from ragmon.metrics.facts import Key
-from ragmon.scoring.calls import RECENT, CallTotals, slot
+from ragmon.scoring.calls import RECENT, CallTotals
 from ragmon.scoring.captured import CapturedTable
-from ragmon.scoring.cohorts import Cohorts, Sums, add_counts, add_sums
+from ragmon.scoring.cohorts import UNTIMED as UNTIMED  # noqa: PLC0414 - readers of buckets import it from here
+from ragmon.scoring.cohorts import Cohorts, Sums, add_counts, add_sums, hour_of, slot, step_of
 
 CELLS: Final = 4096
 """Distinct facts that a bucket keeps, those with the smallest hashes; the sums of the others go into the spill."""
-UNTIMED: Final = -1
-"""The step of records without a time: they are in the totals, but in no window."""
 ALONE: Final = -1
 """Stands for the group of requests of which each is a cluster of its own."""
 MODEL_SLICE: Final = "(model)="
@@ -305,7 +304,7 @@ class State(msgspec.Struct, dict=True):
         """The bucket of an event time, None for a record without one, which was fresh or not when the record came."""
         self.changes = series.changed = self.changes + 1
         if is_fresh and ts is not None:
-            buckets, start = series.fresh, int(ts) // STEP * STEP
+            buckets, start = series.fresh, step_of(ts)
         else:
             series.old_changed = self.changes
             buckets, start = series.folded, UNTIMED if ts is None else slot(int(ts))
@@ -318,8 +317,8 @@ class State(msgspec.Struct, dict=True):
         """The table of gold items of an event time, as `bucket`."""
         # A replay asks for no window of items, so their steps are not kept apart.
         if is_fresh and self.is_live and ts is not None:
-            return series.item_steps.setdefault(int(ts) // STEP * STEP, ItemTable())
-        return series.item_hours.setdefault(UNTIMED if ts is None else int(ts) // HOUR, ItemTable())
+            return series.item_steps.setdefault(step_of(ts), ItemTable())
+        return series.item_hours.setdefault(hour_of(ts), ItemTable())
 
     def _change(self, series: Series) -> None:
         self.changes = series.changed = series.old_changed = self.changes + 1

@@ -17,8 +17,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from ragmon.core import constants
-from ragmon.core.constants import FOLDED, STEP
+from ragmon.core.constants import FOLDED
 from ragmon.core.record import Totals
+from ragmon.scoring.cohorts import slot, step_of
 
 RECENT: Final = 32
 """Steps that live traffic keeps of a series: reports that are later than that, five minutes and more, are rare."""
@@ -167,13 +168,13 @@ class CallTotals(msgspec.Struct):
         """Add totals of a producer; a line that only reports losses counts no calls."""
         if line.calls:
             key = CallKey(line.pipeline, line.source, line.stratum)
-            step = int(line.ts) // STEP * STEP
-            self._report(Producer(line.instance, line.started), key, step, Count(line.calls, line.kept))
+            count = Count(line.calls, line.kept)
+            self._report(Producer(line.instance, line.started), key, step_of(line.ts), count)
 
     def _report(self, producer: Producer, key: CallKey, step: int, count: Count) -> None:
         known = self.producers.get(producer)
         if known is None:
-            known = self.producers[producer] = ProducerCalls(int(producer.started) // STEP * STEP, step)
+            known = self.producers[producer] = ProducerCalls(step_of(producer.started), step)
         series, first = known.series.get(key), (step, count)
         is_first = series is None or (first < series.first and not series.is_settled)
         if series is None:
@@ -303,11 +304,6 @@ class CallTotals(msgspec.Struct):
             timed_firsts = [[*edges, *count] for edges, count in sorted(firsts.items()) if edges[0] >= since]
             rows.append([*key, *sums.total, timed, timed_firsts])
         return rows
-
-
-def slot(step: int) -> int:
-    """The five minutes that a step belongs to."""
-    return step // FOLDED * FOLDED
 
 
 def _add_to(counts: dict[T, Count], key: T, count: Count) -> None:

@@ -18,6 +18,8 @@ from ragmon.scoring.ratings import TTL
 from ragmon.stats.histograms import MICRO
 
 T = TypeVar("T")
+UNTIMED: Final = -1
+"""The step and the hour of records without a time: they are in the totals, but in no window."""
 Sums = list[int]
 """`[n, sum, squares // MICRO, squares % MICRO]` of a measure in micro-units: each part of the sum of squares adds up by
 itself, and fits the 64 bits of a saved number for a lifetime of requests."""
@@ -48,9 +50,23 @@ def add_sums(mine: dict[T, Sums], key: T, sums: Iterable[int]) -> None:
             own_sums[i] += x
 
 
+def step_of(ts: float | None) -> int:
+    """The start of the step of an event time; `UNTIMED` without a time."""
+    return UNTIMED if ts is None else int(ts) // STEP * STEP
+
+
+def slot(step: int) -> int:
+    """The start of the five minutes that a step belongs to."""
+    return step // FOLDED * FOLDED
+
+
+def hour_of(ts: float | None) -> int:
+    """The hour of an event time since the epoch; `UNTIMED` without a time."""
+    return UNTIMED if ts is None else int(ts) // HOUR
+
+
 METRIC: Final = AnswerCorrect.name
 """The metric whose estimates are made more precise."""
-UNTIMED: Final = -1
 MAX_VERSIONS: Final = 64
 """Versions of a judge that are kept apart; further ones are counted as `OTHER`, whose scores are not used."""
 VERSION_CHARS: Final = 64
@@ -137,7 +153,7 @@ class Cohorts(msgspec.Struct):
         label = measured.get(METRIC)
         if label is None:
             return
-        hour, step = hour_of(answered), UNTIMED if ts is None else int(ts) // STEP * STEP
+        hour, step = hour_of(answered), step_of(ts)
         for proxy, score in measured.items():
             if proxy != METRIC:
                 version = versions.get(proxy, "")[:VERSION_CHARS]
@@ -181,7 +197,7 @@ class Cohorts(msgspec.Struct):
         for hours in self.labels.values():
             for steps in hours.values():
                 for step in [step for step in steps if step != UNTIMED and step % FOLDED and step < now - FRESH]:
-                    add_sums(steps, step // FOLDED * FOLDED, steps.pop(step))
+                    add_sums(steps, slot(step), steps.pop(step))
         if retention is None:
             return
         oldest = now - retention
@@ -255,8 +271,3 @@ def _moved(table: dict[Any, Any], pipeline: str, name: str) -> dict[Any, Any]:
         key._replace(pipeline=name) if isinstance(key, Judged) else (name, *key[1:]): table.pop(key)
         for key in [key for key in table if key[0] == pipeline]
     }
-
-
-def hour_of(ts: float | None) -> int:
-    """The cohort of an event time: hours since the epoch; `UNTIMED` without a time."""
-    return UNTIMED if ts is None else int(ts) // HOUR

@@ -24,7 +24,7 @@ from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Ke
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Bucket, ItemTable, SeriesKey, State
 from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
-from ragmon.scoring.cohorts import Sums, add_counts, add_sums, sums_of
+from ragmon.scoring.cohorts import Sums, add_counts, add_sums, step_of, sums_of
 from ragmon.scoring.minutes import CLUSTER, group_of
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesReader, Snapshot, take_snapshot
@@ -419,7 +419,7 @@ class Scorer:
         bucket = stream.open.get(location)
         if bucket is None:
             bucket = stream.open[location] = OpenBucket()
-        step = UNTIMED if ts is None else int(ts) // constants.STEP * constants.STEP
+        step = step_of(ts)
         is_fresh = self._state.is_fresh(ts)
         if step != bucket.step or is_fresh != bucket.is_fresh or len(bucket.counts) >= CELLS or not bucket.counts:
             if bucket.counts:
