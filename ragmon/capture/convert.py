@@ -208,7 +208,7 @@ def last_text(messages: Any, roles: frozenset[str]) -> str | None:
 
 
 def message_text(message: Any, roles: frozenset[str] | None = None) -> str | None:
-    """The text of a message; None where it has no text, or its role is none of those that are asked for."""
+    """The text of a message; None where it has no text, or not one of the roles."""
     author = role(message)
     is_asked = author is not None and (roles is None or author in roles)
     return part_text(stored(message, *_CONTENTS)) if is_asked else None
@@ -224,7 +224,7 @@ def role(message: Any) -> str | None:
 
 
 def is_text(part: Any) -> bool:
-    """Whether a part of a message is not a step of the model on its way: reasoning, or the call of a tool."""
+    """Whether a part of a message is text, and no step of the model on its way: reasoning, or the call of a tool."""
     fields = held(part)
     kind = first(fields, ("type", "block_type"))
     kind = plain_text(kind) if is_str(kind) else ""
@@ -273,9 +273,6 @@ def question(
     It is where `question=` of the decorator says; else the parameter with a usual name; else a field with such a name
     in the other arguments, or in the request that the context holds; else the first text among the arguments, or the
     only one in an object.
-
-    Raises:
-        Exception: A callable `question=` raised it.
     """
     if callable(function.question):
         return function.question(*args, **kwargs)
@@ -400,14 +397,14 @@ _CLAIM_FIELDS: Final = (
 _ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")
 """Lists of which the first entry is the answer: of OpenAI, LangChain, Haystack."""
 _ENVELOPES: Final = ("answer_json", "answer", "response", "result", "output", "data")
-"""Fields that may hold the whole result inside another one, the innermost of which is read first."""
+"""Fields that may hold the whole result; the innermost result is read first."""
 _ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
 _DOCUMENT_FIELDS: Final = (
     *("documents", "source_documents", "source_nodes", "chunks", "contexts", "context", "docs", "retrieved_documents"),
     *("retrieved_docs", "retrieved_contexts", "retrieval_context"),
 )
 _SOURCE_FIELDS: Final = ("sources", "references")
-"""Documents that were retrieved, or of several retrieved ones those that the answer cites."""
+"""The retrieved documents, or those of them that the answer cites."""
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
 _CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
 LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")

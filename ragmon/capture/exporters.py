@@ -114,7 +114,7 @@ class ExporterAdapter:
                 return lost
             if self._submit is not None:
                 self._submit(records[0])
-        except UnavailableError:  # whoever raises it has logged it
+        except UnavailableError:  # it was logged where it was raised
             return {constants.EXPORT_FAILED: len(records)}
         except BaseException as error:  # noqa: BLE001 - an exporter may raise anything, and the thread must go on
             warn_once(f"records could not be delivered and are dropped: {error_location(error)}")
@@ -310,19 +310,11 @@ class JsonlExporter:
         self._write(encode(self._redact(record)))
 
     def report(self, totals: Sequence[Totals]) -> bool:
-        """Write a producer's counts of all calls; returns whether the file could be opened.
-
-        Raises:
-            OSError: They were not written.
-        """
+        """Write a producer's counts of all calls; returns whether the file could be opened."""
         return self._write_all(totals)
 
     def label(self, labels: Sequence[Label]) -> bool:
-        """Write ratings of answers; returns whether the file could be opened.
-
-        Raises:
-            OSError: They were not written.
-        """
+        """Write ratings of answers; returns whether the file could be opened."""
         return self._write_all(labels)
 
     def _write_all(self, lines: Sequence[Totals] | Sequence[Label]) -> bool:

@@ -219,19 +219,15 @@ def number(value: Any) -> int | float | None:
 
 
 def plain_text(value: str) -> str:
-    """A text as one that can be encoded.
-
-    Raises:
-        TooLargeError: The field has too much text.
-    """
+    """A text as one that can be encoded."""
     _spend(str.__len__(value) // _TEXT_STEP)
     return clean(value)
 
 
 def entries(value: Any) -> Sequence[Any] | None:
-    """The entries of a list, tuple, deque or array, whatever its class makes of them; None where it is none of these.
+    """The entries of a list, tuple, deque or array, whatever its class makes of them; None for other values.
 
-    An iterator is none: to read it would consume the application's.
+    An iterator is another value: to read it would consume the application's.
     """
     _spend(1)
     kind, layout = type(value), layout_of(value)
@@ -302,11 +298,7 @@ def stored_fields(value: Any) -> dict[str, Any]:
 
 
 def storage(value: Any) -> dict[str, Any]:
-    """All fields that an object stores: the very dictionary that holds them, where one does. To be read by name.
-
-    Raises:
-        TooLargeError: Too many objects were looked at for the field.
-    """
+    """All fields that an object stores: the very dictionary that holds them, where one does. To be read by name."""
     _spend(1)
     kind = type(value)
     if issubclass(kind, dict):

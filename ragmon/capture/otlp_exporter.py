@@ -267,11 +267,7 @@ class OtlpSession(requests.Session):
     def request(  # type: ignore[override]
         self, method: str, url: str, data: bytes = b"", **_merged: object
     ) -> requests.Response:
-        """Send an exporter's message; what it has merged out of the environment is ignored.
-
-        Raises:
-            NotDeliveredError: The receiver did not accept it.
-        """
+        """Send an exporter's message; what it has merged out of the environment is ignored."""
         return self._send(url, data, PROTOBUF)
 
     def _send(self, url: str, data: bytes, kind: str) -> requests.Response:
@@ -562,11 +558,7 @@ SCALE: Final = 7
 
 
 def metrics_data(totals: Sequence[Totals], resource: Mapping[str, str]) -> MetricsData:
-    """A producer's totals as OpenTelemetry's metrics; the instance id of the counts is added to the resource.
-
-    Raises:
-        Exception: A count or a bucket is not valid.
-    """
+    """A producer's totals as OpenTelemetry's metrics; the instance id of the counts is added to the resource."""
     found = []
     for instance, totals_of_instance in groupby(sorted(totals, key=attrgetter("instance")), attrgetter("instance")):
         lines = list(totals_of_instance)

@@ -47,7 +47,7 @@ from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace,
 
 ORPHAN: Final = "orphan"
 FULL: Final = "too_many_requests"
-"""More reasons why a span is in no request's record: its parent is in no open request, there are too many requests."""
+"""Why a span has no record, beside the trace buffer's reasons: its parent is in no open request, or too many are open."""
 _MAX_LATE_IDS: Final = 10_000
 
 

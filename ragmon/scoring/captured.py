@@ -53,10 +53,10 @@ _USUAL: Final = SHIPPED | IDS
 _FLAGS: Final = _USUAL | REFUSAL_LIKE
 """The facts of the usual record, which has ids and an answer, and those that decide whether one is usual."""
 FIRST: Final = 20
-"""Records from which a gap is named; a compared id is one of so many records with a gold item, too."""
+"""Records from which a gap is named, and records with a gold item from which strange ids are."""
 MINUTE: Final = 60
 MINUTES: Final = 60
-"""Buckets of a series that are kept apart: the newest ones that have records."""
+"""Buckets of a series that are kept apart: the newest with records."""
 EXAMPLES: Final = 3
 LONGEST_EXAMPLE: Final = 24
 SAMPLED: Final = 300

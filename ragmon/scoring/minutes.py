@@ -47,10 +47,9 @@ class Membership(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=T
     A minute holds tens of thousands of them: the garbage collector does not visit them, and each is hashed once.
 
     Attributes:
-        session: The hash of its session; "" without one.
-        question: The hash of its question, or the id of its gold item; "" without one.
-        alone: What makes it a cluster of its own in every step: its gold item if its order is ours, else its trace id
-            where nothing else is known.
+        session: The hash of its session; "" without a session.
+        question: The hash of its question, or the id of its gold item; "" without either.
+        alone: Cluster id if there is no session or question: the gold item of probes and replays, else the trace id.
     """
 
     session: str = ""
@@ -86,7 +85,7 @@ def cluster_of(record: Record, item: GoldItem | None, by: Collection[str] = CLUS
 def membership(record: Record, item: GoldItem | None, source: str, by: Collection[str] = CLUSTER) -> Membership:
     """The groups of a record that is counted under a source; `by` says which of `session` and `question` are used.
 
-    Who asks the gold items of a run or of probes is us: each item is a cluster there.
+    ragmon itself asks the gold items of a run or of probes: each item is a cluster there.
     """
     if item is not None:
         users = source == LIVE or source in ALSO_LIVE_SOURCES
@@ -152,9 +151,9 @@ def _group(text: str, kind: int) -> int:
 
 
 CLUSTERS: Final = 4096
-"""Clusters of one place that a minute keeps: with so many observations a minute decides what it ever can."""
+"""Clusters of one key that a minute keeps: more observations would decide nothing else."""
 MEMBERS: Final = 16
-"""Memberships of one cluster that a minute keeps: a session that asks more questions a minute is a crawler."""
+"""Memberships of a cluster that a minute keeps: a session that asks more questions a minute is a crawler."""
 _MIX: Final = 0x9E37_79B9_7F4A_7C15
 _MASK: Final = (1 << 64) - 1
 """An odd factor that spreads numbers over 64 bits (multiplicative hashing; Knuth, volume 3, section 6.4): names that
@@ -304,7 +303,7 @@ class Step(msgspec.Struct, omit_defaults=True):
         self.indexes = dict(sorted(self.indexes.items())[:INDEXES])
 
     def cut(self) -> None:
-        """Keep of every place the clusters with the smallest hashes, so that a step has a bounded size.
+        """Keep of every key the clusters with the smallest hashes, so that a step has a bounded size.
 
         A cut of a sum of cut steps is the cut of the sum.
         """

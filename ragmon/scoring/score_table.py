@@ -26,7 +26,7 @@ MEMORY: Final = 65_536
 Score = int | str | None
 """Micro-units, the reason why it is unknown, or None for a request outside the denominator.
 
-For a measured metric the number is one of the two below: its scores are kept apart.
+For a measured metric the number is `IF_MEASURED` or `APPLIES`: its scores are kept apart.
 """
 IF_MEASURED: Final = 0
 """The request is in the denominator if it was measured, and outside of it otherwise."""
@@ -36,7 +36,7 @@ APPLIES: Final = 1
 
 @dataclass(slots=True)
 class Spread:
-    """The scores of one metric by random group of clusters, added up when somebody asks: of most metrics nobody does.
+    """The scores of one metric by random group of clusters, added up on demand: most metrics are never asked for.
 
     Attributes:
         groups: Requests by their scores in all metrics, and by group.

@@ -38,7 +38,7 @@ class ReductionRules:
 
     Args:
         slices: Tags that become series: allowed values by tag name.
-        cluster: What makes a cluster of requests that share their fate: `session`, `question`.
+        cluster: What makes a cluster of dependent requests: `session`, `question`.
     """
 
     facts: FactReader = field(default_factory=FactReader)
@@ -67,7 +67,7 @@ Location = tuple[str, str, str]
 Slices = tuple[str, ...]
 Counted = tuple[GoldItem | None, int | None, int | None, Slices, Key]
 """What a request is counted under: its gold item, the random group of its cluster, the bits of what it lacks, its
-slices, and its facts. What it lacks is None where that is counted under its live half, or the answer of a label."""
+slices, and its facts. The bits are None for a match, whose live half has them, and for a label, whose answer has."""
 
 
 class OpenBucket:
