@@ -269,6 +269,7 @@ def _reap_file(path: Path, tell: Callable[[DeadProcess], bool]) -> None:
 
 
 Key = tuple[str, str, str]
+"""Pipeline, source, stratum."""
 
 
 class Timings:

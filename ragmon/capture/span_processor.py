@@ -47,7 +47,7 @@ from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace,
 
 ORPHAN: Final = "orphan"
 FULL: Final = "too_many_requests"
-"""Why a span has no record, beside the trace buffer's reasons: its parent is in no open request, or too many are open."""
+"""More reasons why a span is in no record: no open request has its parent, or too many requests are open."""
 _MAX_LATE_IDS: Final = 10_000
 
 

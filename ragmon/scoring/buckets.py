@@ -44,8 +44,11 @@ DIGEST: Final = 3
 _KNOWN_FACTS: Final = 16_384
 
 Groups = dict[int, int]
+"""Requests by the random group of their cluster."""
 Table = dict[str, dict[Key, int]]
+"""Requests by gold item and facts."""
 Rename = Callable[[str, str, str, str], tuple[str, str, str]]
+"""Gets pipeline, source, build and index; gives pipeline, build and index as they are counted."""
 
 
 class SeriesKey(NamedTuple):

@@ -83,6 +83,7 @@ _USUAL: Final = (constants.LIVE, constants.MATCH, constants.LABEL, constants.PRO
 """Sources for which a configured pipeline always has series."""
 
 Pair = tuple[str, str]
+"""A build and its index."""
 
 
 @dataclass(frozen=True)

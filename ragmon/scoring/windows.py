@@ -107,6 +107,7 @@ def _add(sums: Sums, mask: int, kind: Kind, bucket: Bucket) -> None:
 Cluster = tuple[int, float, int]
 """The scores of an item in one metric: how many are known, their sum, and how many are unknown."""
 Clusters = Mapping[Cluster, int]
+"""How many gold items have equal scores."""
 
 
 class ItemSums(NamedTuple):
@@ -154,6 +155,7 @@ def clusters_of(table: ScoreTable, items: Table, metric: str) -> Clusters:
 
 
 _Position = tuple[SeriesKey, Literal["step", "hour", "past"], int]
+"""Which table of items of a series."""
 _Scores = tuple[int, ...]
 """The requests of an item, and of each gated metric the numbers of `ItemSums`, one after the other."""
 _SIZE: Final = len(ItemSums._fields)
