@@ -282,7 +282,7 @@ class Scorer:
 
     def assess(self, record: Record) -> Assessment:
         """The facts and scores of one record, as they are counted; nothing is counted."""
-        rules = self._by_pipeline.get(record.pipeline or constants.DEFAULT_PIPELINE, self._rules)
+        rules = self.rules_of(record.pipeline or constants.DEFAULT_PIPELINE)
         items = self.gold.items_for(record.pipeline, record.source)
         item = items.match(record)
         measured, grounded = self._measure(record, item, rules.grounded_threshold)
@@ -302,7 +302,7 @@ class Scorer:
 
     def _stream(self, record: Record, names: Names) -> Stream:
         pipeline, source = record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY
-        rules = self._by_pipeline.get(pipeline, self._rules)
+        rules = self.rules_of(pipeline)
         if len(self._streams) >= STREAMS:
             self.forget_streams()
         model = "" if MODEL_TAG in rules.slices else record.model or ""
