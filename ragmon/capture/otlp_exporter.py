@@ -449,7 +449,7 @@ class _Adapter(HTTPAdapter):
         return server, {"ssl_context": self._tls}
 
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
-        pass
+        pass  # no certificates of `requests` beside those of the TLS settings
 
 
 _COMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {

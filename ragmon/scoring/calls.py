@@ -140,7 +140,8 @@ class CallSums(msgspec.Struct):
     """The calls of a key over all producers.
 
     Attributes:
-        firsts: Those before first reports, by the steps of the producers' start and of that report.
+        past: The calls of steps that are not kept apart.
+        firsts: The calls before first reports, by the steps of the producers' start and of that report.
     """
 
     total: Count = NOTHING
