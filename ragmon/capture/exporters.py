@@ -309,21 +309,16 @@ class JsonlExporter:
         """
         self._write(encode(self._redact(record)))
 
-    def report(self, totals: Sequence[Totals]) -> bool:
-        """Write a producer's counts of all calls; returns whether the file could be opened."""
-        return self._write_all(totals)
-
-    def label(self, labels: Sequence[Label]) -> bool:
-        """Write ratings of answers; returns whether the file could be opened."""
-        return self._write_all(labels)
-
-    def _write_all(self, lines: Sequence[Totals] | Sequence[Label]) -> bool:
+    def report(self, totals: Sequence[Totals] | Sequence[Label]) -> bool:
+        """Write a producer's counts of all calls, or ratings of answers; returns whether the file could be opened."""
         try:
-            for line in lines:
+            for line in totals:
                 self._write(encode(line))
         except UnavailableError:
             return False
         return True
+
+    label = report
 
     def _opened(self) -> BinaryIO:
         if self._file is None and monotonic() >= self._next_check:

@@ -425,18 +425,18 @@ class MinuteBatches:
 
     def take(self) -> list[tuple[str, Step]]:
         """Hand out every open step in order, whether its minute ended or not, and begin anew."""
-        opened, self.state.open = self.state.open, {}
-        steps = [entry for minute in sorted(opened) for entry in sorted(opened[minute].items(), key=itemgetter(0))]
-        for _, step in steps:
-            step.cut()
-        return steps
+        return self._hand_out(sorted(self.state.open))
 
     def close(self, before: float) -> list[tuple[str, Step]]:
         """Close and return every step that ended before a time, in order."""
-        closed_steps = []
-        for minute in sorted(minute for minute in self.state.open if (minute + 1) * STEP <= before):
-            closed_steps += sorted(self.state.open.pop(minute).items(), key=itemgetter(0))
-            self.state.closed = minute
-        for _, step in closed_steps:
+        minutes = sorted(minute for minute in self.state.open if (minute + 1) * STEP <= before)
+        self.state.closed = minutes[-1] if minutes else self.state.closed
+        return self._hand_out(minutes)
+
+    def _hand_out(self, minutes: list[int]) -> list[tuple[str, Step]]:
+        steps = [
+            entry for minute in minutes for entry in sorted(self.state.open.pop(minute).items(), key=itemgetter(0))
+        ]
+        for _, step in steps:
             step.cut()
-        return closed_steps
+        return steps
