@@ -1,21 +1,11 @@
-"""One traced call while it runs: its sampling decision, its data, and how code inside it finds it.
+"""One traced call while it runs, the process's runtime with its sampling plans and counters, and how a call ends.
 
-Imported on the request path: it imports only the standard library and `ragmon.core.constants`.
-
-The parent span of a call, and probes that come from another process.
+Imported on the request path: it imports only the standard library and light modules of `ragmon.core`. OpenTelemetry is
+looked up in `sys.modules`, never imported: an application that does not use it does not pay for it.
 
 A request whose baggage names a gold question is a probe only with a valid token: an HMAC over its trace, its question
-and its time, under a key both ends have. Baggage alone proves nothing, as any client can write it: a request marked
-falsely would be missing in the totals of users, and its text would be kept.
-
-OpenTelemetry is looked up in `sys.modules`, never imported: an application that does not use it does not pay for it.
-
-The runtime of this process, its sampling plans and call counters, and the start of calls that need a lookup.
-
-`ragmon.install` sets one runtime for the process; every decorated function reads it. The wrappers themselves begin a
-call that lost the draw; one that won it, or may have a parent span, a probe or an outer call, starts in `start_call`.
-
-The outcome of a call: its stratum, whether it is kept for it, and its submission to the worker.
+and its time, under a key both ends have. Any client can write baggage: a request marked falsely would be missing in the
+totals of users, and its text would be kept.
 """
 
 from __future__ import annotations
@@ -69,10 +59,7 @@ class SamplingDecision(NamedTuple):
     known: bool = True
 
     def p(self, keep: float) -> float:
-        """The probability that a call of a stratum is kept, by the audit draw or the draw of its stratum.
-
-        Args:
-            keep: The rate at which the stratum is kept.
+        """The probability that a call of a stratum that is kept at a rate is kept, by the audit draw or its own draw.
 
         Source: two independent draws, so 1 - (1 - audit)(1 - keep) among eligible calls.
 
@@ -95,12 +82,7 @@ def threshold(rate: float) -> int:
 
 
 def trace_id(bits: int, lowest: int, *, won: bool) -> int:
-    """A trace id whose low bits agree with the result of the draw.
-
-    Args:
-        bits: 136 random bits.
-        lowest: The smallest draw that is kept.
-        won: Whether the draw sampled the call.
+    """A trace id made of 136 random bits, whose low bits agree with the result of the draw.
 
     >>> trace_id((1 << 136) - 1, threshold(0.25), won=False) % (1 << 56) < threshold(0.25)
     True
@@ -115,13 +97,10 @@ class TracedFunction:
     """A decorated function and the arguments of its decorator.
 
     Attributes:
-        function: The original function.
         name: The pipeline's name; None takes the configured one.
-        sample: Share of calls to keep; None takes the configured rate.
         question: Where the question is: a path that starts at a parameter, or a callable on the arguments.
         extract: Where answer and documents are in the result: paths by field, or a callable on the result.
         reduce: Makes a result of the items of a stream; None joins texts, and takes the rest from the last other item.
-        id_from: Path from a document to its id.
         plan: The sampling plan under the installed runtime, cached by the last call.
     """
 
@@ -150,7 +129,7 @@ class TracedFunction:
             return None
 
     @cached_property
-    def places(self) -> tuple[str, ...] | None:
+    def parameter_names(self) -> tuple[str, ...] | None:
         """The names of its parameters by position; None if one is a catch-all, positional-only or keyword-only."""
         parameters = () if self.signature is None else self.signature.parameters.values()
         named = all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
@@ -164,19 +143,11 @@ class Call:
     With slots: an attribute that the class has as well, as a default, takes 30 ns at every access.
 
     Attributes:
-        decision: The result of the audit draw.
-        parent: The application's own span that the call runs in.
-        probe: The gold question it asks; None for user traffic.
         bits: 136 random bits its trace id is made of; 0 until the trace id is first read.
-        fields: Fields from `ragmon.record`; None if there are none.
-        stages: Name, start and end of the stages inside; None if there are none.
         items: Items it streamed; None if it is no stream.
-        spans: Ended spans of the application's tracer inside the call; None if there are none.
         context: The context it began in, where a web framework keeps the request there; else None.
         open: Number of spans inside the call that have not ended.
-        error: The class name of the exception it raised.
         ending: How it ended if it neither returned nor raised.
-        seconds: Its duration; None if it was not timed.
         ts: When it ended, seconds since the epoch.
         weight: Estimated bytes it keeps alive.
         detailed: Whether fields and stages from inside the call were kept.
@@ -301,17 +272,10 @@ TOKEN: Final = "ragmon.token"  # noqa: S105 - the name of a token, not a token
 VALID: Final = 300.0
 """Seconds for which a token is valid, in either direction: clocks differ."""
 _MAX_QID_LENGTH: Final = 512
-"""Longest accepted question id, in characters."""
 
 
 def sign(key: bytes, trace_id: int, qid: str, at: float) -> str:
-    """The token that authenticates a probe (HMAC-SHA256, RFC 2104).
-
-    Args:
-        key: The key both ends have.
-        trace_id: The trace it is for: it is valid for no other.
-        qid: The gold question.
-        at: When the probe is sent, seconds since the epoch.
+    """The token that authenticates a probe of a gold question in a trace (HMAC-SHA256, RFC 2104).
 
     >>> sign(b"key", 1, "q", 1e9).partition("-")[0] == format(10**9, "x")
     True
@@ -324,12 +288,7 @@ def sign(key: bytes, trace_id: int, qid: str, at: float) -> str:
 
 
 def probe_question(key: bytes, trace_id: int) -> str | None:
-    """The gold question of the running request; None for a user's request, or if the token is not valid.
-
-    Args:
-        key: The key both ends have.
-        trace_id: The trace the request runs in.
-    """
+    """The gold question of the running request; None for a user's request, or if the token is not valid."""
     module = sys.modules.get("opentelemetry.baggage")
     baggage: Mapping[str, Any] = {} if module is None else module.get_all()
     qid, code = baggage.get(QID), baggage.get(TOKEN)
@@ -359,9 +318,6 @@ class Parent(NamedTuple):
     """The span a call runs in.
 
     Attributes:
-        trace_id: Its trace.
-        span_id: Its own id.
-        sampled: The application's tracer sampled it.
         draw: The trace's randomness, 56 bits.
         rejected: The sampler's threshold: smaller draws were not sampled; None if unknown (`ot=th` in tracestate).
     """
@@ -373,13 +329,7 @@ class Parent(NamedTuple):
     rejected: int | None
 
     def decision(self, rate: float, lowest: int, *, respected: bool) -> SamplingDecision | None:
-        """The result of the audit draw; None if the parent was not sampled and that is respected.
-
-        Args:
-            rate: The share of calls that is kept.
-            lowest: The smallest draw that is kept at that rate.
-            respected: Only calls with sampled parents are eligible.
-        """
+        """The result of the audit draw; None if the parent was not sampled and that is respected."""
         audit = self.draw >= lowest
         if not respected:
             return SamplingDecision(audit, rate)
@@ -424,12 +374,12 @@ def trace_randomness(span: Any) -> int:
 
 
 def _members(text: str) -> dict[str, str]:
-    """The members of OpenTelemetry's tracestate entry: `th:c;rv:0123456789abcd`."""
+    # OpenTelemetry's tracestate entry: `th:c;rv:0123456789abcd`.
     return dict(part.split(":", 1) for part in text.split(";") if ":" in part)
 
 
 def _number(text: str, *, exact: bool = False) -> int | None:
-    """A threshold or randomness of up to 14 hex digits, padded with zeros on the right; None if it is not one."""
+    # Up to 14 hex digits, padded with zeros on the right; anything else is None.
     is_valid = len(text) == _HEX_DIGITS if exact else 0 < len(text) <= _HEX_DIGITS
     return int(text.ljust(_HEX_DIGITS, "0"), 16) if is_valid and _HEX.issuperset(text) else None
 
@@ -444,7 +394,6 @@ LONGEST_REFUSAL: Final = 400
 A stratum only says what is kept: whether an answer is a refusal is decided later, whatever its length.
 """
 _MAX_WHITESPACE: Final = 8
-"""Whitespace that may surround a refusal token, in characters."""
 
 
 @dataclass(frozen=True)
@@ -452,7 +401,6 @@ class CaptureSettings:
     """The capture settings of one pipeline.
 
     Args:
-        rate: Share of all calls that are kept.
         keep: Rates at which calls are kept for their outcome, by stratum.
         refusals: Casefolded refusal tokens, to detect a refusal by a cheap comparison.
         refuses: Whether an answer is a refusal in other words; None where those do not count.
@@ -461,7 +409,6 @@ class CaptureSettings:
         detail: Keep `record` and `stage` data of a call that may be kept for its outcome.
         parent: Whether calls are kept when the application's tracer did not sample their parent (`ignore`) or not
             (`respect`).
-        id_from: Path from a document to its id.
         retrievers: Names of tools, tasks, functions and spans that retrieve, in spans of other instrumentations.
         probe_key: The key that authenticates probes of an external prober; None accepts none.
     """
@@ -483,11 +430,7 @@ class CallCounters:
     """Counters of all calls of one pipeline, kept or not.
 
     Attributes:
-        live: User calls by stratum.
-        probes: Calls that asked a gold question, by stratum.
-        kept: Kept calls, by source and stratum.
         latencies: Seconds of calls that are not in a histogram yet, by source and stratum.
-        errors: User calls that raised, by the class name of the exception.
     """
 
     def __init__(self) -> None:
@@ -515,17 +458,12 @@ class Plan:
     """The sampling plan of one decorated function under one runtime; computed once, read on every call.
 
     Attributes:
-        threshold: The smallest draw that is kept.
         p_unsampled: The probability that the audit draw does not sample a call.
-        sampled: The sampling decision of a sampled call without a parent.
-        unsampled: The sampling decision of an unsampled one.
-        detail: What is said inside unsampled calls is kept, so they need a call object from the beginning.
-        outcome_rates: Rates at which unsampled calls are kept, by stratum.
+        sampled, unsampled: The sampling decisions of calls without a parent.
+        detail: `record` and `stage` data of unsampled calls are kept, so these calls need a call object from the start.
         times: All latencies are counted, and not only those of kept calls.
         slow_above: Seconds above which a call is slow; infinite where no outcome is looked for.
         longest_refusal: Characters of the longest answer that may be a refusal; -1 where no outcome is looked for.
-        stale: Another runtime is installed than the one it is of.
-        probe_key: As in the settings.
         requests_in_context: The application uses a web framework whose request is no argument but a context variable.
         parents: Cheap check whether a call may have a parent; None while it cannot.
         watch: Cheap check whether `start_call` must look at a call before it begins; None while it need not.
@@ -535,6 +473,7 @@ class Plan:
         "_refuses",
         "_tokens",
         "count_rest",
+        "counters",
         "detail",
         "id_from",
         "kept",
@@ -552,7 +491,6 @@ class Plan:
         "sampled",
         "slow_above",
         "stale",
-        "tally",
         "threshold",
         "time_rest",
         "times",
@@ -566,8 +504,8 @@ class Plan:
         runtime: Runtime | None,
         pipeline: str,
         rate: float,
-        terms: CaptureSettings,
-        tally: CallCounters,
+        settings: CaptureSettings,
+        counters: CallCounters,
     ) -> None:
         self.runtime = runtime
         self.pipeline = pipeline
@@ -577,27 +515,27 @@ class Plan:
             SamplingDecision(audit=True, p_audit=rate),
             SamplingDecision(audit=False, p_audit=rate),
         )
-        self.outcome_rates = {stratum: p for stratum, p in terms.keep.items() if p}
+        self.outcome_rates = {stratum: p for stratum, p in settings.keep.items() if p}
         peeks = "refusal" in self.outcome_rates or "slow" in self.outcome_rates
-        self.times = terms.time_all or peeks
-        self._tokens = terms.refusals
-        self._refuses = terms.refuses if "refusal" in self.outcome_rates else None
-        longest_token = max(map(len, terms.refusals), default=0) + _MAX_WHITESPACE
+        self.times = settings.time_all or peeks
+        self._tokens = settings.refusals
+        self._refuses = settings.refuses if "refusal" in self.outcome_rates else None
+        longest_token = max(map(len, settings.refusals), default=0) + _MAX_WHITESPACE
         longest = longest_token if self._refuses is None else max(longest_token, LONGEST_REFUSAL)
         self.longest_refusal = longest if peeks else -1
-        self.slow_above = terms.slow_above if peeks and terms.slow_above is not None else float("inf")
-        self.detail = terms.detail and bool(self.outcome_rates)
+        self.slow_above = settings.slow_above if peeks and settings.slow_above is not None else float("inf")
+        self.detail = settings.detail and bool(self.outcome_rates)
         self.refresh()
-        self.respected = terms.parent == "respect"
-        self.id_from = terms.id_from
-        self.retrievers = terms.retrievers
-        self.probe_key = terms.probe_key
-        self.tally = tally
-        self.live = tally.live
-        self.kept = {stratum: tally.kept[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
-        self.count_rest = tally.live[REST]
+        self.respected = settings.parent == "respect"
+        self.id_from = settings.id_from
+        self.retrievers = settings.retrievers
+        self.probe_key = settings.probe_key
+        self.counters = counters
+        self.live = counters.live
+        self.kept = {stratum: counters.kept[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
+        self.count_rest = counters.live[REST]
         self.stale = False
-        self.timings = {stratum: tally.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
+        self.timings = {stratum: counters.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
         self.time_rest = self.timings[REST].append
 
     def refresh(self) -> None:
@@ -620,18 +558,18 @@ class Plan:
                     text = text.get("claim")
             elif kind is not str:
                 return None
-            if type(text) is str and len(text) <= self.longest_refusal and self._is_refusal(text):
+            if (
+                type(text) is str
+                and len(text) <= self.longest_refusal
+                and (text.strip().casefold() in self._tokens or (self._refuses is not None and self._refuses(text)))
+            ):
                 return "refusal"
         except Exception as error:  # noqa: BLE001 - keys of the application's classes may raise anything
             warn_once(f"an answer could not be looked at: {error_location(error)}")
         return REST if seconds <= self.slow_above else "slow"
 
-    def _is_refusal(self, text: str) -> bool:
-        return text.strip().casefold() in self._tokens or (self._refuses is not None and self._refuses(text))
-
 
 def _always() -> Mapping[str, Any]:
-    """Leaves every call to `start_call`."""
     return {"": None}
 
 
@@ -639,11 +577,9 @@ class Runtime:
     """The installed capture.
 
     Attributes:
-        submit: The callable given as `submit`.
         claim: Called with the span a call begins in; set while spans are collected as well.
 
     Args:
-        submit: Hands a finished call to the worker; never blocks, never raises.
         pipeline: Name of pipelines without a name of their own.
         terms: Returns the settings of a pipeline, by its name.
         keep_all: Keep every call, ignoring the rates.
@@ -668,15 +604,15 @@ class Runtime:
         self._plans: dict[tuple[str, float], Plan] = {}
         self.tallies: dict[str, CallCounters] = {}
 
-    def plan(self, site: TracedFunction) -> Plan:
+    def plan(self, function: TracedFunction) -> Plan:
         """The sampling plan of a decorated function; its own sample rate overrides the configured one."""
-        pipeline = self._pipeline if site.name is None else site.name
-        terms = self._terms(pipeline)
-        rate = 1.0 if self._keep_all else terms.rate if site.sample is None else site.sample
+        pipeline = self._pipeline if function.name is None else function.name
+        settings = self._terms(pipeline)
+        rate = 1.0 if self._keep_all else settings.rate if function.sample is None else function.sample
         plan = self._plans.get((pipeline, rate))
         if plan is None:
-            tally = self.tallies.setdefault(pipeline, CallCounters())
-            made = Plan(self, pipeline, rate, terms, tally)
+            counters = self.tallies.setdefault(pipeline, CallCounters())
+            made = Plan(self, pipeline, rate, settings, counters)
             plan = self._plans.setdefault((pipeline, rate), made)  # another thread may have made one meanwhile
         try:
             if self._awaken is not None:
@@ -726,14 +662,13 @@ class Runtime:
 
 
 def _leave_to_parent(_call: Call) -> None:
-    """Ignore a call that was running during the fork: the parent counts it."""
+    # The call was running during the fork: the parent counts it.
+    pass
 
 
 NO_PLAN: Final = Plan(None, "", 0.0, CaptureSettings(), CallCounters())
-"""The plan of every function while no runtime is installed."""
 
 current: Runtime | None = None
-"""The runtime of this process; None if `ragmon.install` was not called."""
 _warn_if_missing = True
 _orphans = count()
 
@@ -758,19 +693,18 @@ def expect_none() -> None:
     _warn_if_missing = False
 
 
-def prepare(site: TracedFunction) -> Plan:
+def prepare(function: TracedFunction) -> Plan:
     """Compute and cache the plan of a function under the runtime installed now."""
     if current is None:
         _not_installed()
     found = current
-    plan = site.plan = NO_PLAN if found is None else found.plan(site)
+    plan = function.plan = NO_PLAN if found is None else found.plan(function)
     if found is not current:  # another one was installed meanwhile
         plan.stale = True
     return plan
 
 
 def _not_installed() -> None:
-    """Warn once that nothing is monitored, unless that is intended."""
     if _warn_if_missing:
         warn_once("ragmon.install() was not called: functions under @ragmon.trace run as they are, unmonitored")
 
@@ -794,60 +728,42 @@ def outside_calls() -> int:
 
 _PROBE = SamplingDecision(audit=True, p_audit=1.0)
 _PARENT_UNSAMPLED = SamplingDecision(audit=False, p_audit=0.0, p_parent=0.0)
-"""The sampling decision of a call whose parent was not sampled, where that is respected."""
 
 
 def start_call(
-    site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], *, lost: bool
+    function: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], *, lost: bool
 ) -> Call | None:
     """Start a call; None if it is part of an outer call, or nothing is monitored.
 
-    Args:
-        site: The function.
-        plan: Its plan.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-        lost: The result of the audit draw, for a call without a parent.
+    `lost` is the result of the audit draw for a call without a parent.
     """
     probe = active.get()[0]
     if plan.runtime is None or not (probe is None or isinstance(probe, str)):
         return None
-    parent = _parent_span() if plan.parents is not None and plan.parents() else None
+    parent = None
+    if plan.parents is not None and plan.parents():
+        try:
+            parent = active_span()
+        except Exception as error:  # noqa: BLE001 - whatever the application has put there
+            warn_once(f"the span around a call could not be read: {error_location(error)}")
     if parent is not None and plan.runtime.claim is not None:
         plan.runtime.claim(parent.span_id)
-    if probe is None:
-        probe = _probe_qid(plan, parent)
+    if probe is None and parent is not None and plan.probe_key is not None:
+        try:
+            probe = probe_question(plan.probe_key, parent.trace_id)
+        except Exception as error:  # noqa: BLE001 - whatever the application has put there
+            warn_once(f"the baggage of a call could not be read: {error_location(error)}")
     if probe is not None:
-        odds = _PROBE
+        decision = _PROBE
     elif parent is not None:
-        odds = parent.decision(plan.sampled.p_audit, plan.threshold, respected=plan.respected) or _PARENT_UNSAMPLED
+        decision = parent.decision(plan.sampled.p_audit, plan.threshold, respected=plan.respected) or _PARENT_UNSAMPLED
     else:
-        odds = plan.unsampled if lost else plan.sampled
-    call = Call(site, plan, args, kwargs, odds)
+        decision = plan.unsampled if lost else plan.sampled
+    call = Call(function, plan, args, kwargs, decision)
     call.parent = parent
     call.probe = probe
-    call.detailed = odds.audit or plan.detail
+    call.detailed = decision.audit or plan.detail
     return call
-
-
-def _probe_qid(plan: Plan, parent: Parent | None) -> str | None:
-    """The gold question an external prober asks; None unless its token is valid."""
-    if parent is None or plan.probe_key is None:
-        return None
-    try:
-        return probe_question(plan.probe_key, parent.trace_id)
-    except Exception as error:  # noqa: BLE001 - whatever the application has put there
-        warn_once(f"the baggage of a call could not be read: {error_location(error)}")
-        return None
-
-
-def _parent_span() -> Parent | None:
-    """The span the call runs in; None if there is none, or it cannot be read."""
-    try:
-        return active_span()
-    except Exception as error:  # noqa: BLE001 - whatever the application has put there
-        warn_once(f"the span around a call could not be read: {error_location(error)}")
-        return None
 
 
 CANCELLED: Final = "cancelled"
@@ -880,7 +796,7 @@ def raised(call: Call, seconds: float, error: BaseException) -> None:
         else:
             call.error = code
             if call.probe is None:
-                call.plan.tally.count_error(code)
+                call.plan.counters.count_error(code)
             count_outcome(call, "error", seconds)
 
 
@@ -891,29 +807,24 @@ def count_ended(call: Call, seconds: float, ending: str) -> None:
 
 
 def count_outcome(call: Call, stratum: str | None, seconds: float, result: Any = None) -> None:
-    """Count a call that has ended, and hand it to the worker if it is kept.
-
-    Args:
-        call: The call.
-        stratum: Its stratum; None where its duration decides.
-        seconds: Its duration.
-        result: What it returned.
-    """
-    plan, odds = call.plan, call.decision
-    if not odds.known:
+    """Count a call that has ended, and hand it to the worker if it is kept; its duration decides a stratum of None."""
+    plan, decision = call.plan, call.decision
+    if not decision.known:
         stratum = constants.UNKNOWN_WEIGHT
     elif stratum is None:
         stratum = constants.REST if seconds <= plan.slow_above else "slow"
     if call.probe is not None:
-        next(plan.tally.probes[stratum])
-        plan.tally.latencies[constants.PROBE, stratum].append(seconds)
+        next(plan.counters.probes[stratum])
+        plan.counters.latencies[constants.PROBE, stratum].append(seconds)
     else:
         next(plan.live[stratum])
-        if odds.audit or plan.times:
+        if decision.audit or plan.times:
             plan.timings[stratum].append(seconds)
-        if odds.known and not (odds.audit or _wins_draw_of(call, stratum)):
-            call.forget()
-            return
+        if decision.known and not decision.audit:
+            keep = plan.outcome_rates.get(stratum) if decision.p_parent else None
+            if keep is None or random() >= keep:
+                call.forget()
+                return
     call.stratum = stratum
     call.seconds = seconds
     call.ts = time()
@@ -927,17 +838,11 @@ def count_outcome(call: Call, stratum: str | None, seconds: float, result: Any =
         if call.items:
             parts += call.items
         call.weight = estimated_bytes(parts)
-        next(plan.kept[stratum] if call.probe is None else plan.tally.kept[constants.PROBE, stratum])
+        next(plan.kept[stratum] if call.probe is None else plan.counters.kept[constants.PROBE, stratum])
         if plan.runtime is not None:
             plan.runtime.submit(call)
     except Exception as error:  # noqa: BLE001 - the application must not see it
         warn_once(f"a captured call could not be handed over: {error_location(error)}")
-
-
-def _wins_draw_of(call: Call, stratum: str) -> bool:
-    """The draw for calls that lost the audit draw, at the rate of their stratum."""
-    keep = call.plan.outcome_rates.get(stratum) if call.decision.p_parent else None
-    return keep is not None and random() < keep
 
 
 def shallow_copy(value: Any) -> Any:

@@ -1,23 +1,8 @@
-"""What requests and responses of web frameworks hold in memory: query, parsed body, rendered body.
+"""Conversion of a finished call to a record of the contract. Runs in the worker, never on the request path.
 
-They are known by their shape: Starlette, FastAPI, Flask, Django, aiohttp, API gateways. Nothing is read from a
-connection: a body that the application has not read is unknown.
-
-Chat messages in arguments and results: of OpenAI, Anthropic, LangChain, LlamaIndex, Haystack, by their shape.
-
-The question of a call, looked for among its arguments. Runs in the worker, never on the request path.
-
-Usual names are tried first among the parameters, then in the data that they hold: bodies, messages, requests.
-
-The answer and the documents of a call, looked for in its result. Runs in the worker, never on the request path.
-
-A result may be a text, a message, a response of a web framework, an object of any class with the usual fields, or one
-of these inside another.
-
-Conversion of a finished call to a record of the contract. Runs in the worker, never on the request path.
-
-The documents may be plain ids, dicts, or objects of LangChain or LlamaIndex. `question` and `result` find the rest in
-the call's arguments and result.
+Arguments and results are known by their shape, not by their class: requests and responses of Starlette, FastAPI, Flask,
+Django, aiohttp and API gateways; chat messages of OpenAI, Anthropic, LangChain, LlamaIndex and Haystack; documents as
+ids, dicts or objects. Nothing is read from a connection: a body that the application has not read is unknown.
 """
 
 from __future__ import annotations
@@ -69,13 +54,11 @@ from ragmon.ingest.spans.mapper import fill
 from ragmon.ingest.spans.span import from_sdk_span
 
 _MAX_BODY: Final = 1 << 20
-"""The bytes of a body that is decoded; a longer one is unknown."""
 _MAX_QUERY: Final = 1 << 16
 _MAX_QUERY_FIELDS: Final = 64
 _PARSED: Final = ("_json", "_cached_json", "_full_data", "_form", "_post", "GET", "_query_params")
 """Where a request keeps what it has parsed: Starlette, Flask, Django REST framework, forms, queries."""
 _RAW: Final = ("_body", "_cached_data", "_read_bytes")
-"""Where a request keeps the bytes of a body that was read."""
 _GATEWAY_QUERY: Final = "queryStringParameters"
 _decode = msgspec.json.Decoder().decode
 
@@ -94,11 +77,7 @@ def requests_in(context: Context) -> Iterator[Any]:
 
 
 def request_fields(request: Any) -> Iterator[dict[str, Any]]:
-    """The fields of a request's parsed body, then those of its query.
-
-    Args:
-        request: A value that `is_request`.
-    """
+    """The fields of the parsed body of a request, then those of its query."""
     for name in _PARSED:
         yield _as_fields(stored(request, name))
     for name in _RAW:
@@ -107,25 +86,31 @@ def request_fields(request: Any) -> Iterator[dict[str, Any]]:
     if request is environment:
         yield _as_fields(decoded(environment.get("body")))
         yield _as_fields(environment.get(_GATEWAY_QUERY))
-    yield _query(environment.get("query_string", environment.get("QUERY_STRING")))
+    query = environment.get("query_string", environment.get("QUERY_STRING"))
+    text = query.decode("utf-8", "replace") if type(query) is bytes else query
+    if type(text) is str and len(text) <= _MAX_QUERY:
+        try:
+            fields = parse_qs(text, max_num_fields=_MAX_QUERY_FIELDS)
+        except ValueError:
+            return
+        yield {name: values[-1] for name, values in fields.items()}
 
 
 def _environment(value: Any) -> dict[str, Any] | None:
-    """The dictionary that describes a request: a `scope` of ASGI, an `environ` of WSGI, the event of a gateway."""
+    # A `scope` of ASGI, an `environ` of WSGI, the event of an API gateway.
     fields = storage(value)
     inner = dict.get(fields, "_request")  # Django REST framework
     holders = (fields,) if inner is None else (fields, storage(inner))
-    candidates = (value, *(dict.get(holder, name) for holder in holders for name in ("scope", "environ")))
-    return next((candidate for candidate in candidates if type(candidate) is dict and _describes(candidate)), None)
-
-
-def _describes(environment: dict[str, Any]) -> bool:
-    is_asgi = "path" in environment and environment.get("type") in ("http", "websocket")
-    return is_asgi or "REQUEST_METHOD" in environment or _GATEWAY_QUERY in environment
+    for found in (value, *(dict.get(holder, name) for holder in holders for name in ("scope", "environ"))):
+        if type(found) is dict:
+            is_asgi = "path" in found and found.get("type") in ("http", "websocket")
+            if is_asgi or "REQUEST_METHOD" in found or _GATEWAY_QUERY in found:
+                return found
+    return None
 
 
 def _as_fields(value: Any) -> dict[str, Any]:
-    """The fields of a parsed body or form; of a field with several values the last one."""
+    # Of a field with several values, the last one.
     if type(value) is tuple and value:  # Flask keeps a value for each way to parse
         value = value[0]
     if type(value) is not dict:
@@ -134,18 +119,6 @@ def _as_fields(value: Any) -> dict[str, Any]:
     if type(value) is dict or not is_a(value, dict):
         return value if type(value) is dict else {}
     return {name: field[-1] if type(field) is list and field else field for name, field in stored_fields(value).items()}
-
-
-def _query(text: Any) -> dict[str, Any]:
-    if type(text) is bytes:
-        text = text.decode("utf-8", "replace")
-    if type(text) is not str or len(text) > _MAX_QUERY:
-        return {}
-    try:
-        fields = parse_qs(text, max_num_fields=_MAX_QUERY_FIELDS)
-    except ValueError:
-        return {}
-    return {name: values[-1] for name, values in fields.items()}
 
 
 def decoded(body: Any) -> Any:
@@ -164,11 +137,7 @@ def is_response(value: Any) -> bool:
 
 
 def response_value(response: Any) -> Any:
-    """What a response says: the value of a JSON body, or a plain text; None where it is neither, as a page is.
-
-    Args:
-        response: A value that `is_response`.
-    """
+    """What a response says: the value of a JSON body, or a plain text; None where it is neither, as a page is."""
     if stored(response, "_is_rendered") is False:  # Django renders after its views; REST framework keeps the value
         return stored(response, "data")
     body = _body(response)
@@ -181,7 +150,7 @@ def response_value(response: Any) -> Any:
 
 
 def _body(response: Any) -> str | bytes | None:
-    """The rendered body: Starlette's `body`, the parts of Flask and Django, the text of an API gateway."""
+    # Starlette's `body`, the parts of Flask and Django, the text of an API gateway.
     if type(response) is dict:
         body = response.get("body") if "statusCode" in response else None
     elif stored(response, "status_code", "_status_code") is not None:
@@ -194,7 +163,7 @@ def _body(response: Any) -> str | bytes | None:
 
 
 def _content_type(response: Any) -> str:
-    """The header that names the content type: headers are pairs or a dict, or objects that keep either."""
+    # Headers are pairs or a dict, or objects that keep either.
     headers = stored(response, "raw_headers", "headers")
     kept = stored(headers, "_list", "_store")
     kept = headers if kept is None else kept
@@ -204,7 +173,7 @@ def _content_type(response: Any) -> str:
 
 
 def _is_plain(part: Any) -> bool:
-    """Whether to write a part of a header runs no code: a text, bytes, or a pair of them."""
+    # To write such a part runs no code of the application.
     return type(part) in (str, bytes) or (type(part) is tuple and all(map(_is_plain, part)))
 
 
@@ -214,7 +183,6 @@ NOT_USER: Final = ASSISTANT | {"system", "developer", "tool"}
 _ROLES: Final = ("role", "type", "_role")
 _CONTENTS: Final = ("content", "parts", "blocks", "_content")
 _MAX_MESSAGES: Final = 256
-"""The messages of a list that are read, the last ones."""
 _MAX_MESSAGE_PARTS: Final = 256
 _MAX_MESSAGE_DEPTH: Final = 4
 """How deep the text of a message may lie: a part of a content, its text, the value of that."""
@@ -231,18 +199,18 @@ def last_text(messages: Any, roles: frozenset[str]) -> str | None:
         return None
     for entry in reversed((entries(messages) or ())[-_MAX_MESSAGES:]):
         if type(entry) is tuple and len(entry) == 2:  # LangChain's short form
-            said = part_text(entry[1]) if is_str(entry[0]) and plain_text(entry[0]) in roles else None
+            text = part_text(entry[1]) if is_str(entry[0]) and plain_text(entry[0]) in roles else None
         else:
-            said = message_text(entry, roles)
-        if said:
-            return said
+            text = message_text(entry, roles)
+        if text:
+            return text
     return None
 
 
 def message_text(message: Any, roles: frozenset[str] | None = None) -> str | None:
-    """The text of a message; None where it has no text, or its role is none of those that are asked for."""
-    said_by = role(message)
-    is_asked = said_by is not None and (roles is None or said_by in roles)
+    """The text of a message; None where it has no text, or not one of the roles."""
+    author = role(message)
+    is_asked = author is not None and (roles is None or author in roles)
     return part_text(stored(message, *_CONTENTS)) if is_asked else None
 
 
@@ -256,7 +224,7 @@ def role(message: Any) -> str | None:
 
 
 def is_text(part: Any) -> bool:
-    """Whether a part of a message is not a step of the model on its way: reasoning, or the call of a tool."""
+    """Whether a part of a message is text, and no step of the model on its way: reasoning, or the call of a tool."""
     fields = held(part)
     kind = first(fields, ("type", "block_type"))
     kind = plain_text(kind) if is_str(kind) else ""
@@ -273,7 +241,7 @@ def part_text(content: Any, depth: int = _MAX_MESSAGE_DEPTH) -> str | None:
         parts = (
             part_text(part, depth - 1) for part in (entries(content) or ())[:_MAX_MESSAGE_PARTS] if part is not None
         )
-        texts = [said for said in parts if said is not None]
+        texts = [text for text in parts if text is not None]
         return "".join(texts) if texts else None
     return part_text(stored(content, "text", "content", "value"), depth - 1) if is_text(content) else None
 
@@ -294,34 +262,23 @@ _SENTENCE: Final = re.compile(r"\s|[^\x00-\x7f]|\?")
 _NOT_READ: Final = frozenset({"config", "settings", "options", "metadata", "headers", "cookies"})
 """Names of parameters and fields that are not looked into: a prompt among settings is no question."""
 _MAX_QUESTION_DEPTH: Final = 3
-"""How many objects deep below a parameter the question is looked for."""
 _MAX_OBJECTS: Final = 128
-"""The objects of one depth that are looked into."""
 
 
 def question(
-    site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], context: Context | None = None
+    function: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], context: Context | None = None
 ) -> Any:
     """The question of a call; None if there is none.
 
     It is where `question=` of the decorator says; else the parameter with a usual name; else a field with such a name
     in the other arguments, or in the request that the context holds; else the first text among the arguments, or the
     only one in an object.
-
-    Args:
-        site: The function.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-        context: The context the call began in; None where no request is looked for there.
-
-    Raises:
-        Exception: A callable `question=` raised it.
     """
-    if callable(site.question):
-        return site.question(*args, **kwargs)
-    if site.question is not None:
-        return held_at(arguments(site, args, kwargs), site.question)
-    passed = _without_instance(arguments(site, args, kwargs, defaults=False))
+    if callable(function.question):
+        return function.question(*args, **kwargs)
+    if function.question is not None:
+        return held_at(arguments(function, args, kwargs), function.question)
+    passed = _without_instance(arguments(function, args, kwargs, defaults=False))
     text = _named([passed])
     if text is not None:
         return text
@@ -329,40 +286,49 @@ def question(
     text = _nested(read)
     if text is not None:
         return text
-    text = _named([_without_instance(arguments(site, args, kwargs))])
+    text = _named([_without_instance(arguments(function, args, kwargs))])
     if text is None and context is not None:
         text = _nested(requests_in(context))
     if text is not None:
         return text
     text = next((text for name, text in passed.items() if is_str(text) and not _LABEL.fullmatch(name)), None)
-    return text if text is not None else next((text for value in read if (text := _only_text(value)) is not None), None)
+    if text is not None:
+        return text
+    for value in read:
+        if is_data(value) and type(value) is not dict:
+            named = [(name, field) for name, field in stored_fields(value).items() if is_str(field)]
+            sentences = [field for name, field in named if _SENTENCE.search(field) and not _LABEL.fullmatch(name)]
+            if len(sentences) == 1:
+                return sentences[0]
+    return None
 
 
 def _without_instance(values: dict[str, Any]) -> dict[str, Any]:
-    """The arguments without the object whose method was called."""
     first = next(iter(values), None)
     return {name: value for name, value in values.items() if name not in ("self", "cls") or name != first}
 
 
 def _named(values: Iterable[Any], names: Sequence[str] = _NAMES) -> str | None:
-    """The text in the field with the surest name, over several objects."""
+    # The field with the surest name, over several objects: a text, a message of a user, or a list of messages.
     objects = [storage(value) for value in values]
-    found = ((name, field) for name in names for fields in objects if (field := dict.get(fields, name)) is not None)
-    return next((text for name, field in found if (text := _text_at(name, field)) is not None), None)
-
-
-def _text_at(name: str, value: Any) -> str | None:
-    """The question that a field is: a text, a message of a user, or the last such message in a list."""
-    if is_str(value):
-        return value
-    if is_list(value):
-        return last_text(value, USER)
-    said_by = role(value)
-    return part_text(value) if said_by in USER or (name == "message" and said_by not in NOT_USER) else None
+    for name in names:
+        for fields in objects:
+            field, text = dict.get(fields, name), None
+            if is_str(field):
+                return field
+            if is_list(field):
+                text = last_text(field, USER)
+            elif field is not None:
+                author = role(field)
+                is_question = author in USER or (name == "message" and author not in NOT_USER)
+                text = part_text(field) if is_question else None
+            if text is not None:
+                return text
+    return None
 
 
 def _nested(values: Iterable[Any]) -> str | None:
-    """The question in the data that arguments hold, the least deep first."""
+    # The least deep data first.
     level = [value for value in values if not is_str(value)]
     for _ in range(_MAX_QUESTION_DEPTH):
         level = level[:_MAX_OBJECTS]
@@ -375,7 +341,6 @@ def _nested(values: Iterable[Any]) -> str | None:
 
 
 def _readable(value: Any) -> Iterator[Any]:
-    """The data in a value: itself, or the fields of a request; a body of JSON is decoded."""
     if is_request(value):
         yield from request_fields(value)
     elif is_str(value):
@@ -390,40 +355,23 @@ def _readable(value: Any) -> Iterator[Any]:
 
 
 def _holds(name: str, value: Any) -> bool:
-    """Whether the question may lie in a field: in data, or in a body of JSON."""
     if is_str(value):
         return name == "body" and value.lstrip().startswith("{")
     return name not in _NOT_READ and (is_data(value) or is_request(value))
 
 
-def _only_text(model: Any) -> str | None:
-    """The one sentence in a body whose fields have names of their own; None where there are several."""
-    if not is_data(model) or type(model) is dict:
-        return None
-    texts = [
-        field
-        for name, field in stored_fields(model).items()
-        if is_str(field) and _SENTENCE.search(field) and not _LABEL.fullmatch(name)
-    ]
-    return texts[0] if len(texts) == 1 else None
-
-
 def arguments(
-    site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = True
+    function: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = True
 ) -> dict[str, Any]:
     """The arguments of a call by parameter name; those of catch-all parameters have their own names or numbers.
 
-    Args:
-        site: The function.
-        args: Positional arguments.
-        kwargs: Keyword arguments.
-        defaults: Include parameters that were not passed, with their defaults.
+    Without `defaults`, only the arguments that were passed.
     """
-    names = None if defaults else site.places
+    names = None if defaults else function.parameter_names
     if names is not None and len(args) <= len(names):
         return {**dict(zip(names, args, strict=False)), **kwargs}
     try:
-        bound = site.signature.bind_partial(*args, **kwargs) if site.signature is not None else None
+        bound = function.signature.bind_partial(*args, **kwargs) if function.signature is not None else None
     except TypeError:  # the call itself has already raised for such arguments
         bound = None
     if bound is None:
@@ -449,47 +397,39 @@ _CLAIM_FIELDS: Final = (
 _ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")
 """Lists of which the first entry is the answer: of OpenAI, LangChain, Haystack."""
 _ENVELOPES: Final = ("answer_json", "answer", "response", "result", "output", "data")
-"""Fields that may hold the whole result inside another one, the innermost of which is read first."""
+"""Fields that may hold the whole result; the innermost result is read first."""
 _ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
 _DOCUMENT_FIELDS: Final = (
     *("documents", "source_documents", "source_nodes", "chunks", "contexts", "context", "docs", "retrieved_documents"),
     *("retrieved_docs", "retrieved_contexts", "retrieval_context"),
 )
 _SOURCE_FIELDS: Final = ("sources", "references")
-"""Documents that were retrieved, or of several retrieved ones those that the answer cites."""
+"""The retrieved documents, or those of them that the answer cites."""
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
 _CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
 LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
 _MAX_ANSWER_DEPTH: Final = 5
-"""How deep the answer may be nested, for example a message in a field of the result."""
 _MAX_ENVELOPES: Final = 3
 _MAX_PARTS: Final = 64
-"""The objects of a result that are searched for its fields."""
 _MAX_RETURNED: Final = 8
-"""The values of a returned tuple that are looked at."""
 _MAX_COMPONENTS: Final = 32
-"""The components of a pipeline's result that are looked into."""
 _ID: Final = re.compile(r"[!-~]{1,200}")
 SOURCES: Final = "sources"
 CONTEXT: Final = "context"
 """Fields of `extract` beside those of `ragmon.record`: see there."""
 
 
-def extract(result: Any, site: TracedFunction) -> dict[str, Any]:
-    """The fields of a result, named as in `ragmon.record`.
+def extract(result: Any, function: TracedFunction) -> dict[str, Any]:
+    """The fields of any result, named as in `ragmon.record`.
 
     Documents without an id list are under `documents`, those that may be citations under `sources`, and a text that was
     made of all of them under `context`.
-
-    Args:
-        result: Any return value of a pipeline: text, mappings, dataclasses, pydantic models, framework responses.
-        site: The function, with the decorator's `extract=`.
     """
-    told = site.extract
-    if callable(told):
-        return attempt("result", lambda: dict(told(result))) or {}
-    if told is not None:
-        return {field: attempt(field, held_at, result, path) for field, path in told.items()}
+    paths = function.extract
+    if callable(paths):
+        return attempt("result", lambda: dict(paths(result))) or {}
+    if paths is not None:
+        return {field: attempt(field, held_at, result, path) for field, path in paths.items()}
     fields = attempt("result", _result_fields, result, steps=2 * STEPS) or {}
     return {field: value for field, value in fields.items() if value is not None}
 
@@ -500,7 +440,15 @@ def _result_fields(result: Any) -> dict[str, Any]:
     if is_str(result):
         return {"claim": result}
     if type(result) is tuple:
-        return _fields_of_tuple(result)
+        if len(result) > 1 and (type(result[1]) is int or is_a(result[1], HTTPStatus)):  # a response with its status
+            return _result_fields(result[0])
+        result = result[:_MAX_RETURNED]
+        answers = (part for part in result if is_str(part) or _has_parts(part))
+        fields = next((fields for part in answers if (fields := _result_fields(part)).get("claim") is not None), {})
+        documents = next((part for part in result if is_a(part, list)), None)
+        if documents is None or not fields:
+            return fields
+        return {**fields, "retrieved" if are_ids(documents) else "documents": documents}
     if is_a(result, list):
         return {"claim": last_text(result, ASSISTANT)}
     if not _has_parts(result):
@@ -508,28 +456,18 @@ def _result_fields(result: Any) -> dict[str, Any]:
     parts = [*islice(_inside(result, _MAX_ENVELOPES), _MAX_PARTS), result, *_components(result)]
     views = [view for part in parts if (view := attempt("result", held, part)) is not None]
     context = _first_in(views, (CONTEXT,))
+    # Beside `source_nodes`, LlamaIndex has the outputs of tools under `sources`.
+    has_nodes = entries(_first_in(views, ("source_nodes",))) is not None
     return {
-        "claim": attempt("claim", lambda: next((said for part in parts if (said := text_of(part)) is not None), None)),
+        "claim": attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None)),
         "citations": _first_in(views, ("citations",)),
         "retrieved": _first_in(views, _ID_LIST_FIELDS),
         "documents": _first_listed(views, _DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
-        SOURCES: _sources(views),
+        SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
         CONTEXT: context if is_str(context) else None,
         "candidates": _first_in(views, _CANDIDATE_FIELDS),
         **{name: attempt(name, as_id, _first_in(views, (name,))) for name in LABEL_FIELDS},
     }
-
-
-def _fields_of_tuple(result: tuple[Any, ...]) -> dict[str, Any]:
-    """The fields of several return values: an answer and its documents, or the body and status of a response."""
-    if len(result) > 1 and (type(result[1]) is int or is_a(result[1], HTTPStatus)):
-        return _result_fields(result[0])
-    result = result[:_MAX_RETURNED]
-    answers = (part for part in result if is_str(part) or _has_parts(part))
-    fields = next((fields for part in answers if (fields := _result_fields(part)).get("claim") is not None), {})
-    documents = next((part for part in result if is_a(part, list)), None)
-    name = "documents" if documents is None or not are_ids(documents) else "retrieved"
-    return {**fields, name: documents} if documents is not None and fields else fields
 
 
 def are_ids(documents: Any) -> bool:
@@ -542,7 +480,7 @@ def are_ids(documents: Any) -> bool:
 
 
 def _inside(result: Any, depth: int) -> Iterator[Any]:
-    """The results inside a result, the innermost first."""
+    # The innermost first.
     fields = held(result) if depth else {}
     inner = {id(part): part for name in _ENVELOPES if _has_parts(part := first(fields, (name,))) and part is not result}
     for part in inner.values():
@@ -551,7 +489,6 @@ def _inside(result: Any, depth: int) -> Iterator[Any]:
 
 
 def _has_parts(value: Any) -> bool:
-    """Whether an answer is an object with members, and no text."""
     return value is not None and not is_a(value, str, int, float) and not is_list(value)
 
 
@@ -564,14 +501,8 @@ def _first_listed(views: Sequence[dict[str, Any]], names: Sequence[str], default
     return next((value for value in values if entries(value) is not None), default)
 
 
-def _sources(views: Sequence[dict[str, Any]]) -> Any:
-    """The documents under `sources`; beside `source_nodes`, LlamaIndex has the outputs of tools there."""
-    has_nodes = entries(_first_in(views, ("source_nodes",))) is not None
-    return None if has_nodes else _first_listed(views, _SOURCE_FIELDS)
-
-
 def _components(result: Any) -> Iterator[Any]:
-    """The outputs of the components of a Haystack pipeline, the last one first."""
+    # Of a Haystack pipeline, the last component first.
     if type(result) is not dict or len(result) > _MAX_COMPONENTS:
         return
     for output in reversed(result.values()):
@@ -591,27 +522,23 @@ def text_of(value: Any, depth: int = _MAX_ANSWER_DEPTH) -> str | None:
         return str(found)
     if is_list(value):
         texts = [
-            said for part in entries(value) or () if is_text(part) and (said := text_of(part, depth - 1)) is not None
+            text for part in entries(value) or () if is_text(part) and (text := text_of(part, depth - 1)) is not None
         ]
         return "".join(texts) if texts else None
     fields = held(value)
-    in_fields = (text_of(first(fields, (name,)), depth - 1) for name in _CLAIM_FIELDS)
-    said = next((said for said in in_fields if said is not None), None)
-    return _alternative(value, depth) if said is None else said
-
-
-def _alternative(value: Any, depth: int) -> str | None:
-    """The text of a message, of the first alternative that a model gave, or of the last message in a conversation."""
-    if (said := message_text(value)) is not None:
-        return said
+    for name in _CLAIM_FIELDS:
+        if (text := text_of(first(fields, (name,)), depth - 1)) is not None:
+            return text
+    if (text := message_text(value)) is not None:
+        return text
     for name in _ALTERNATIVES:
         alternative, levels = stored(value, name), depth
         while is_a(alternative, list) and (listed := entries(alternative)) and levels:
             alternative, levels = listed[0], levels - 1
-        said = None if is_a(alternative, list) else text_of(alternative, depth - 1)
-        said = text_of(stored(alternative, "data"), depth - 1) if said is None and name == "answers" else said
-        if said is not None:
-            return said
+        text = None if is_a(alternative, list) else text_of(alternative, depth - 1)
+        text = text_of(stored(alternative, "data"), depth - 1) if text is None and name == "answers" else text
+        if text is not None:
+            return text
     return last_text(stored(value, "messages"), ASSISTANT)
 
 
@@ -627,32 +554,26 @@ def as_id(value: Any) -> str | None:
     return UUID.__str__(value) if is_a(value, UUID) else str(found) if type(found) is int else None
 
 
-def stream_fields(items: Sequence[Any], site: TracedFunction) -> dict[str, Any]:
-    """The fields of a stream: its text joined, and what its last item says beside that.
-
-    Args:
-        items: The items in order; texts, bytes, the chunks of a model's client, or these and a result at the end.
-        site: The function, with the decorator's `reduce=` and `extract=`.
-    """
-    if site.reduce is not None:
-        reduced = attempt("stream", lambda reduce: (reduce(list(items)),), site.reduce)
-        return {} if reduced is None else extract(reduced[0], site)
+def stream_fields(items: Sequence[Any], function: TracedFunction) -> dict[str, Any]:
+    """The fields of a stream: its text joined, and what its last item says beside that."""
+    if function.reduce is not None:
+        reduced = attempt("stream", lambda reduce: (reduce(list(items)),), function.reduce)
+        return {} if reduced is None else extract(reduced[0], function)
     if all(is_a(item, bytes, bytearray) for item in items):
-        return extract(b"".join(items).decode("utf-8", "replace"), site)
+        return extract(b"".join(items).decode("utf-8", "replace"), function)
     # How long a stream may be is bounded while it runs.
     pieces = attempt("stream", lambda: [_piece(item) for item in items], steps=inf)
     if pieces is None:
         return {}
     others = [item for item, piece in zip(items, pieces, strict=True) if piece is None]
-    said = "".join(piece for piece in pieces if piece is not None)
+    text = "".join(piece for piece in pieces if piece is not None)
     if not others:
-        return extract(said, site)
-    fields = extract(items[-1] if site.extract is not None else others[-1], site)
-    return {**fields, "claim": said} if said and not fields.get("claim") else fields
+        return extract(text, function)
+    fields = extract(items[-1] if function.extract is not None else others[-1], function)
+    return {**fields, "claim": text} if text and not fields.get("claim") else fields
 
 
 def _piece(item: Any) -> str | None:
-    """The text that an item of a stream adds: an item that is a text, or a chunk of a model's client."""
     if is_str(item):
         return part_text(item)
     choices = stored(item, "choices")
@@ -686,10 +607,8 @@ class _Document(NamedTuple):
     """A document while it is read.
 
     Attributes:
-        value: The document.
         fields: The fields of it, or of the `node` in it; None where it is an id itself.
         inner: The fields of its metadata.
-        score: Its score.
     """
 
     value: Any
@@ -699,7 +618,6 @@ class _Document(NamedTuple):
 
 
 def _opened(value: Any, strings: str = "ids") -> _Document:
-    """A document, or one in a pair with its score."""
     value, score = value if type(value) is tuple and len(value) == 2 else (value, None)
     if is_a(value, int, float, UUID) or (is_str(value) and strings == "ids"):
         return _Document(value, None, [], _finite(score))
@@ -712,17 +630,23 @@ def _opened(value: Any, strings: str = "ids") -> _Document:
 
 
 def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") -> CapturedDocuments:
-    """The ids, texts and scores of documents.
+    """The ids, texts and scores of a collection of documents.
 
     Args:
-        value: A collection of documents; any other value counts as no documents.
+        value: The collection; any other value counts as no documents.
         id_from: Path from a document to its id; None tries the usual fields.
         strings: What a plain string in the collection is: `ids` or `texts`.
     """
     listed = entries(value)
     if listed is None:
         return CapturedDocuments()
-    documents = attempt("documents", lambda: [_opened(entry, strings) for entry in _first(listed)], steps=inf)
+    if len(listed) > MAX_DOCUMENTS_KEPT:
+        warn_once(
+            f"a retrieval found more than {DOCUMENTS} documents: ranks end there, and metrics of whole lists are "
+            "unassessed"
+        )
+        listed = listed[:MAX_DOCUMENTS_KEPT]
+    documents = attempt("documents", lambda: [_opened(entry, strings) for entry in listed], steps=inf)
     if documents is None:
         return CapturedDocuments()
     ids = attempt("ids", _ids, documents, id_from, steps=inf)
@@ -738,18 +662,7 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
     )
 
 
-def _first(documents: Sequence[Any]) -> Sequence[Any]:
-    """The documents up to the limit; the first time some are left out, a warning is logged."""
-    if len(documents) > MAX_DOCUMENTS_KEPT:
-        warn_once(
-            f"a retrieval found more than {DOCUMENTS} documents: ranks end there, and metrics of whole lists are "
-            "unassessed"
-        )
-    return documents[:MAX_DOCUMENTS_KEPT]
-
-
 def _ids(documents: Iterable[_Document], id_from: Path | None) -> list[str] | None:
-    """The ids of documents or citations; None, with one warning, if one of them has no id."""
     ids = [_id_of(document, id_from) for document in documents]
     if None in ids:
         warn_once("a document or citation has no id: say where it is with id_from; metrics by ids stay unassessed")
@@ -763,13 +676,12 @@ def _id_of(document: _Document, id_from: Path | None) -> str | None:
         return as_id(document.value)
     if id_from is not None:
         return as_id(held_at(document.value, id_from))
-    places = ((own, _ID_FIELDS), *((fields, _METADATA_ID_FIELDS) for fields in document.inner), (own, _OTHER_ID_FIELDS))
-    found = (as_id(dict.get(fields, name)) for fields, names in places for name in names)
+    keys = ((own, _ID_FIELDS), *((fields, _METADATA_ID_FIELDS) for fields in document.inner), (own, _OTHER_ID_FIELDS))
+    found = (as_id(dict.get(fields, name)) for fields, names in keys for name in names)
     return next((id_ for id_ in found if id_ is not None), None)
 
 
 def _short(value: Any) -> dict[str, Any] | None:
-    """The short fields of a dictionary among which another id may be."""
     if not is_a(value, dict):
         return None
     few = islice(dict.items(value), capture_hints.KEYS)
@@ -777,7 +689,7 @@ def _short(value: Any) -> dict[str, Any] | None:
 
 
 def _finite(value: Any) -> float | None:
-    """A finite number, else None; JSON has no infinities and no NaN."""
+    # JSON has no infinities and no NaN.
     found = number(value)
     return None if found is None or not math.isfinite(found) else float(found)
 
@@ -789,12 +701,7 @@ def _text_of(document: _Document) -> str | None:
 
 
 def answer(fields: Mapping[str, Any], id_from: Path | None) -> Answer:
-    """The answer in the fields; without a list of citations, those written in its text are moved out of it.
-
-    Args:
-        fields: Fields of `ragmon.record`.
-        id_from: Path from a citation that is an object to the document's id.
-    """
+    """The answer in the fields; without a list of citations, those written in its text are moved out of it."""
     citations = fields.get("citations")
     claim = attempt("claim", text_of, fields.get("claim"))
     if claim is not None and citations is None:
@@ -812,14 +719,18 @@ def _citations(citations: Any, id_from: Path | None) -> list[str] | None:
 def call_to_record(call: Call, *, build: str | None = None) -> Record:
     """The record of a call; spans of the application's tracer inside it fill its missing fields.
 
-    Args:
-        call: The kept call.
-        build: The application's version, unless the call has set another.
+    `build` is the application's version, unless the call has set another.
     """
-    id_from = call.traced_function.id_from or call.plan.id_from
+    function = call.traced_function
+    id_from = function.id_from or call.plan.id_from
     fields = _call_fields(call)
     documents = _documents(fields, id_from)
-    is_probe = call.probe is not None
+    parent, decision = call.parent, call.decision
+
+    def asked() -> str | None:
+        recorded = fields.get("question")
+        return text_of(question(function, call.args, call.kwargs, call.context) if recorded is None else recorded)
+
     labels: dict[str, Any] = {name: attempt(name, as_id, fields.get(name)) for name in LABEL_FIELDS}
     labels["build"] = labels["build"] or build
     if call.probe is not None:
@@ -829,8 +740,8 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         trace_id=call.trace_id,
         ts=call.ts,
         pipeline=clean(call.plan.pipeline),
-        source=constants.PROBE if is_probe else constants.LIVE,
-        q=attempt("question", _question, call, fields.get("question")),
+        source=constants.LIVE if call.probe is None else constants.PROBE,
+        q=attempt("question", asked),
         retrieved_ids=documents.ids,
         candidate_ids=read_documents(fields.get("candidates"), id_from).ids,
         scores=documents.scores,
@@ -838,11 +749,16 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         answer_json=answer(fields, id_from) if call.error is None and call.ending is None else None,
         error=call.error,
         latency_ms=_latency(call),
-        sampling=_sampling(call),
+        sampling=Sampling(
+            audit=decision.audit,
+            stratum=call.stratum,
+            p_audit=decision.p_audit,
+            p=decision.p(call.plan.outcome_rates.get(call.stratum, 0.0)) if decision.known else 1.0,
+        ),
         partial=not call.detailed or call.ending is not None,
         ended=call.ending,
-        exported=None if call.parent is None else call.parent.sampled,
-        parent_span_id=None if call.parent is None else f"{call.parent.span_id:016x}",
+        exported=None if parent is None else parent.sampled,
+        parent_span_id=None if parent is None else f"{parent.span_id:016x}",
         tags=attempt("tags", _tags, fields.get("tags")),
         **labels,
     )
@@ -855,17 +771,12 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
     return record
 
 
-def _question(call: Call, said: Any) -> str | None:
-    """The question that the call recorded, else the one among its arguments."""
-    found = question(call.traced_function, call.args, call.kwargs, call.context) if said is None else said
-    return text_of(found)
-
-
 def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None) -> None:
-    """Add the result's `sources`: the retrieved documents; or the citations, where these are known by other means."""
     sources, context = fields.get(SOURCES), fields.get(CONTEXT)
     if sources is not None and record.retrieved_ids is None and record.contexts is None:
-        if not _are_titles(sources):
+        listed = (entries(sources) or ())[:MAX_DOCUMENTS_KEPT]
+        are_short = all(is_str(entry) and str.__len__(entry) <= _TITLE for entry in listed)
+        if not (listed and are_short) or are_ids(listed):  # titles are neither ids nor passages
             found = read_documents(sources, id_from, strings="ids" if are_ids(sources) else "texts")
             record.retrieved_ids, record.contexts, record.scores = found
     elif sources is not None and record.answer_json is not None and record.answer_json.citations is None:
@@ -877,27 +788,18 @@ def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None
         record.contexts = [clean(context)]
 
 
-def _are_titles(sources: Any) -> bool:
-    """Whether sources are neither ids nor passages, but short texts."""
-    found = (entries(sources) or ())[:MAX_DOCUMENTS_KEPT]
-    are_short = all(is_str(entry) and str.__len__(entry) <= _TITLE for entry in found)
-    return bool(found) and are_short and not are_ids(found)
-
-
 def _call_fields(call: Call) -> dict[str, Any]:
-    """The fields of the result, overridden by those of `ragmon.record` inside the call."""
     fields = dict(call.fields or {})
     if "candidates" in fields:
         batches = [entries(batch) or () for batch in fields["candidates"]]
         fields["candidates"] = list(islice(chain.from_iterable(batches), MAX_DOCUMENTS_KEPT))
     if call.error is not None or call.ending is not None:
         return fields
-    site = call.traced_function
-    return {**(extract(call.result, site) if call.items is None else stream_fields(call.items, site)), **fields}
+    function = call.traced_function
+    return {**(extract(call.result, function) if call.items is None else stream_fields(call.items, function)), **fields}
 
 
 def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:
-    """The retrieved documents: parts missing in `retrieved` are taken from `documents`."""
     retrieved = read_documents(fields.get("retrieved"), id_from)
     documents = read_documents(fields.get("documents"), id_from, strings="texts")
     if retrieved.ids is not None and documents.texts is not None and len(retrieved.ids) != len(documents.texts):
@@ -909,17 +811,8 @@ def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None)
     )
 
 
-def _sampling(call: Call) -> Sampling:
-    """The sampling block of a call's record."""
-    odds = call.decision
-    if not odds.known:
-        return Sampling(audit=False, stratum=call.stratum, p_audit=0.0, p=1.0)
-    p = odds.p(call.plan.outcome_rates.get(call.stratum, 0.0))
-    return Sampling(audit=odds.audit, stratum=call.stratum, p_audit=odds.p_audit, p=p)
-
-
 def _tags(tags: Any) -> dict[str, str] | None:
-    """Tags as text; booleans as in JSON, and None is no tag."""
+    # Booleans as in JSON; None is no tag.
     if not is_a(tags, dict, UserDict, MappingProxyType):
         return None
     texts = ((_tag(name), _tag(tag)) for name, tag in list(dict.items(storage(tags))))
@@ -934,19 +827,13 @@ def _tag(value: Any) -> str | None:
 
 
 def _latency(call: Call) -> Latency:
-    """Milliseconds of the call and its stages; overlapping runs of a stage count once."""
-    retrieve, generate = (
-        _union(((started, ended) for name, started, ended in call.stages or () if name == stage))
-        for stage in ("retrieve", "generate")
-    )
+    def milliseconds(stage: str) -> float | None:
+        total, last_end = 0.0, -inf
+        intervals = sorted((started, ended) for name, started, ended in call.stages or () if name == stage)
+        for started, ended in intervals:  # overlapping runs of a stage count once
+            total += max(0.0, ended - max(started, last_end))
+            last_end = max(last_end, ended)
+        return round(total * 1000, 3) if intervals else None
+
     total = None if call.seconds is None else round(call.seconds * 1000, 3)
-    return Latency(total=total, retrieve=retrieve, generate=generate)
-
-
-def _union(intervals: Iterator[tuple[float, float]]) -> float | None:
-    total, last_end, is_known = 0.0, float("-inf"), False
-    for started, ended in sorted(intervals):
-        is_known = True
-        total += max(0.0, ended - max(started, last_end))
-        last_end = max(last_end, ended)
-    return round(total * 1000, 3) if is_known else None
+    return Latency(total=total, retrieve=milliseconds("retrieve"), generate=milliseconds("generate"))

@@ -70,10 +70,6 @@ class DeadProcess:
     """The counts of a dead process, read from its counter file.
 
     Attributes:
-        instance: Its id.
-        started: When it began to count, seconds since the epoch.
-        kept: Calls it kept.
-        delivered: Records it delivered.
         dropped: Records it dropped and counted itself, by reason.
         doubtful: Records it had given to the exporter whose outcome is unknown.
         doubt: The trace id of the record that was being exported; "" if there was none, or it was part of a batch.
@@ -104,8 +100,6 @@ class CounterFile:
         folder: The folder of the counter files; None keeps the counters in memory only.
 
     Attributes:
-        instance: The unique id of this process.
-        started: When it began to count, seconds since the epoch.
         words: The counters; a thread's first counter, of calls it kept, is at its column.
     """
 
@@ -152,21 +146,16 @@ class CounterFile:
         try:
             column = self._threads.column
         except AttributeError:
-            column = self._new_column()
+            column, owner = 0, _Owner()
+            with suppress(IndexError):  # without a free column, the thread counts in the shared one
+                column = self._free_columns.pop()
+                weakref.finalize(owner, self._free_columns.append, column).atexit = False
+            self._threads.column, self._threads.owner = column, owner
         if column:
             self.words[column + what] += 1
         else:
             with self._shared_lock:
                 self.words[_COLUMNS + what] += 1
-
-    def _new_column(self) -> int:
-        """A column for this thread, which gives it back when it ends; 0 if none is left."""
-        column, owner = 0, _Owner()
-        with suppress(IndexError):
-            column = self._free_columns.pop()
-            weakref.finalize(owner, self._free_columns.append, column).atexit = False
-        self._threads.column, self._threads.owner = column, owner
-        return column
 
     def total(self, what: int) -> int:
         """The sum of one counter over all threads."""
@@ -174,17 +163,12 @@ class CounterFile:
 
     def give(self, n: int, trace_id: str | None = None) -> None:
         """Count records given to the exporter: one, by its trace id, or several."""
-        self.words[_PENDING_ID], self.words[_PENDING_ID + 1] = _id_words(trace_id if n == 1 else None)
+        number = int(trace_id, 16) if n == 1 and trace_id is not None and len(trace_id) == 32 else 0
+        self.words[_PENDING_ID], self.words[_PENDING_ID + 1] = number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF
         self.words[_GIVEN] += n
 
     def commit(self, delivered: int, lost: Mapping[str, int], *, given: int = 0) -> None:
-        """Count the outcome of records.
-
-        Args:
-            delivered: Records that were delivered.
-            lost: Records that were lost, by reason.
-            given: How many of all these were given to the exporter.
-        """
+        """Count the records that were delivered and lost, and how many of all these were given to the exporter."""
         self.words[_CONFIRMED] += given
         for reason, n in lost.items():
             index = REASONS.index(reason) if reason in REASONS else REASONS.index(constants.OTHER)
@@ -224,17 +208,10 @@ class CounterFile:
 
 
 def _dropped(words: memoryview) -> dict[str, int]:
-    counts = {reason: words[_LOST + place] for place, reason in enumerate(REASONS)}
+    counts = {reason: words[_LOST + index] for index, reason in enumerate(REASONS)}
     counts[constants.QUEUE_FULL] += sum(words[_COLUMNS + FULL :][::_WIDTH])
     counts[constants.SHUTDOWN_TIMEOUT] += sum(words[_COLUMNS + CLOSED :][::_WIDTH])
     return {reason: n for reason, n in counts.items() if n}
-
-
-def _id_words(trace_id: str | None) -> tuple[int, int]:
-    if trace_id is None or len(trace_id) != 32:
-        return 0, 0
-    number = int(trace_id, 16)
-    return number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def read(path: Path) -> DeadProcess | None:
@@ -260,14 +237,10 @@ def parse(data: bytes) -> DeadProcess | None:
 
 
 def reap(folder: Path | None, tell: Callable[[DeadProcess], bool]) -> None:
-    """Export the counts of dead processes, and remove their counter files.
+    """Export the counts of dead processes with a function that returns whether it succeeded, and remove their files.
 
     A file stays locked until its counts are exported, and remains if the export fails or this process dies: the next
     process tries again. To export the same counts twice changes nothing.
-
-    Args:
-        folder: The folder of the counter files; None if there is none.
-        tell: Exports the counts of one process; returns whether it succeeded.
     """
     try:
         paths = sorted(folder.glob(f"*{SUFFIX}")) if folder is not None and is_private(folder) else []
@@ -346,12 +319,7 @@ def count_lines(
 
 
 def lines_of_dead_process(lost: DeadProcess, dropped: Mapping[str, int]) -> list[Totals]:
-    """Lines for the counts of a dead process, written by the process that found its counter file.
-
-    Args:
-        lost: The counts in the file.
-        dropped: Records the process counted as dropped, and records that were missing besides.
-    """
+    """Lines for the lost records of a dead process, written by the process that found its counter file."""
     return [_drop_line(time(), lost.instance, lost.started, dropped)] if dropped else []
 
 

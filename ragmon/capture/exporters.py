@@ -1,8 +1,6 @@
-"""Protocols of exporters and processors of records, and their combinations. All of it runs off the request path.
+"""Exporters and processors of records, and their combinations: a trace log, and scores for a tracing backend.
 
-A trace log: one record per line, in a file that several processes may share and that is rotated by size or age.
-
-The exporter of scores to a tracing backend that has the scored traces: evaluation events, and carrier spans.
+All of it runs off the request path.
 """
 
 from __future__ import annotations
@@ -56,7 +54,6 @@ class DroppingExporter:
 
 
 BATCH: Final = 512
-"""Largest number of records in a batch."""
 
 
 class Exporter(Protocol):
@@ -98,9 +95,6 @@ class Processor(Protocol):
 class ExporterAdapter:
     """One interface to both kinds of exporters; it catches what they raise, and checks what they return.
 
-    Args:
-        sink: The exporter.
-
     Attributes:
         at_once: Largest number of records in one call.
     """
@@ -114,10 +108,13 @@ class ExporterAdapter:
         """Export records; returns how many were lost, by reason."""
         try:
             if self._deliver is not None:
-                return _checked(self._deliver(records), len(records))
+                lost = {reason: int(n) for reason, n in self._deliver(records).items()}
+                if any(n < 0 for n in lost.values()) or sum(lost.values()) > len(records):
+                    raise ValueError(f"a sink says it lost {lost} of {len(records)} records")  # noqa: TRY301 - caught below
+                return lost
             if self._submit is not None:
                 self._submit(records[0])
-        except UnavailableError:  # whoever raises it has logged it
+        except UnavailableError:  # it was logged where it was raised
             return {constants.EXPORT_FAILED: len(records)}
         except BaseException as error:  # noqa: BLE001 - an exporter may raise anything, and the thread must go on
             warn_once(f"records could not be delivered and are dropped: {error_location(error)}")
@@ -125,27 +122,12 @@ class ExporterAdapter:
         return {}
 
 
-def _checked(lost: Mapping[str, int], sent: int) -> dict[str, int]:
-    """The losses an exporter returned, if they are plausible.
-
-    Raises:
-        Exception: They are not.
-    """
-    counts = {reason: int(n) for reason, n in lost.items()}
-    if any(n < 0 for n in counts.values()) or sum(counts.values()) > sent:
-        raise ValueError(f"a sink says it lost {counts} of {sent} records")
-    return counts
-
-
 class Tee:
-    """Exports every record to several exporters, also when one of them fails.
-
-    Args:
-        sinks: The exporters, in order.
-    """
+    """Exports every record to several exporters, also when one of them fails."""
 
     def __init__(self, *sinks: Exporter) -> None:
         self._sinks = sinks
+        self._all_sinks: tuple[Exporter | BatchExporter, ...] = sinks
 
     def submit(self, record: Record) -> None:
         """Export a record.
@@ -165,12 +147,12 @@ class Tee:
     def report(self, totals: Sequence[Totals]) -> bool:
         """Export a producer's counts of all calls; returns whether all exporters that take counts succeeded."""
         # A list, so that every exporter is called, also after one has failed.
-        results = [export_totals(sink, totals) for sink in self._sinks]
+        results = [export_totals(sink, totals) for sink in self._all_sinks]
         return all(results)
 
     def label(self, labels: Sequence[Label]) -> bool:
         """Export ratings of answers; returns whether all exporters that take ratings succeeded."""
-        results = [label(sink, labels) for sink in self._sinks]
+        results = [label(sink, labels) for sink in self._all_sinks]
         return all(results)
 
     def holds(self, trace_id: str) -> bool | None:
@@ -180,16 +162,12 @@ class Tee:
 
 
 class BatchTee(Tee):
-    """As `Tee`, with one batch exporter.
-
-    Args:
-        batch: The batch exporter; it gets the records first.
-        sinks: The exporters of single records.
-    """
+    """As `Tee`, with one batch exporter."""
 
     def __init__(self, batch: BatchExporter, *sinks: Exporter) -> None:
         super().__init__(*sinks)
         self._batch = batch
+        self._all_sinks = (batch, *sinks)
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Export records; the losses are those of the exporter that lost most."""
@@ -202,23 +180,9 @@ class BatchTee(Tee):
                 failed += 1
         return lost if sum(lost.values()) >= failed else {constants.EXPORT_FAILED: failed}
 
-    def report(self, totals: Sequence[Totals]) -> bool:
-        """Export a producer's counts of all calls; returns whether all exporters that take counts succeeded."""
-        results = [export_totals(self._batch, totals), super().report(totals)]
-        return all(results)
-
-    def label(self, labels: Sequence[Label]) -> bool:
-        """Export ratings of answers; returns whether all exporters that take ratings succeeded."""
-        results = [label(self._batch, labels), super().label(labels)]
-        return all(results)
-
 
 class ForwardingExporter:
-    """Base of exporters in front of another: it forwards everything except records.
-
-    Args:
-        sink: The next exporter.
-    """
+    """Base of exporters in front of another: it forwards everything except records."""
 
     def __init__(self, sink: Exporter | BatchExporter) -> None:
         self._sink = sink
@@ -325,7 +289,11 @@ class JsonlExporter:
             with suppress(OSError):  # of another owner, who may have meant it
                 os.fchmod(file.fileno(), stat.S_IMODE(status.st_mode) & ~stat.S_IRWXO)
         self._period = self._period_of(status.st_mtime if status.st_size else time())
-        self._incomplete_line = status.st_size > 0 and not _ends_a_line(self._path)
+        self._incomplete_line = False
+        if status.st_size:
+            with suppress(OSError), self._path.open("rb") as log:
+                log.seek(-1, os.SEEK_END)
+                self._incomplete_line = log.read(1) != b"\n"
         self._next_check = monotonic() + _CHECK_INTERVAL
         return file
 
@@ -341,36 +309,18 @@ class JsonlExporter:
         """
         self._write(encode(self._redact(record)))
 
-    def report(self, totals: Sequence[Totals]) -> bool:
-        """Write a producer's counts of all calls; returns whether the file could be opened.
-
-        Raises:
-            OSError: They were not written.
-        """
-        return self._write_all(totals)
-
-    def label(self, labels: Sequence[Label]) -> bool:
-        """Write ratings of answers; returns whether the file could be opened.
-
-        Raises:
-            OSError: They were not written.
-        """
-        return self._write_all(labels)
-
-    def _write_all(self, lines: Sequence[Totals] | Sequence[Label]) -> bool:
+    def report(self, totals: Sequence[Totals] | Sequence[Label]) -> bool:
+        """Write a producer's counts of all calls, or ratings of answers; returns whether the file could be opened."""
         try:
-            for line in lines:
+            for line in totals:
                 self._write(encode(line))
         except UnavailableError:
             return False
         return True
 
-    def _opened(self) -> BinaryIO:
-        """The file; one that could not be opened is tried again after a while.
+    label = report
 
-        Raises:
-            UnavailableError: It cannot be opened.
-        """
+    def _opened(self) -> BinaryIO:
         if self._file is None and monotonic() >= self._next_check:
             self._next_check = monotonic() + _CHECK_INTERVAL
             with suppress(OSError):
@@ -392,7 +342,6 @@ class JsonlExporter:
             self._sync()
 
     def _poll(self, file: BinaryIO, line_size: int) -> BinaryIO:
-        """Rotate the file when it is large or old enough, and reopen it when another process has rotated it."""
         now = monotonic()
         if self._size is None and self._age is None and now < self._next_check:
             return file
@@ -428,7 +377,12 @@ class JsonlExporter:
     def holds(self, trace_id: str) -> bool:
         """Whether the complete record of a trace is in the log: the current file, or the last rotated one."""
         rotated = sorted(self._path.parent.glob(f"{self._path.stem}-*{self._path.suffix}"))
-        return any(_holds(path, trace_id.encode()) for path in (self._path, *rotated[-1:]))
+        for path in (self._path, *rotated[-1:]):
+            with suppress(OSError), path.open("rb") as log:
+                log.seek(max(0, path.stat().st_size - TAIL))
+                if any(trace_id.encode() in line and line.endswith(b"\n") for line in log):
+                    return True
+        return False
 
     def close(self) -> None:
         """Close the file."""
@@ -438,31 +392,11 @@ class JsonlExporter:
 
 
 def _is_at(status: os.stat_result, path: Path) -> bool:
-    """Whether an open file is the one a path names."""
     try:
         path_status = path.stat()
     except OSError:
         return False
     return (status.st_dev, status.st_ino) == (path_status.st_dev, path_status.st_ino)
-
-
-def _ends_a_line(path: Path) -> bool:
-    """Whether a file's last byte ends a line; True for a file that cannot be read."""
-    try:
-        with path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
-    except OSError:
-        return True
-
-
-def _holds(path: Path, trace_id: bytes) -> bool:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - TAIL))
-            return any(trace_id in line and line.endswith(b"\n") for line in file)
-    except OSError:
-        return False
 
 
 TIMEOUT: Final = 10.0
@@ -492,11 +426,8 @@ class ScoreExporter:
 
     Args:
         endpoint: The backend's base address, `http://host:port`.
-        token: Its bearer token; None if it needs none.
         resource: Attributes of the scoring process.
         carriers: Also send OpenInference EVALUATOR spans: each has one link, to the scored span.
-        timeout: Seconds one call of `deliver` may take, retries included.
-        certificate: A PEM file of trusted certificates; None uses the system's.
 
     Raises:
         RagmonError: The endpoint, the token or the certificate file is not valid.
@@ -519,14 +450,9 @@ class ScoreExporter:
         self._timeout = timeout
 
     def deliver(self, scored: Sequence[Scored]) -> Mapping[str, int]:
-        """Send scores; called from one thread.
+        """Send scores; returns how many events and carrier spans were lost, by reason. Called from one thread.
 
-        Args:
-            scored: The scores of some traces. A trace without a span id gets only the event, as a carrier span must
-                link to a span.
-
-        Returns:
-            How many events and carrier spans were lost, by reason; empty if the backend accepted them all.
+        A trace without a span id gets only the event, as a carrier span must link to a span.
         """
         deadline = monotonic() + self._timeout
         lost: Counter[str] = Counter()
@@ -547,7 +473,7 @@ class ScoreExporter:
         self._session.close()
 
     def _events(self, scored: Sequence[Scored], now: int) -> bytes:
-        """The request with the events; OpenTelemetry's exporter of logs is not a public part of it."""
+        # OpenTelemetry's exporter of logs is not a public part of its library.
         request = ExportLogsServiceRequest()
         process = request.resource_logs.add()
         for key, text in (self._resource.attributes or {}).items():
@@ -577,7 +503,6 @@ class ScoreExporter:
 
 
 def _count(result: SendResult, n: int, rejections: tuple[Any, str], lost: Counter[str]) -> None:
-    """Count what a request did not bring to the backend."""
     if result.reason is not None:
         lost[result.reason] += n
     elif rejected := result.rejected(*rejections):
@@ -585,34 +510,27 @@ def _count(result: SendResult, n: int, rejections: tuple[Any, str], lost: Counte
 
 
 def _sendable(scored: Sequence[Scored], lost: Counter[str]) -> Iterator[Scored]:
-    """The scores that can be sent: finite numbers, of traces with a valid id."""
     for trace_scores in scored:
         if trace_id(trace_scores.trace_id) is None:
             lost[constants.INVALID_SCHEMA] += len(trace_scores.scores)
             continue
         valid = []
-        for score in trace_scores.scores:
-            if (reason := _invalid_reason(*score)) is None:
-                valid.append(score)
+        for name, value, label in trace_scores.scores:
+            if not math.isfinite(value):
+                lost[constants.NON_FINITE] += 1
+                continue
+            try:
+                f"{name}{label}".encode()
+            except UnicodeEncodeError:
+                lost[constants.INVALID_UTF8] += 1
             else:
-                lost[reason] += 1
+                valid.append((name, value, label))
         if valid:
             yield trace_scores._replace(scores=valid)
 
 
-def _invalid_reason(name: str, value: float, label: str | None) -> str | None:
-    """Why a score cannot be sent; None if it can."""
-    if not math.isfinite(value):
-        return constants.NON_FINITE
-    try:
-        f"{name}{label}".encode()
-    except UnicodeEncodeError:
-        return constants.INVALID_UTF8
-    return None
-
-
 def _carrier(trace_scores: Scored, resource: ProcessResource, now: int) -> ReadableSpan:
-    """A span whose only link is to the scored span, as OpenInference requires for later feedback."""
+    # OpenInference requires this form for feedback that comes later.
     attributes: dict[str, str | bool | float] = {semconv.SPAN_KIND: semconv.EVALUATOR, semconv.RAGMON_INTERNAL: True}
     for number, (name, value, label) in enumerate(trace_scores.scores):
         annotation: dict[str, str | float | None] = {

@@ -1,15 +1,7 @@
-"""The results of judges: verdicts, opinions and judgements; and `@ragmon.judge` for functions that score answers.
-
-The prompts of the model judges contextual precision and faithfulness, and the parsing of replies.
+"""Judgements: what judge functions and model judges return, `@ragmon.judge`, and the prompts and replies of the models.
 
 User texts are in sections with random boundaries, so that no text can close its section. A reply that does not have the
 requested form is an error: nothing is guessed or filled in.
-
-The client of a judge model behind an OpenAI-compatible endpoint, with retries, a circuit breaker and safe redirects.
-
-The circuit breaker stops requests to a server that fails: they would cost budget and return nothing. Redirects are
-followed within the same origin only, as each request carries users' text and an API key. The operator configured the
-address, so it may be a loopback or private one; a redirect target was not configured by the operator.
 """
 
 from __future__ import annotations
@@ -20,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ragmon.core.constants import JUDGE_ERROR, JUDGE_PREFIX, SKIPPED
 from ragmon.core.errors import RagmonError, shorten
@@ -51,12 +43,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ItemJudgement:
-    """A model's judgement of one context or one claim.
-
-    Args:
-        verdict: `yes` or `no`.
-        reason: The reason, in the model's words; None if not requested.
-    """
+    """A model's judgement of one context or one claim; its reason is None if not requested."""
 
     verdict: str
     reason: str | None = field(default=None, repr=False)
@@ -69,14 +56,7 @@ class ItemJudgement:
 
 @dataclass(frozen=True)
 class Opinion:
-    """A score and the judgements behind it, before it is compared with a threshold.
-
-    Args:
-        score: In [0, 1].
-        reason: The reason; None if not requested.
-        findings: One per context or claim; empty for a function.
-        context_count: Number of contexts of the request.
-    """
+    """A score and the judgements behind it, before it is compared with a threshold."""
 
     score: float
     reason: str | None = field(default=None, repr=False)
@@ -89,12 +69,9 @@ class Judgement:
     """The result of one judge for one request.
 
     Args:
-        judge: The judge's name.
         result: One of `ragmon.core.constants.JUDGE_RESULTS`.
         threshold: Smallest score that counts as a success.
-        latency_ms: Duration in milliseconds.
         opinion: The score and its reasons; None if there is none, which is neither a success nor a failure.
-        version: The version of the judge.
     """
 
     judge: str
@@ -143,8 +120,6 @@ class JudgeError(Exception):
 
     Args:
         result: One of `ragmon.core.constants.JUDGE_RESULTS`.
-        why: The message for log and developers.
-        status: The HTTP status, if that is the reason.
     """
 
     def __init__(self, result: str, why: str = "", *, status: int | None = None) -> None:
@@ -233,14 +208,7 @@ _FORM: Final = "Reply with JSON alone, in this form: {form}"
 
 
 class Prompt(NamedTuple):
-    """One prompt to a model.
-
-    Attributes:
-        name: The name of the reply's schema.
-        system: The system message: the task.
-        user: The user message: the material.
-        schema: The JSON schema of the reply.
-    """
+    """One prompt to a model: the task, the material, and the JSON schema of the reply with its name."""
 
     name: str
     system: str
@@ -281,18 +249,13 @@ def _prompt(
     name: str, task: str, reply_format: str, fields: dict[str, Any], sections: Iterable[tuple[str, str]]
 ) -> Prompt:
     sections = list(sections)
-    boundary = _boundary(text for _, text in sections)
+    # The boundary occurs in none of the texts, and their authors could not know it.
+    boundary = secrets.token_hex(8)
+    while any(boundary in text for _, text in sections):
+        boundary = secrets.token_hex(8)
     system = "\n\n".join([_GUARD.format(boundary=boundary), task, _FORM.format(form=reply_format)])
     user = "\n".join(f"<<<{label} {boundary}>>>\n{text}\n<<<END {boundary}>>>" for label, text in sections)
     return Prompt(name, system, user, _object_schema(fields))
-
-
-def _boundary(texts: Iterable[str]) -> str:
-    """A random word that occurs in none of the texts; their authors could not know it."""
-    all_texts, word = list(texts), secrets.token_hex(8)
-    while any(word in text for text in all_texts):
-        word = secrets.token_hex(8)
-    return word
 
 
 def _numbered_sections(label: str, texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -330,11 +293,6 @@ def completion(body: bytes) -> str:
 def findings(reply: str, count: int, *, reasons: bool) -> tuple[ItemJudgement, ...]:
     """The verdicts in a reply; `yes` in any case and with any surrounding white space is a yes, all else is a no.
 
-    Args:
-        reply: The model's reply.
-        count: The number of requested verdicts.
-        reasons: Keep the reasons.
-
     Raises:
         JudgeError: The reply is no JSON of the requested form, or has another number of verdicts.
 
@@ -344,7 +302,17 @@ def findings(reply: str, count: int, *, reasons: bool) -> tuple[ItemJudgement, .
     items = _list_of(reply, "verdicts")
     if len(items) != count:
         raise _error(f"the reply holds {len(items)} verdicts, and {count} were asked for")
-    return tuple(_item_judgement(entry, number, reasons=reasons) for number, entry in enumerate(items, start=1))
+    found = []
+    for number, entry in enumerate(items, start=1):
+        word = entry.get("verdict") if isinstance(entry, dict) else None
+        if not isinstance(word, str):
+            raise _error(f"verdict {number} of the reply is no word")
+        if entry.get("number", number) != number:
+            raise _error(f"verdict {number} of the reply has another number")
+        reason = entry.get("reason") if reasons else None
+        is_yes = word.strip().lower() == YES
+        found.append(ItemJudgement(YES if is_yes else NO, reason if isinstance(reason, str) else None))
+    return tuple(found)
 
 
 def parse_claims(reply: str) -> tuple[str, ...]:
@@ -361,17 +329,6 @@ def parse_claims(reply: str) -> tuple[str, ...]:
     return tuple(claims)
 
 
-def _item_judgement(entry: Any, number: int, *, reasons: bool) -> ItemJudgement:
-    word = entry.get("verdict") if isinstance(entry, dict) else None
-    if not isinstance(word, str):
-        raise _error(f"verdict {number} of the reply is no word")
-    if entry.get("number", number) != number:
-        raise _error(f"verdict {number} of the reply has another number")
-    reason = entry.get("reason") if reasons else None
-    is_yes = word.strip().lower() == YES
-    return ItemJudgement(YES if is_yes else NO, reason if isinstance(reason, str) else None)
-
-
 def _list_of(reply: str, key: str) -> list[Any]:
     parsed = _json(_unfenced(reply), "the reply")
     items = parsed.get(key) if isinstance(parsed, dict) else None
@@ -381,7 +338,6 @@ def _list_of(reply: str, key: str) -> list[Any]:
 
 
 def _unfenced(reply: str) -> str:
-    """The lines between the fences, if the whole reply is one fenced code block; else the reply."""
     text = reply.strip()
     if not (text.startswith(_FENCE) and text.endswith(_FENCE)):
         return reply
@@ -407,15 +363,12 @@ CONTEXTUAL_PRECISION: Final = "contextual_precision"
 FAITHFULNESS: Final = "faithfulness"
 
 
-class RequestTexts(NamedTuple):
-    """The texts of one request.
+Ask = Callable[[Prompt], Awaitable[str]]
+"""Asks a model; raises `JudgeError` where there is no usable reply."""
 
-    Attributes:
-        question: The question.
-        contexts: The retrieved texts, in rank order.
-        answer: The answer.
-        expected: The expected answer; "" if unknown.
-    """
+
+class RequestTexts(NamedTuple):
+    """The texts of one request, its contexts in rank order; the expected answer is "" if unknown."""
 
     question: str
     contexts: tuple[str, ...]
@@ -423,18 +376,7 @@ class RequestTexts(NamedTuple):
     expected: str = ""
 
 
-class ChatModel(Protocol):
-    """A model that answers prompts."""
-
-    async def ask(self, prompt: Prompt) -> str:
-        """The model's reply.
-
-        Raises:
-            JudgeError: There is no usable reply.
-        """
-
-
-async def contextual_precision(asked: ChatModel, case: RequestTexts, *, reasons: bool) -> Opinion:
+async def contextual_precision(ask: Ask, case: RequestTexts, *, reasons: bool) -> Opinion:
     """Are the contexts that help to arrive at the expected answer ranked first?
 
     Source: seed 001, DeepEval's contextual precision: the sum over relevant ranks of (relevant so far / rank), divided
@@ -446,13 +388,13 @@ async def contextual_precision(asked: ChatModel, case: RequestTexts, *, reasons:
     if not case.contexts:
         return Opinion(0.0, "Nothing was retrieved." if reasons else None, context_count=0)
     prompt = relevance(case.question, case.expected, case.contexts, reasons=reasons)
-    judgements = findings(await asked.ask(prompt), len(case.contexts), reasons=reasons)
+    judgements = findings(await ask(prompt), len(case.contexts), reasons=reasons)
     relevant = sum(1 << index for index, judgement in enumerate(judgements) if judgement.is_yes)
     score = precision_sum(relevant) / relevant.bit_count() if relevant else 0.0
     return _opinion(score, judgements, len(case.contexts), "contexts are relevant" if reasons else None)
 
 
-async def faithfulness(asked: ChatModel, case: RequestTexts, *, reasons: bool) -> Opinion:
+async def faithfulness(ask: Ask, case: RequestTexts, *, reasons: bool) -> Opinion:
     """Which share of the answer's claims do the contexts support?
 
     Source: Es et al., RAGAS, EACL 2024, section 3.1: supported statements / statements. An answer without claims
@@ -461,17 +403,17 @@ async def faithfulness(asked: ChatModel, case: RequestTexts, *, reasons: bool) -
     Raises:
         JudgeError: The model lists no usable claims, or does not give a usable verdict on each claim.
     """
-    claims = parse_claims(await asked.ask(claims_prompt(case.answer)))
+    claims = parse_claims(await ask(claims_prompt(case.answer)))
     if not claims:
         raise JudgeError(SKIPPED, "the answer makes no claim")
     prompt = support(claims, case.contexts, reasons=reasons)
-    judgements = findings(await asked.ask(prompt), len(claims), reasons=reasons)
+    judgements = findings(await ask(prompt), len(claims), reasons=reasons)
     score = sum(judgement.is_yes for judgement in judgements) / len(judgements)
     return _opinion(score, judgements, len(case.contexts), "claims are supported" if reasons else None)
 
 
 def _opinion(score: float, judgements: Sequence[ItemJudgement], contexts: int, conclusion: str | None) -> Opinion:
-    """A score with a reason made of the item judgements: the model does not explain a number it did not compute."""
+    # The reason is made of the judgements: the model does not explain a number it did not compute.
     reason = None
     if conclusion is not None:
         objections = [
@@ -488,4 +430,3 @@ Kind = Callable[..., Awaitable[Opinion]]
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {CONTEXTUAL_PRECISION: contextual_precision, FAITHFULNESS: faithfulness}
 )
-"""The model judges, by their names in ragmon.toml."""

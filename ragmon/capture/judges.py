@@ -1,21 +1,9 @@
-"""The results of judges: verdicts, opinions and judgements; and `@ragmon.judge` for functions that score answers.
-
-The prompts of the model judges contextual precision and faithfulness, and the parsing of replies.
-
-User texts are in sections with random boundaries, so that no text can close its section. A reply that does not have the
-requested form is an error: nothing is guessed or filled in.
-
-The client of a judge model behind an OpenAI-compatible endpoint, with retries, a circuit breaker and safe redirects.
+"""Judges: their endpoints, breakers, caches and worker threads, off the request path.
 
 The circuit breaker stops requests to a server that fails: they would cost budget and return nothing. Redirects are
 followed within the same origin only, as each request carries users' text and an API key. The operator configured the
-address, so it may be a loopback or private one; a redirect target was not configured by the operator.
-
-One judge: which requests it judges, how, and the cache of its opinions.
-
-Equal texts get the same opinion from the same judge, so they are judged once.
-
-The worker threads of a judge with their queue, and the separation of judges' spans from the application's traces.
+address, so it may be a loopback or private one; a redirect target was not configured by the operator. Equal texts get
+the same opinion from the same judge, so they are judged once.
 """
 
 from __future__ import annotations
@@ -30,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from ipaddress import ip_address
 from math import inf
 from pathlib import Path
@@ -47,6 +35,7 @@ from ragmon.capture.judge_prompts import (
     CONTEXTUAL_PRECISION,
     KINDS,
     VERSION,
+    Ask,
     Function,
     JudgeError,
     Judgement,
@@ -81,7 +70,6 @@ class Breaker:
 
     Args:
         failures: Number of failures that open it; infinity never opens it.
-        clock: Seconds of any monotonic clock.
     """
 
     def __init__(self, failures: float = FAILURES, *, clock: Callable[[], float] = monotonic) -> None:
@@ -132,24 +120,11 @@ class Breaker:
             self._pause = self._back_off.pause()
 
 
-class RedirectError(JudgeError):
-    """The judge's server redirects to a place that is not allowed."""
-
-
-class PrivateRedirectError(RedirectError):
-    """The judge's server redirects into a private network."""
-
-
 def follow(url: str, location: str) -> str:
-    """The target of a redirect.
-
-    Args:
-        url: The requested URL.
-        location: The `Location` header of the response.
+    """The target of a redirect from a URL to the `Location` of its response.
 
     Raises:
-        RedirectError: The target has another origin.
-        PrivateRedirectError: The target has another origin, with a private address.
+        JudgeError: The target has another origin.
 
     >>> follow("https://judge.example/v1/chat", "/v2/chat")
     'https://judge.example/v2/chat'
@@ -158,19 +133,16 @@ def follow(url: str, location: str) -> str:
         target = urljoin(url, location)
         parsed = split_url(target)
     except ValueError:
-        raise RedirectError(JUDGE_ERROR, "its server redirects to what is no address") from None
+        raise JudgeError(JUDGE_ERROR, "its server redirects to what is no address") from None
     if parsed.origin == split_url(url).origin and not parsed.has_user:
         return target
-    if _is_private(parsed.host):
-        raise PrivateRedirectError(JUDGE_ERROR, "its server redirects to a private address")
-    raise RedirectError(JUDGE_ERROR, "its server redirects to another origin")
-
-
-def _is_private(host: str) -> bool:
+    host = parsed.host
     try:
-        return not ip_address(host).is_global
+        is_private = not ip_address(host).is_global
     except ValueError:
-        return host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
+        is_private = host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
+    target_kind = "a private address" if is_private else "another origin"
+    raise JudgeError(JUDGE_ERROR, f"its server redirects to {target_kind}")
 
 
 LARGEST_REPLY: Final = 1 << 20
@@ -180,7 +152,6 @@ FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 5.0
 """The limits of the first and of every pause between two attempts, in seconds."""
 HOPS: Final = 3
-"""Number of redirects within the origin that are followed."""
 _TOO_MANY_REQUESTS: Final = 429
 _REQUEST_TIMEOUT: Final = 408
 _SERVER_ERROR: Final = 500
@@ -197,16 +168,11 @@ class ModelEndpoint:
 
     Args:
         url: The API's base address with its version: `https://judge.example/v1`.
-        model: The model's name.
-        key: The API key, if it needs one.
         spend: Takes one request out of the budget; returns False if none was left.
         give_back: Returns one request to the budget, if the server was not reached.
-        breaker: The circuit breaker; None uses one that never opens.
 
     Attributes:
         url: The URL of the requests.
-        model: The model's name.
-        breaker: The circuit breaker.
 
     Raises:
         RagmonError: The address is none, or names a user.
@@ -238,144 +204,86 @@ class ModelEndpoint:
         return f"ModelEndpoint({self.url!r}, {self.model!r})"
 
     @asynccontextmanager
-    async def session(self, deadline: float) -> AsyncIterator[Session]:
-        """A connection for the requests of one judgement.
-
-        Args:
-            deadline: Deadline of the judgement, by the monotonic clock.
-        """
+    async def session(self, deadline: float) -> AsyncIterator[Ask]:
+        """The function that asks the model for one judgement, until a deadline by the monotonic clock."""
         from ragmon.core.http_client import new_client  # noqa: PLC0415 - httpx is imported only if a judge is configured
 
         headers = {"User-Agent": f"ragmon/{current_version()}"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
         async with new_client(headers, self._tls) as client:
-            yield Session(self, client, deadline)
+            yield partial(self._ask, client, deadline)
 
-    def body(self, prompt: Prompt) -> dict[str, Any]:
-        """The request body of the API."""
-        messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
-        body: dict[str, Any] = {"model": self.model, "messages": messages}
-        if not self._omit_optional_fields:
-            schema = {"name": prompt.name, "strict": True, "schema": prompt.schema}
-            body |= {"temperature": 0, "response_format": {"type": "json_schema", "json_schema": schema}}
-        return body
+    async def _ask(self, client: httpx.AsyncClient, deadline: float, prompt: Prompt) -> str:
+        back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
+        for attempt in range(ATTEMPTS):
+            response = await self._try(client, deadline, prompt)
+            status = None if response is None else response.status
+            if status in _BAD_REQUEST and not self._omit_optional_fields:
+                self._omit_optional_fields = True  # not every server supports them
+                response = await self._try(client, deadline, prompt)
+                status = None if response is None else response.status
+            if response is not None and status not in _RETRYABLE:
+                break
+            pause = back_off.pause(None if response is None else retry_after(response.headers.get("Retry-After")))
+            if status == _TOO_MANY_REQUESTS:
+                self._paused_until = max(self._paused_until, monotonic() + pause)
+            if attempt + 1 == ATTEMPTS or self.breaker.is_open or monotonic() + pause >= deadline:
+                if response is None:
+                    raise JudgeError(JUDGE_ERROR, "nobody answers at its address")
+                result = RATE_LIMITED if status == _TOO_MANY_REQUESTS else JUDGE_ERROR
+                raise JudgeError(result, f"its server answers {status}", status=status)
+            await asyncio.sleep(pause)
+        assert response is not None  # noqa: S101 - the loop raises otherwise
+        if status != 200:
+            raise JudgeError(JUDGE_ERROR, f"its server answers {status}", status=status)
+        return completion(response.body)
 
-    def simplify(self) -> bool:
-        """From now on leave out request fields that not every server supports; returns whether there were any."""
-        was_plain, self._omit_optional_fields = self._omit_optional_fields, True
-        return not was_plain
+    async def _try(self, client: httpx.AsyncClient, deadline: float, prompt: Prompt) -> HttpResponse | None:
+        from ragmon.core.http_client import exchange  # noqa: PLC0415 - httpx is imported only if a judge is configured
 
-    def quiet(self, seconds: float) -> None:
-        """Pause requests to the server."""
-        self._paused_until = max(self._paused_until, monotonic() + seconds)
-
-    async def turn(self, deadline: float) -> None:
-        """Wait until a request may be sent, and take it out of the budget.
-
-        Raises:
-            JudgeError: The wait would pass the deadline, the breaker is open, or the budget is spent.
-        """
         if not self.breaker.admits():
             raise JudgeError(JUDGE_ERROR, "its server fails, and is left alone for a while")
         wait = self._paused_until - monotonic()
         if wait > 0:
             if monotonic() + wait >= deadline:
-                raise JudgeError(
-                    RATE_LIMITED, "its server wants to be left alone for longer", status=_TOO_MANY_REQUESTS
-                )
+                why = "its server wants to be left alone for longer"
+                raise JudgeError(RATE_LIMITED, why, status=_TOO_MANY_REQUESTS)
             await asyncio.sleep(wait)
         if not self._spend():
             raise JudgeError(BUDGET, "the budget of today is spent")
-
-    def missed(self, error: BaseException) -> None:
-        """Count a request without a response; if there was no connection, it is returned to the budget."""
-        if isinstance(error, UnreachableError):
-            self._refund()
-        self.breaker.failed()
-
-    def answered(self, status: int) -> None:
-        """Count a request with a response."""
-        if status == _REQUEST_TIMEOUT or status >= _SERVER_ERROR:
-            self.breaker.failed()
-        else:
-            self.breaker.worked()
-
-
-class Session:
-    """One connection to an endpoint.
-
-    Args:
-        endpoint: The endpoint.
-        client: The connection.
-        deadline: Deadline by the monotonic clock.
-    """
-
-    def __init__(self, endpoint: ModelEndpoint, client: httpx.AsyncClient, deadline: float) -> None:
-        self._endpoint = endpoint
-        self._client = client
-        self._deadline = deadline
-
-    async def ask(self, prompt: Prompt) -> str:
-        """Send a prompt, with retries, and return the model's reply.
-
-        Raises:
-            JudgeError: There is no usable reply.
-        """
-        back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
-        for attempt in range(ATTEMPTS):
-            response = await self._try(prompt)
-            if response is not None and response.status in _BAD_REQUEST and self._endpoint.simplify():
-                response = await self._try(prompt)
-            if response is not None and response.status not in _RETRYABLE:
-                break
-            pause = back_off.pause(None if response is None else retry_after(response.headers.get("Retry-After")))
-            if response is not None and response.status == _TOO_MANY_REQUESTS:
-                self._endpoint.quiet(pause)
-            if attempt + 1 == ATTEMPTS or self._endpoint.breaker.is_open or monotonic() + pause >= self._deadline:
-                raise _final_error(response)
-            await asyncio.sleep(pause)
-        assert response is not None  # noqa: S101 - the loop raises otherwise
-        if response.status != 200:
-            raise JudgeError(JUDGE_ERROR, f"its server answers {response.status}", status=response.status)
-        return completion(response.body)
-
-    async def _try(self, prompt: Prompt) -> HttpResponse | None:
-        """One attempt; None if there is no response."""
-        await self._endpoint.turn(self._deadline)
-        url, body = self._endpoint.url, self._endpoint.body(prompt)
+        messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+        fields: dict[str, Any] = {"model": self.model, "messages": messages}
+        if not self._omit_optional_fields:
+            schema = {"name": prompt.name, "strict": True, "schema": prompt.schema}
+            fields |= {"temperature": 0, "response_format": {"type": "json_schema", "json_schema": schema}}
+        url, body, headers = self.url, json.dumps(fields).encode(), {"Content-Type": "application/json"}
         for _ in range(HOPS + 1):
             try:
-                response = await self._send(url, body)
+                response = await exchange(client, "POST", url, body=body, headers=headers, max_body=LARGEST_REPLY)
             except OSError as error:
-                self._endpoint.missed(error)
+                if isinstance(error, UnreachableError):
+                    self._refund()
+                self.breaker.failed()
                 return None
-            except asyncio.CancelledError as timeout:
-                self._endpoint.missed(timeout)
+            except asyncio.CancelledError:
+                self.breaker.failed()
                 raise
-            self._endpoint.answered(response.status)
+            if response.is_cut:
+                raise JudgeError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST_REPLY} bytes")
+            if response.status == _REQUEST_TIMEOUT or response.status >= _SERVER_ERROR:
+                self.breaker.failed()
+            else:
+                self.breaker.worked()
             location = response.headers.get("Location")
             if response.status not in _REDIRECTS or location is None:
                 return response
             url = follow(url, location)
         raise JudgeError(JUDGE_ERROR, "its server redirects in circles")
 
-    async def _send(self, url: str, body: dict[str, Any]) -> HttpResponse:
-        from ragmon.core.http_client import exchange  # noqa: PLC0415 - httpx is imported only if a judge is configured
-
-        content, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
-        response = await exchange(self._client, "POST", url, body=content, headers=headers, max_body=LARGEST_REPLY)
-        if response.is_cut:
-            raise JudgeError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST_REPLY} bytes")
-        return response
-
 
 def read_key(path: Path, hint: str) -> str:
-    """The API key in a file.
-
-    Args:
-        path: The file; white space around the key is ignored.
-        hint: The hint of the error, if the file cannot be read.
+    """The API key in a file; white space around it is ignored.
 
     Raises:
         RagmonError: It cannot be read, or contains no key.
@@ -390,15 +298,7 @@ def read_key(path: Path, hint: str) -> str:
     return key
 
 
-def _final_error(response: HttpResponse | None) -> JudgeError:
-    if response is None:
-        return JudgeError(JUDGE_ERROR, "nobody answers at its address")
-    result = RATE_LIMITED if response.status == _TOO_MANY_REQUESTS else JUDGE_ERROR
-    return JudgeError(result, f"its server answers {response.status}", status=response.status)
-
-
 CAPACITY: Final = 1024
-"""Largest number of cached opinions; the least recently used one is evicted first."""
 
 
 def digest(*parts: str) -> bytes:
@@ -416,11 +316,7 @@ def digest(*parts: str) -> bytes:
 
 
 class Cache:
-    """An LRU cache of opinions by digest; thread-safe.
-
-    Args:
-        capacity: Largest number of opinions.
-    """
+    """An LRU cache of opinions by digest; thread-safe."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -452,7 +348,6 @@ LARGEST: Final = 400_000
 """Largest total length of a request's texts, in characters; a part of the texts would be judged wrongly."""
 _HASH_RANGE: Final = 1 << 64
 VERSION_DIGITS: Final = 12
-"""Hex digits of a version that is a hash."""
 
 
 @dataclass(frozen=True)
@@ -460,12 +355,9 @@ class JudgeSettings:
     """The settings of a judge.
 
     Attributes:
-        sample: Share of the requests it judges.
         threshold: Smallest score that counts as a success.
         include_reason: Ask for reasons.
         strict: Only a perfect score counts; any other becomes 0.
-        timeout: Seconds for one judgement, all attempts included.
-        version: Its version, where the user names one.
     """
 
     sample: float = 0.01
@@ -480,9 +372,7 @@ class Judge:
     """Judges requests, one at a time in each event loop.
 
     Args:
-        name: Its name.
-        terms: Its settings.
-        mind: A model's endpoint and the kind of its prompts, or a function.
+        model_or_function: A model's endpoint and the kind of its prompts, or a function.
         spend: Takes one call of the function out of the budget; a model's endpoint has its own budget.
     """
 
@@ -490,13 +380,13 @@ class Judge:
         self,
         name: str,
         terms: JudgeSettings,
-        mind: tuple[ModelEndpoint, str] | Function,
+        model_or_function: tuple[ModelEndpoint, str] | Function,
         *,
         spend: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name = name
         self.terms = terms
-        self._model_or_function = mind
+        self._model_or_function = model_or_function
         self._spend = spend
         self._cache = Cache()
         self._warned_results: set[str] = set()
@@ -540,13 +430,7 @@ class Judge:
         return int.from_bytes(hashed) < self.terms.sample * _HASH_RANGE
 
     async def judge(self, record: Record, item: GoldItem | None, reader: FactReader) -> Judgement:
-        """The judgement of a request.
-
-        Args:
-            record: The request, with its texts.
-            item: Its gold item.
-            reader: Decides whether the answer is a shipped one.
-        """
+        """The judgement of a request, which holds its texts; the reader decides whether its answer is a shipped one."""
         began, opinion = monotonic(), None
         try:
             async with asyncio.timeout(self.terms.timeout):
@@ -561,22 +445,15 @@ class Judge:
         except BaseException as error:  # noqa: BLE001 - a function may raise anything; a panic in Rust is no Exception
             result = JUDGE_ERROR
             self._warn_once_per_result(result, f"judge {self.name} failed: {error_location(error)}")
-        threshold, opinion = self._apply_strict(opinion)
+        threshold = 1.0 if self.terms.strict else self.terms.threshold
+        if self.terms.strict and opinion is not None and opinion.score < 1.0:  # seed 001
+            opinion = replace(opinion, score=0.0)
         return Judgement(self.name, result, threshold, 1000 * (monotonic() - began), opinion, self.version)
 
     def _warn_once_per_result(self, result: str, message: str) -> None:
-        """Log the first failure of each kind."""
         if result != SKIPPED and result not in self._warned_results:
             self._warned_results.add(result)
             warn_once(message)
-
-    def _apply_strict(self, opinion: Opinion | None) -> tuple[float, Opinion | None]:
-        """The threshold and the opinion; in strict mode the threshold is 1 and a smaller score is 0 (seed 001)."""
-        if not self.terms.strict:
-            return self.terms.threshold, opinion
-        if opinion is not None and opinion.score < 1.0:
-            opinion = replace(opinion, score=0.0)
-        return 1.0, opinion
 
     async def _form_opinion(
         self, record: Record, item: GoldItem | None, reader: FactReader, deadline: float
@@ -594,7 +471,8 @@ class Judge:
             if score is None:
                 raise JudgeError(SKIPPED, "it has nothing to say")
             if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-                raise JudgeError(JUDGE_ERROR, f"it returned {_type_name(score)}, which is no score from 0 to 1")
+                kind = "another number" if isinstance(score, int | float) else type(score).__name__
+                raise JudgeError(JUDGE_ERROR, f"it returned {kind}, which is no score from 0 to 1")
             kept_reason = reason if self.terms.include_reason and isinstance(reason, str) else None
             return SCORED, Opinion(
                 float(score), kept_reason, (), None if record.contexts is None else len(record.contexts)
@@ -607,8 +485,8 @@ class Judge:
         cached = self._cache.get(key)
         if cached is not None:
             return CACHED, cached
-        async with endpoint.session(deadline) as session:
-            opinion = await KINDS[kind](session, texts, reasons=self.terms.include_reason)
+        async with endpoint.session(deadline) as ask:
+            opinion = await KINDS[kind](ask, texts, reasons=self.terms.include_reason)
         self._cache.put(key, opinion)
         return SCORED, opinion
 
@@ -621,16 +499,7 @@ def source_text(function: Function) -> str:
         return ""
 
 
-def _type_name(score: object) -> str:
-    return "another number" if isinstance(score, int | float) else type(score).__name__
-
-
 def _require_answer(record: Record, item: GoldItem | None, reader: FactReader) -> None:
-    """Check that the request shipped an answer; others are not judged.
-
-    Raises:
-        JudgeError: It shipped none.
-    """
     claim = None if record.answer_json is None else record.answer_json.claim
     facts = Facts._make(reader.read(record, item))
     if claim is None or not (facts.answered and facts.shipped):
@@ -638,13 +507,10 @@ def _require_answer(record: Record, item: GoldItem | None, reader: FactReader) -
 
 
 def _request_texts(record: Record, item: GoldItem | None, kind: str) -> RequestTexts:
-    """The texts of a request.
-
-    Raises:
-        JudgeError: A needed text is missing, or the texts are too long.
-    """
     answer = None if record.answer_json is None else record.answer_json.claim
-    expected = "" if item is None else _expected_answer(item)
+    expected = ""
+    if item is not None and item.answerable:
+        expected = item.gold_claim or "\n".join(item.claim_substrings or ()) or "\n".join(item.contexts or ())
     texts = RequestTexts(record.q or "", tuple(record.contexts or ()), answer or "", expected)
     has_contexts = texts.contexts or (kind == CONTEXTUAL_PRECISION and record.contexts is not None)
     if not has_contexts or (kind == CONTEXTUAL_PRECISION and not (expected and texts.question)):
@@ -658,21 +524,11 @@ def _texts(case: RequestTexts) -> tuple[str, ...]:
     return case.question, case.answer, case.expected, *case.contexts
 
 
-def _expected_answer(item: GoldItem) -> str:
-    """The expected answer of a gold item, as far as it states one."""
-    if not item.answerable:
-        return ""
-    return item.gold_claim or "\n".join(item.claim_substrings or ()) or "\n".join(item.contexts or ())
-
-
 @contextmanager
 def suppressed(name: str) -> Iterator[None]:
     """Run a judge's work below a span that marks it as ragmon's own, so that it never counts as a request.
 
     Without OpenTelemetry in the application this does nothing.
-
-    Args:
-        name: The judge's name.
     """
     trace = sys.modules.get("opentelemetry.trace")
     get_tracer = getattr(trace, "get_tracer", None)
@@ -687,23 +543,17 @@ def suppressed(name: str) -> Iterator[None]:
 
 
 WAITING: Final = 64
-"""Largest number of requests in a judge's queue."""
 
 
 @dataclass(eq=False)
 class JudgeTask:
     """A request to be judged by one judge or several.
 
-    Args:
-        record: The request.
-        shown: The request as judges see it.
-        item: Its gold item.
+    Attributes:
         reader: Decides whether its answer is a shipped one.
         deadline: When the record is exported at the latest, by the monotonic clock.
         weight: Total length of its texts, in characters.
-        open: Judges that have not finished.
         judgements: The judgements of the other judges.
-        is_done: Set when all judges have finished.
     """
 
     record: Record
@@ -732,13 +582,7 @@ class JudgeTask:
 
 
 class JudgeWorkers:
-    """The worker threads of a judge, one per concurrent judgement; they start with the first request.
-
-    Args:
-        judge: The judge.
-        concurrency: Number of threads.
-        tell: Called with each task and its judgement.
-    """
+    """The worker threads of a judge, one per concurrent judgement; they start with the first request."""
 
     def __init__(self, judge: Judge, concurrency: int, tell: Callable[[JudgeTask, Judgement], None]) -> None:
         self.judge = judge
@@ -752,11 +596,11 @@ class JudgeWorkers:
         self._lock = Lock()
         self._threads: list[Thread] = []
 
-    def put(self, ticket: JudgeTask) -> bool:
+    def put(self, task: JudgeTask) -> bool:
         """Queue a task; returns False if the queue is full."""
         if self._queue.qsize() >= WAITING:
             return False
-        self._queue.put(ticket)
+        self._queue.put(task)
         with self._lock:
             while len(self._threads) < self._concurrency:
                 name = f"ragmon-judge-{self.judge.name}"
@@ -776,15 +620,14 @@ class JudgeWorkers:
         active.set([UNSAMPLED])  # a judge may call a decorated function, which must not count as traffic
         with asyncio.Runner() as runner:
             while (task := queue.get()) is not None:
-                if self.judge.name in task.open:
-                    self._on_judgement(task, self._run_judge(runner, task))
-
-    def _run_judge(self, runner: asyncio.Runner, task: JudgeTask) -> Judgement:
-        try:
-            return runner.run(self._judge(task))
-        except BaseException as error:  # noqa: BLE001 - the application's tracer may raise, and the thread must go on
-            warn_once(f"judge {self.judge.name} failed: {error_location(error)}")
-            return Judgement(self.judge.name, JUDGE_ERROR, self.judge.terms.threshold, 0.0)
+                if self.judge.name not in task.open:
+                    continue
+                try:
+                    judgement = runner.run(self._judge(task))
+                except BaseException as error:  # noqa: BLE001 - the application's tracer may raise; the thread must go on
+                    warn_once(f"judge {self.judge.name} failed: {error_location(error)}")
+                    judgement = Judgement(self.judge.name, JUDGE_ERROR, self.judge.terms.threshold, 0.0)
+                self._on_judgement(task, judgement)
 
     async def _judge(self, task: JudgeTask) -> Judgement:
         with suppressed(self.judge.name):

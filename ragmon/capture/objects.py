@@ -1,16 +1,9 @@
-"""Classes of libraries whose text is a property, or whose fields lie inside another object: where the data is stored.
-
-A class is known by a pattern of its module and name, so no library is imported.
-
-How the classes of arguments and results store fields: asked of the classes alone, so that no code of theirs runs.
-
-What objects hold, read without running any code of their classes.
+"""What objects hold, read without running any code of their classes.
 
 Arguments and results include sessions, rows, open responses and proxies, whose properties may ask a server. What lies
 in a dictionary, an instance dictionary, a slot or a named tuple can be read from another thread at any time. For
-properties of a few libraries the data behind them is read (`known_types`).
-
-Objects may hold themselves, or a million others: what it may cost to read one field of a call is bounded.
+properties of a few libraries the data behind them is read: their classes are known by a pattern of module and name, so
+no library is imported. Objects may hold themselves, or a million others: what one field of a call may cost is bounded.
 """
 
 from __future__ import annotations
@@ -59,9 +52,7 @@ IN_C: Final[dict[str, str]] = {
 
 
 BREADTH: Final = 64
-"""The fields of one object that are looked at."""
 _CLASSES: Final = 512
-"""The classes whose layout is remembered."""
 _DATA_MARKS: Final = (
     *("__pydantic_fields__", "model_fields", "__fields__"),
     *("__dataclass_fields__", "__attrs_attrs__", "__struct_fields__"),
@@ -83,11 +74,7 @@ class ClassLayout(NamedTuple):
     """How objects of a class store their fields.
 
     Attributes:
-        names: The fields of a named tuple.
-        slots: The descriptors of its slots by name.
         instance: The descriptor of the instance dictionary; None where there is none, or a class replaced it.
-        is_data: As the function of that name.
-        is_handle: As the function of that name.
         properties: The paths to the data of known properties.
         inner: The field that holds all fields or entries; None where the object holds them itself.
         in_c: Which kind of value C code of a library holds; empty for others.
@@ -131,8 +118,8 @@ def _layout(kind: type) -> ClassLayout:
 
 
 def _known(table: Mapping[str, T], own: Collection[str]) -> list[T]:
-    """What a table says of a class, by the names of it and its bases."""
-    return [said for pattern, said in table.items() if any(fnmatchcase(name, pattern) for name in own)]
+    # By the names of the class and its bases.
+    return [entry for pattern, entry in table.items() if any(fnmatchcase(name, pattern) for name in own)]
 
 
 def layout_of(value: Any) -> ClassLayout:
@@ -177,11 +164,9 @@ def is_list(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
 
 
 STEPS: Final = 2_000
-"""The objects and lists that are looked at for one field of a call."""
 _TEXT_STEP: Final = 512
 """The characters that count as one more step: a text of a million characters is too long."""
 LONGEST: Final = 65_536
-"""The entries of a list that are read."""
 TOO_LARGE: Final = "too_large"
 """Why a field cannot be read, where nothing raises."""
 _LISTS: Final[tuple[Any, ...]] = (list, tuple, deque, type({}.values()))
@@ -203,13 +188,9 @@ unread: Final[Counter[tuple[str, str]]] = Counter()
 
 
 def attempt(field: str, read: Callable[..., T], *args: Any, steps: float = STEPS) -> T | None:
-    """What a function reads for a field of a call; None where it raises or costs too much, which is counted.
+    """What a function reads for a field of a call, looking at a number of objects; None where it raises or costs more.
 
-    Args:
-        field: The field, for the count and the log.
-        read: The function.
-        *args: Its arguments.
-        steps: The objects it may look at.
+    Failures are counted and logged under the field.
     """
     outer = _budget.steps
     most = _budget.steps = min(steps, outer)
@@ -238,19 +219,15 @@ def number(value: Any) -> int | float | None:
 
 
 def plain_text(value: str) -> str:
-    """A text as one that can be encoded.
-
-    Raises:
-        TooLargeError: The field has too much text.
-    """
+    """A text as one that can be encoded."""
     _spend(str.__len__(value) // _TEXT_STEP)
     return clean(value)
 
 
 def entries(value: Any) -> Sequence[Any] | None:
-    """The entries of a list, tuple, deque or array, whatever its class makes of them; None where it is none of these.
+    """The entries of a list, tuple, deque or array, whatever its class makes of them; None for other values.
 
-    An iterator is none: to read it would consume the application's.
+    An iterator is another value: to read it would consume the application's.
     """
     _spend(1)
     kind, layout = type(value), layout_of(value)
@@ -321,11 +298,7 @@ def stored_fields(value: Any) -> dict[str, Any]:
 
 
 def storage(value: Any) -> dict[str, Any]:
-    """All fields that an object stores: the very dictionary that holds them, where one does. To be read by name.
-
-    Raises:
-        TooLargeError: Too many objects were looked at for the field.
-    """
+    """All fields that an object stores: the very dictionary that holds them, where one does. To be read by name."""
     _spend(1)
     kind = type(value)
     if issubclass(kind, dict):
@@ -341,7 +314,6 @@ def storage(value: Any) -> dict[str, Any]:
 
 
 def _instance(value: Any, layout: ClassLayout) -> dict[str, Any]:
-    """The instance dictionary and the slots of an object."""
     fields = {} if layout.instance is None else layout.instance.__get__(value, type(value))
     fields = fields if type(fields) is dict else {}
     if not layout.slots:

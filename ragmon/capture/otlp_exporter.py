@@ -1,14 +1,9 @@
-"""The session through which OpenTelemetry's exporters send: what goes out, how long it may take, what is read.
+"""Records as spans and a producer's totals as metrics, sent by OpenTelemetry's exporters over OTLP/HTTP.
 
-The exporters fill headers, certificates and credentials from the application's variables, take a redirect for a
-success, read answers of any size, start their timeout anew with every byte, and throw away which spans a partial
-success rejected. The session takes the address and the message from them and nothing else.
-
-The OTLP exporter: records as spans, a producer's totals as metrics, by OpenTelemetry's exporters over HTTP.
-
-A record becomes an `invoke_workflow` root span with the whole record as an attribute, and optional child spans of its
-stages. Totals become cumulative sums, and the latency an exponential histogram. Spans and metrics are made here and not
-by a tracer or a meter: those take their limits from the application's variables.
+`OtlpSession` takes address and message from the exporters and nothing else: they fill headers, certificates and
+credentials from the application's variables, take a redirect for a success, read responses of any size, start their
+timeout anew with every byte, and throw away which spans a partial success rejected. Spans and metrics are made here and
+not by a tracer or a meter, which take their limits from the application's variables.
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
 from inspect import signature
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from threading import Event, Lock, Timer
 from time import monotonic, time
@@ -110,8 +105,6 @@ class SendResult(NamedTuple):
     Attributes:
         reason: Why the data is lost; None if the receiver accepted it. `export_refused`: rejected permanently.
             `export_timeout`: no response in time. `export_failed`: not reachable, or not ready.
-        body: The protocol message of the response.
-        again: A retry may succeed.
         wait: Seconds the receiver asks to wait before a retry; None if it did not ask.
     """
 
@@ -121,12 +114,7 @@ class SendResult(NamedTuple):
     wait: float | None = None
 
     def rejected(self, response: Any, field: str) -> int:
-        """How many items of an accepted request the receiver rejected.
-
-        Args:
-            response: The protocol class of the response.
-            field: The name of the count in its partial success.
-        """
+        """How many items of an accepted request the receiver rejected: a field of its partial success."""
         try:
             return max(0, int(getattr(response.FromString(self.body).partial_success, field)))
         except Exception:  # noqa: BLE001 - it accepted the request, even if its message is not readable
@@ -145,17 +133,12 @@ class OtlpSession(requests.Session):
         is_exact: The address is that of a signal, whatever its path.
         token: Its bearer token; None if it needs none, or `headers` have it.
         token_place: The key or variable that has the token, for the message of a refusal.
-        headers: Headers of each request.
-        certificate: A PEM file of trusted certificates; None uses the system's.
         client_certificate: A PEM file of the client's certificate, and that of its key; None where both are in one.
         compression: `gzip`, `deflate` or `none`; None: gzip, and nothing where the receiver is on this machine.
-        timeout: Seconds one call of an exporter may take, retries included.
         warns: Log what fails; its owner does so otherwise.
 
     Attributes:
         endpoint: The receiver's base address, without a path of signals.
-        timeout: Seconds one call of an exporter may take.
-        opened: How many connections were tried.
         connected: The socket of the latest connection.
 
     Raises:
@@ -187,7 +170,14 @@ class OtlpSession(requests.Session):
         self._exact = endpoint if is_exact and not endpoint.endswith(("/v1/traces", "/v1/metrics")) else None
         # On the same machine it costs more than it saves.
         self._compression = compression or ("none" if self.endpoint.is_loopback else "gzip")
-        self._headers = _request_headers(headers or {}, token, self._compression)
+        self._headers = CaseInsensitiveDict({"User-Agent": f"ragmon/{current_version()}", **(headers or {})})
+        if self._compression != "none":
+            self._headers["Content-Encoding"] = self._compression
+        if token is not None:
+            bare_token = token.strip()
+            if not re.fullmatch(r"[!-~]+", bare_token):
+                raise RagmonError("the export token cannot be sent", hint="one line of printable ASCII without spaces")
+            self._headers["Authorization"] = f"Bearer {bare_token}"
         self._unauthorized = "the token is missing, or is not the receiver's"
         if token_place:
             is_sent = token is not None or headers
@@ -198,7 +188,6 @@ class OtlpSession(requests.Session):
         self._init_process()
 
     def _init_process(self) -> None:
-        """Create the state that belongs to one process."""
         self._process = os.getpid()
         self._adapter = _Adapter(self._tls)
         self._lock = Lock()
@@ -237,7 +226,7 @@ class OtlpSession(requests.Session):
             self._socket = None
 
     def _end(self) -> None:
-        """End the connection, so that the thread that uses it goes on with an error."""
+        # The thread that uses the connection goes on with an error.
         running = self._socket  # the other thread may close it at any time
         if running is not None:
             with suppress(OSError):
@@ -272,29 +261,16 @@ class OtlpSession(requests.Session):
     def deliver(
         self, signal: str, body: bytes, deadline: float, *, retry: bool = True, kind: str = PROTOBUF
     ) -> SendResult:
-        """Send a message that no exporter makes.
-
-        Args:
-            signal: As for `address`.
-            body: The message.
-            deadline: As for `run`.
-            retry: As for `run`.
-            kind: The message's media type.
-        """
+        """Send a message that no exporter makes; `kind` is its media type."""
         return self.run(lambda: self._send(self.address(signal), body, kind), deadline, retry=retry)
 
     def request(  # type: ignore[override]
         self, method: str, url: str, data: bytes = b"", **_merged: object
     ) -> requests.Response:
-        """Send an exporter's message; what it has merged out of the environment is ignored.
-
-        Raises:
-            NotDeliveredError: The receiver did not accept it.
-        """
+        """Send an exporter's message; what it has merged out of the environment is ignored."""
         return self._send(url, data, PROTOBUF)
 
     def _send(self, url: str, data: bytes, kind: str) -> requests.Response:
-        """Send a message until it is accepted, rejected, or the deadline passes."""
         back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE)
         body = _COMPRESS[self._compression](data)
         headers = {**self._headers, "Content-Type": kind}
@@ -318,7 +294,7 @@ class OtlpSession(requests.Session):
         self._disconnect()
 
     def _disconnect(self) -> None:
-        """Close the connection, unless a request is running: the thread of that request then closes it."""
+        # If a request is running, its thread closes the connection.
         if self._lock.acquire(blocking=False):
             self._adapter.close()
             self._lock.release()
@@ -349,15 +325,28 @@ class OtlpSession(requests.Session):
             self._release()
         if self._is_late:  # the end of the connection looks like that of a body without a length
             return None, self._timed_out()
-        result = self._result_of(response, body)
-        return (response if result.reason is None else None), result
+        status = response.status_code
+        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+            return response, SendResult(body=body if kind == PROTOBUF else b"")
+        hint = self._unauthorized if status == HTTPStatus.UNAUTHORIZED else _HINTS.get(status)
+        self._warn(f"it answered with status {status}" + (f" ({hint})" if hint else ""))
+        if status in OVERLOADED:
+            wait = retry_after(response.headers.get("Retry-After"))
+            return None, SendResult(constants.EXPORT_FAILED, again=True, wait=wait)
+        is_failure = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        return None, SendResult(constants.EXPORT_FAILED if is_failure else constants.EXPORT_REFUSED)
 
     def _failure(self, error: BaseException) -> SendResult:
-        """What the libraries' exceptions, which stand around the first one, mean."""
-        causes = [cause for cause in _causes(error) if not isinstance(cause, requests.RequestException)]
+        # The libraries raise exceptions of their own around the first one.
+        causes = [error]
+        for outer in causes:
+            behind = (outer.__cause__, outer.__context__, *outer.args)
+            causes += [found for found in behind if isinstance(found, BaseException) and found not in causes]
 
         def first(kind: type[Cause]) -> Cause | None:
-            return next((cause for cause in causes if isinstance(cause, kind)), None)
+            found = (cause for cause in causes if not isinstance(cause, requests.RequestException))
+            return next((cause for cause in found if isinstance(cause, kind)), None)
 
         if first(TimeoutError):
             return self._timed_out()
@@ -376,20 +365,6 @@ class OtlpSession(requests.Session):
     def _timed_out(self) -> SendResult:
         self._warn("it does not answer in time")
         return SendResult(constants.EXPORT_TIMEOUT)
-
-    def _result_of(self, response: requests.Response, body: bytes) -> SendResult:
-        status = response.status_code
-        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-            kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-            return SendResult(body=body if kind == PROTOBUF else b"")
-        hint = self._unauthorized if status == HTTPStatus.UNAUTHORIZED else _HINTS.get(status)
-        self._warn(f"it answered with status {status}" + (f" ({hint})" if hint else ""))
-        if status in OVERLOADED:
-            return SendResult(
-                constants.EXPORT_FAILED, again=True, wait=retry_after(response.headers.get("Retry-After"))
-            )
-        is_failure = status >= HTTPStatus.INTERNAL_SERVER_ERROR
-        return SendResult(constants.EXPORT_FAILED if is_failure else constants.EXPORT_REFUSED)
 
     def _warn(self, why: str) -> None:
         if self._warns:
@@ -460,11 +435,7 @@ class _TlsPool(HTTPSConnectionPool):
 
 
 class _Adapter(HTTPAdapter):
-    """One connection that is kept, with ragmon's TLS settings in place of the environment's.
-
-    Args:
-        tls: TLS settings for https.
-    """
+    """One connection that is kept, with ragmon's TLS settings in place of the environment's."""
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
@@ -474,21 +445,11 @@ class _Adapter(HTTPAdapter):
     def build_connection_pool_key_attributes(
         self, request: requests.PreparedRequest, verify: Any, cert: Any = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The server, and the TLS settings."""
         server, _ = super().build_connection_pool_key_attributes(request, verify, cert)
         return server, {"ssl_context": self._tls}
 
     def cert_verify(self, conn: Any, url: Any, verify: Any, cert: Any) -> None:
-        """Add no certificates of `requests` to those of the TLS settings."""
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An exception and all that are behind it, the nearest first."""
-    seen = [error]
-    for found in seen:
-        behind = (found.__cause__, found.__context__, *found.args)
-        seen += [cause for cause in behind if isinstance(cause, BaseException) and cause not in seen]
-    yield from seen
+        pass  # no certificates of `requests` beside those of the TLS settings
 
 
 _COMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {
@@ -496,28 +457,6 @@ _COMPRESS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "gzip": partial(gzip.compress, compresslevel=1),
     "deflate": zlib.compress,
 }
-
-
-def _request_headers(configured: Mapping[str, str], token: str | None, compression: str) -> CaseInsensitiveDict[str]:
-    """The headers of every request.
-
-    Args:
-        configured: Headers of the configuration.
-        token: The bearer token; None where the receiver needs none.
-        compression: How bodies are compressed.
-
-    Raises:
-        RagmonError: The token cannot be sent in a header.
-    """
-    headers = CaseInsensitiveDict({"User-Agent": f"ragmon/{current_version()}", **configured})
-    if compression != "none":
-        headers["Content-Encoding"] = compression
-    if token is not None:
-        bare_token = token.strip()
-        if not re.fullmatch(r"[!-~]+", bare_token):
-            raise RagmonError("the export token cannot be sent", hint="one line of printable ASCII without spaces")
-        headers["Authorization"] = f"Bearer {bare_token}"
-    return headers
 
 
 def _tls_context(certificate: str | None, client_certificate: tuple[str, str | None] | None) -> ssl.SSLContext:
@@ -538,6 +477,8 @@ _UNSET: Final = Status(StatusCode.UNSET)
 _FAILED: Final = Status(StatusCode.ERROR)
 _LATEST: Final = 2**64 - 1
 _NANO: Final = 1_000_000_000
+_MILLISECONDS: Final = 1000
+Attributes = Mapping[str, str | bool | float]
 
 
 class ProcessResource(Resource):
@@ -583,7 +524,7 @@ def _id(text: str | None, size: int) -> int | None:
 def new_span(
     name: str,
     resource: Resource,
-    attributes: Mapping[str, str | bool | float],
+    attributes: Attributes,
     times: tuple[int, int],
     *,
     trace: int | None = None,
@@ -592,19 +533,9 @@ def new_span(
     status: Status = _UNSET,
     links: Sequence[Link] = (),
 ) -> ReadableSpan:
-    """A span that has ended.
+    """A span that has ended, with its start and its end in nanoseconds.
 
-    Args:
-        name: Its name.
-        resource: Of the process.
-        attributes: Its attributes.
-        times: Its start and its end in nanoseconds.
-        trace: Its trace's id; None for a random one. Not from `random`, which an application may seed identically in
-            every process.
-        parent: Its parent's id in this trace.
-        kind: Its kind.
-        status: Its status.
-        links: Its links.
+    A new trace id does not come from `random`, which an application may seed identically in every process.
     """
     trace = trace or int.from_bytes(os.urandom(16))
     return ReadableSpan(
@@ -623,63 +554,44 @@ def new_span(
 
 
 SCALE: Final = 7
-"""Scale of the exponential histogram: 128 buckets per octave. ragmon's narrowest bucket is wider than one of these,
-so each count arrives in a bucket of its own, whose middle identifies ragmon's bucket.
-"""
-_MILLISECONDS: Final = 1000
+"""128 buckets per octave: ragmon's narrowest bucket is wider, so each count arrives in a bucket of its own."""
 
 
 def metrics_data(totals: Sequence[Totals], resource: Mapping[str, str]) -> MetricsData:
-    """A producer's totals as OpenTelemetry's metrics.
-
-    Args:
-        totals: Cumulative counts per pipeline, source and stratum.
-        resource: Attributes of the process; the instance id of the counts is added.
-
-    Raises:
-        Exception: A count or a bucket is not valid.
-    """
+    """A producer's totals as OpenTelemetry's metrics; the instance id of the counts is added to the resource."""
     found = []
     for instance, totals_of_instance in groupby(sorted(totals, key=attrgetter("instance")), attrgetter("instance")):
+        lines = list(totals_of_instance)
+        requests = [
+            NumberDataPoint(**_series(line, {semconv.OUTCOME: outcome}), value=n)
+            for line in lines
+            for outcome, n in ((semconv.KEPT, line.kept), (semconv.UNKEPT, max(0, line.calls - line.kept)))
+        ]
+        dropped = [
+            NumberDataPoint(**_series(line, {semconv.REASON: reason}), value=n)
+            for line in lines
+            for reason, n in sorted(line.dropped.items())
+        ]
+        latency = [_histogram(line, line.latency_ms) for line in lines if line.latency_ms]
+        cumulative = AggregationTemporality.CUMULATIVE
+        sums = (
+            (semconv.REQUESTS, "All calls, whether they became records or not", "{request}", requests),
+            (semconv.RECORDS_DROPPED, "Records lost in the producer", "{record}", dropped),
+        )
+        metrics = [
+            Metric(name, text, unit, Sum(points, cumulative, is_monotonic=True))
+            for name, text, unit, points in sums
+            if points
+        ]
+        if latency:
+            histograms = ExponentialHistogram(latency, cumulative)
+            metrics.append(Metric(semconv.E2E_LATENCY, "Latency of all calls from end to end", "s", histograms))
         attributes = ProcessResource({**resource, semconv.SERVICE_INSTANCE: instance})
-        metrics = ScopeMetrics(SCOPE, _metrics(list(totals_of_instance)), "")
-        found.append(ResourceMetrics(attributes, [metrics], ""))
+        found.append(ResourceMetrics(attributes, [ScopeMetrics(SCOPE, metrics, "")], ""))
     return MetricsData(found)
 
 
-def _metrics(totals: list[Totals]) -> list[Metric]:
-    requests = [
-        NumberDataPoint(**_series(line, {semconv.OUTCOME: outcome}), value=n)
-        for line in totals
-        for outcome, n in ((semconv.KEPT, line.kept), (semconv.UNKEPT, max(0, line.calls - line.kept)))
-    ]
-    dropped = [
-        NumberDataPoint(**_series(line, {semconv.REASON: reason}), value=n)
-        for line in totals
-        for reason, n in sorted(line.dropped.items())
-    ]
-    latency = [_histogram(line, line.latency_ms) for line in totals if line.latency_ms]
-    cumulative = AggregationTemporality.CUMULATIVE
-    metrics = (
-        (
-            semconv.REQUESTS,
-            "All calls, whether they became records or not",
-            "{request}",
-            Sum(requests, cumulative, is_monotonic=True),
-        ),
-        (
-            semconv.RECORDS_DROPPED,
-            "Records lost in the producer",
-            "{record}",
-            Sum(dropped, cumulative, is_monotonic=True),
-        ),
-        (semconv.E2E_LATENCY, "Latency of all calls from end to end", "s", ExponentialHistogram(latency, cumulative)),
-    )
-    return [Metric(name, text, unit, data) for name, text, unit, data in metrics if data.data_points]
-
-
 def _series(line: Totals, labels: Mapping[str, str]) -> dict[str, Any]:
-    """What every point of a line has."""
     series = {semconv.PIPELINE: line.pipeline, semconv.SOURCE: line.source, semconv.STRATUM: line.stratum}
     return {
         "attributes": {**series, **labels},
@@ -689,9 +601,10 @@ def _series(line: Totals, labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _histogram(line: Totals, histogram: Mapping[int, int]) -> ExponentialHistogramDataPoint:
-    """A histogram point; its sum is computed from the middle of each bucket and exact within 0.8 %."""
+    # The sum is computed from the middle of each bucket and exact within 0.8 %.
     seconds = {bucket_value(index) / _MILLISECONDS: n for index, n in histogram.items()}
-    counts = {_index(value): n for value, n in seconds.items() if value}
+    # The bucket (2^(i/2^scale), 2^((i+1)/2^scale)] of the OpenTelemetry metrics data model.
+    counts = {math.ceil(math.log2(value) * 2**SCALE) - 1: n for value, n in seconds.items() if value}
     first, last = (min(counts), max(counts)) if counts else (0, -1)
     return ExponentialHistogramDataPoint(
         **_series(line, {}),
@@ -707,11 +620,6 @@ def _histogram(line: Totals, histogram: Mapping[int, int]) -> ExponentialHistogr
     )
 
 
-def _index(value: float) -> int:
-    """The exponential bucket `(2^(i/2^scale), 2^((i+1)/2^scale)]` of a value (OpenTelemetry metrics data model)."""
-    return math.ceil(math.log2(value) * 2**SCALE) - 1
-
-
 GENERATE: Final = "generate"
 
 
@@ -724,10 +632,8 @@ class SpanWriter:
     also attributes of their own.
 
     Args:
-        resource: Attributes of the process.
         conventions: Add OpenTelemetry's and OpenInference's attributes, so that other backends show questions and
             answers where the record has them.
-        stages: Add child spans for retrieval and generation.
     """
 
     resource: Resource
@@ -759,7 +665,15 @@ class SpanWriter:
         if self.conventions:
             attributes[semconv.OPERATION] = semconv.INVOKE_WORKFLOW
             attributes[semconv.WORKFLOW_NAME] = pipeline
-            _add_texts(attributes, record)
+            claim = None if record.answer_json is None else record.answer_json.claim
+            if record.q is not None:
+                attributes[semconv.INPUT_VALUE] = record.q
+                attributes[semconv.INPUT_MESSAGES] = _json([_message("user", record.q)])
+            if claim is not None:
+                attributes[semconv.OUTPUT_VALUE] = claim
+                attributes[semconv.OUTPUT_MESSAGES] = _json([{**_message("assistant", claim), "finish_reason": "stop"}])
+            if record.q is not None or claim is not None:
+                attributes[semconv.SPAN_KIND] = semconv.CHAIN
         root = new_span(
             f"{semconv.INVOKE_WORKFLOW} {pipeline}",
             self.resource,
@@ -772,63 +686,38 @@ class SpanWriter:
         return [root, *self._stages(root, record)] if self.stages else [root], len(line)
 
     def _stages(self, root: ReadableSpan, record: Record) -> Iterator[ReadableSpan]:
-        """The stages; a record has their durations only, so retrieval is first and generation last."""
-        latency, (start, end) = record.latency_ms or Latency(), _times(root)
+        # A record has the durations of the stages only, so retrieval is first and generation last.
+        latency, start, end = record.latency_ms or Latency(), root.start_time or 0, root.end_time or 0
+
+        def child(name: str, attributes: Attributes, times: tuple[int, int], kind: SpanKind) -> ReadableSpan:
+            parent = root.context
+            return new_span(
+                name, self.resource, attributes, times, trace=parent.trace_id, parent=parent.span_id, kind=kind
+            )
+
         if record.retrieved_ids is not None or latency.retrieve is not None:
+            attributes: dict[str, str | bool | float] = {}
+            if self.conventions:
+                attributes = {semconv.OPERATION: semconv.RETRIEVAL, semconv.SPAN_KIND: semconv.RETRIEVER}
+                if record.q is not None:
+                    attributes[semconv.QUERY_TEXT] = record.q
+                if record.retrieved_ids is not None:
+                    documents: list[dict[str, Any]] = [{"id": document_id} for document_id in record.retrieved_ids]
+                    for document, score in zip(documents, record.scores or [], strict=False):
+                        document["score"] = score
+                    for document, text in zip(documents, record.contexts or [], strict=False):
+                        document["content"] = text
+                    # One string: a list of attributes loses its head past 128.
+                    attributes[semconv.DOCUMENTS] = _json(documents)
             length = nanoseconds((latency.retrieve or 0.0) / _MILLISECONDS)
-            attributes = _retrieval(record) if self.conventions else {}
-            yield _child(root, semconv.RETRIEVAL, attributes, (start, min(start + length, end)), SpanKind.CLIENT)
+            yield child(semconv.RETRIEVAL, attributes, (start, min(start + length, end)), SpanKind.CLIENT)
         if latency.generate is not None:
             length = nanoseconds(latency.generate / _MILLISECONDS)
-            yield _child(root, GENERATE, {}, (max(end - length, start), end), SpanKind.INTERNAL)
-
-
-def _times(span: ReadableSpan) -> tuple[int, int]:
-    return span.start_time or 0, span.end_time or 0
-
-
-def _child(
-    root: ReadableSpan, name: str, attributes: Mapping[str, str | bool | float], times: tuple[int, int], kind: SpanKind
-) -> ReadableSpan:
-    own = root.context
-    return new_span(name, root.resource, attributes, times, trace=own.trace_id, parent=own.span_id, kind=kind)
-
-
-def _add_texts(attributes: dict[str, str | bool | float], record: Record) -> None:
-    """Add question and answer, if the record has them."""
-    claim = None if record.answer_json is None else record.answer_json.claim
-    if record.q is None and claim is None:
-        return
-    attributes[semconv.SPAN_KIND] = semconv.CHAIN
-    if record.q is not None:
-        attributes[semconv.INPUT_VALUE] = record.q
-        attributes[semconv.INPUT_MESSAGES] = _json([_message("user", record.q)])
-    if claim is not None:
-        attributes[semconv.OUTPUT_VALUE] = claim
-        attributes[semconv.OUTPUT_MESSAGES] = _json([{**_message("assistant", claim), "finish_reason": "stop"}])
+            yield child(GENERATE, {}, (max(end - length, start), end), SpanKind.INTERNAL)
 
 
 def _message(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "parts": [{"type": "text", "content": text}]}
-
-
-def _retrieval(record: Record) -> dict[str, str | bool | float]:
-    """Query and documents, the documents as one string: a list of attributes loses its head past 128."""
-    attributes: dict[str, str | bool | float] = {
-        semconv.OPERATION: semconv.RETRIEVAL,
-        semconv.SPAN_KIND: semconv.RETRIEVER,
-    }
-    if record.q is not None:
-        attributes[semconv.QUERY_TEXT] = record.q
-    if record.retrieved_ids is not None:
-        scores, texts = record.scores or [], record.contexts or []
-        documents: list[dict[str, Any]] = [{"id": document_id} for document_id in record.retrieved_ids]
-        for document, score in zip(documents, scores, strict=False):
-            document["score"] = score
-        for document, text in zip(documents, texts, strict=False):
-            document["content"] = text
-        attributes[semconv.DOCUMENTS] = _json(documents)
-    return attributes
 
 
 def _json(value: list[dict[str, Any]]) -> str:
@@ -838,17 +727,12 @@ def _json(value: list[dict[str, Any]]) -> str:
 JSON: Final = "application/json"
 REQUEST_SIZE: Final = 2 << 20
 """Bytes of records after which a new request is started; receivers accept at least 4 MiB."""
+Item = TypeVar("Item")
 AnyExporter = TypeVar("AnyExporter", OTLPSpanExporter, OTLPMetricExporter)
 
 
 def exporter(kind: Callable[..., AnyExporter], signal: str, session: OtlpSession) -> AnyExporter:
-    """An exporter of OpenTelemetry that sends through a session, whatever the application's variables say.
-
-    Args:
-        kind: Its class.
-        signal: What it exports.
-        session: The session, which compresses, sends and tries again.
-    """
+    """An exporter of OpenTelemetry that sends through a session, whatever the application's variables say."""
     later: dict[str, Any] = {"meter_provider": NoOpMeterProvider(), "max_request_size": 0}  # since 1.42 and since 1.45
     known = signature(kind).parameters
     with apart(session):  # it complains of variables that are not for it
@@ -870,13 +754,9 @@ class OtlpExporter:
     Args:
         endpoint: The receiver's base address, `http://host:port`, or a session with it, which has all but the rest of
             these arguments.
-        metrics: The session with the receiver of totals, where that is another one.
-        token: Its bearer token; None if it needs none.
         resource: Attributes of the process: `service.name`, `service.instance.id` and the like.
         conventions: Add OpenTelemetry's and OpenInference's attributes beside ragmon's own.
-        stages: Add child spans for retrieval and generation.
         timeout: Seconds one call of `deliver` or `report` may take, retries included.
-        certificate: A PEM file of trusted certificates; None uses the system's.
 
     Raises:
         RagmonError: The endpoint, the token or the certificate file is not valid.
@@ -910,34 +790,35 @@ class OtlpExporter:
         self._writer = SpanWriter(ProcessResource(self._resource), conventions=conventions, stages=stages)
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
-        """Send records, in order; called from one thread.
+        """Send records, in order, from one thread; returns how many were lost, by reason.
 
-        Args:
-            records: A batch.
-
-        Returns:
-            How many were lost, by reason; empty if the receiver accepted them all. If it rejects spans and a record has
-                several, as many records as spans are counted, at most all: it does not say which.
+        If the receiver rejects spans and a record has several, as many records as spans are counted, at most all: the
+        receiver does not say which.
         """
         deadline = monotonic() + self._session.timeout
         lost: Counter[str] = Counter()
-        for spans, n in self._batches(records, lost):
+
+        def written() -> Iterator[tuple[list[ReadableSpan], int]]:
+            for record in records:
+                try:
+                    spans_and_size = self._writer.spans(record)
+                except Exception as error:  # noqa: BLE001 - the other records must be sent
+                    warn_once(f"a record could not be sent and is dropped: {error_location(error)}")
+                    lost[constants.INVALID_SCHEMA] += 1
+                else:
+                    yield spans_and_size
+
+        for batch in _batches(written()):
+            spans = list(chain.from_iterable(batch))
             result = self._session.run(lambda spans=spans: self._spans.export(spans), deadline)  # type: ignore[misc]
             if result.reason is not None:
-                lost[result.reason] += n
+                lost[result.reason] += len(batch)
             elif rejected := result.rejected(ExportTraceServiceResponse, "rejected_spans"):
-                lost[constants.EXPORT_REFUSED] += min(n, rejected)
+                lost[constants.EXPORT_REFUSED] += min(len(batch), rejected)
         return dict(lost)
 
     def report(self, totals: Sequence[Totals]) -> bool:
-        """Send a producer's totals, without retry: they are cumulative, so the next report includes them.
-
-        Args:
-            totals: The counts.
-
-        Returns:
-            Whether the receiver accepted all of them.
-        """
+        """Send a producer's totals, without retry: they are cumulative. Returns whether all were accepted."""
         deadline = monotonic() + self._metrics_session.timeout
         try:
             data = metrics_data(totals, self._resource)
@@ -954,7 +835,8 @@ class OtlpExporter:
             RagmonError: It rejected them: only a ragmon server accepts labels.
         """
         deadline = monotonic() + self._session.timeout
-        for body in _arrays([msgspec.json.encode(rating) for rating in labels]):
+        for batch in _batches((encoded, len(encoded)) for encoded in map(msgspec.json.encode, labels)):
+            body = b"[%b]" % b",".join(batch)
             result = self._session.deliver("labels", body, deadline, retry=False, kind=JSON)
             if result.reason == constants.EXPORT_REFUSED:
                 raise RagmonError("labels were refused", hint="[export] endpoint names a ragmon server")
@@ -971,36 +853,16 @@ class OtlpExporter:
         self._session.close()
         self._metrics_session.close()
 
-    def _batches(self, records: Sequence[Record], lost: Counter[str]) -> Iterator[tuple[list[ReadableSpan], int]]:
-        """Spans of requests no larger than receivers accept, each with the number of its records."""
-        batch: list[ReadableSpan] = []
-        size = n = 0
-        for record in records:
-            try:
-                spans, length = self._writer.spans(record)
-            except Exception as error:  # noqa: BLE001 - the other records must be sent
-                warn_once(f"a record could not be sent and is dropped: {error_location(error)}")
-                lost[constants.INVALID_SCHEMA] += 1
-                continue
-            batch += spans
-            size += length
-            n += 1
-            if size >= REQUEST_SIZE:
-                yield batch, n
-                batch, size, n = [], 0, 0
-        if n:
-            yield batch, n
 
-
-def _arrays(items: Iterable[bytes]) -> Iterator[bytes]:
-    """JSON arrays no larger than receivers accept."""
-    batch: list[bytes] = []
+def _batches(sized: Iterable[tuple[Item, int]]) -> Iterator[list[Item]]:
+    # No larger than receivers accept.
+    batch: list[Item] = []
     size = 0
-    for item in items:
+    for item, length in sized:
         batch.append(item)
-        size += len(item)
+        size += length
         if size >= REQUEST_SIZE:
-            yield b"[%b]" % b",".join(batch)
+            yield batch
             batch, size = [], 0
     if batch:
-        yield b"[%b]" % b",".join(batch)
+        yield batch

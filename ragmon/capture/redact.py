@@ -1,4 +1,4 @@
-"""Detectors of personal data and secrets: each match is replaced by a typed placeholder such as `[email]`.
+"""Redaction: detectors of personal data and secrets, and the policy which parts of a record leave the process.
 
 The order of the detectors matters, as one kind may look like a part of another: pem (its base64 may contain anything),
 jwt (it would match as a key after `Bearer`), key (a password in a URL ends in `@`, as the local part of an address
@@ -7,11 +7,8 @@ groups may match as a telephone number). Phone has the loosest form and comes la
 
 Run time is linear in the length of a text: a run of unbounded length is matched only from its start, which a lookbehind
 ensures, and every other repetition is bounded. No number starts directly after a letter, a digit or a closing bracket,
-so that the text after a secret is read the same as after its placeholder: a second pass finds nothing new.
-
-Names, streets and dates of birth have no recognisable form. An application may add a redactor of its own for them.
-
-Redaction: which parts of a record may leave the process.
+so that the text after a secret is read the same as after its placeholder: a second pass finds nothing new. Names,
+streets and dates of birth have no recognisable form: an application may add a redactor of its own for them.
 
 | field | none | hash | redacted | full |
 |---|---|---|---|---|
@@ -25,8 +22,7 @@ Redaction: which parts of a record may leave the process.
 | facts: hashes of claim and contexts | no | yes | no | no |
 
 A citation of a document that was not retrieved is the model's own text. Ids belong to the application: if an id
-contains user input, as a session id may, choose `redacted`. What names the user is personal data wherever it is no
-opaque id, and spans bring it without being asked. A document's id is compared with gold, so it is never
+contains user input, as a session id may, choose `redacted`. A document's id is compared with gold, so it is never
 changed.
 """
 
@@ -95,9 +91,7 @@ class _Detector(NamedTuple):
     """A detector of one kind of personal data.
 
     Attributes:
-        name: The word in its placeholder.
         signs: Strings one of which is in every text with a match: to search for them first saves most of the work.
-        pattern: Finds candidates.
         span: The span of the data in a candidate; None if the candidate is not valid.
     """
 
@@ -114,7 +108,7 @@ _CUT: Final = re.compile(r"(?:\s*[A-Za-z0-9+/=]{20,})*(?:\s*[A-Za-z0-9+/=]+\Z)?"
 
 
 def _pem(match: re.Match[str]) -> Span:
-    """The span of a block up to its end; without one, up to what is no base64."""
+    # Up to the end of the block; without one, up to what is no base64.
     end = _PEM_END.match(match.string, max(match.string.find("-----", match.end()), match.end()))
     end = end or _CUT.match(match.string, match.end()) or match
     return match.start(), end.end()
@@ -124,7 +118,7 @@ _JWT: Final = re.compile(r"(?<![\w\]-])(e[wy][\w-]{5,4096})\.[\w-]*\.[\w-]*(?:\.
 
 
 def _jwt(match: re.Match[str]) -> Span | None:
-    """The span of a token whose header is a JSON object."""
+    # The header of a token is a JSON object.
     try:
         header = json.loads(base64.urlsafe_b64decode(match[1] + "=" * (-len(match[1]) % 4)))
     except (ValueError, RecursionError):
@@ -156,7 +150,7 @@ _PASSWORD: Final = re.compile(r"(?<=://)[^\s/@:[\]]{0,128}:[^\s/@[\]]{1,256}(?=@
 
 
 def _key(match: re.Match[str]) -> Span | None:
-    """The span of a key; after a prefix with a hyphen it must have a random part, or many plain names would match."""
+    # After a prefix with a hyphen it must have a random part, or many plain names would match.
     return match.span() if "-" not in match[0][:6] or _RANDOM.search(match[0]) else None
 
 
@@ -168,7 +162,7 @@ _EMAIL: Final = re.compile(
 
 
 def _email(match: re.Match[str]) -> Span:
-    """The span of an address, without a quotation mark or asterisk before it."""
+    # Without a quotation mark or asterisk before it.
     address = match[0].lstrip("._%'&~*!#$^-")
     return match.span() if address.startswith("@") else (match.end() - len(address), match.end())
 
@@ -189,7 +183,6 @@ _IBAN_DIGITS: Final = 10  # every real IBAN has more; a sentence that matches by
 
 
 def _iban(match: re.Match[str]) -> Span | None:
-    """The span of a number with its country's length and the right check digits."""
     size = _IBAN_SIZES.get(match[0][:2].upper(), 0)
     positions = [position for position, char in enumerate(match[0]) if char.isalnum()]
     if not 0 < size <= len(positions):
@@ -212,19 +205,16 @@ _CARD_ISSUERS: Final = re.compile(
 
 
 def _card(match: re.Match[str]) -> Span | None:
-    """The span of a number in an issuer's format with the right check digit; the last groups may not belong to it."""
+    # The last groups may not belong to the number.
     groups = re.split(rf"[{_GAP}]", match[0])
     while groups:
         number = "".join(groups)
-        if _CARD_ISSUERS.fullmatch(number) and _luhn(number):
+        doubled = (int(digit) * 2 for digit in number[-2::-2])
+        luhn = sum(map(int, number[::-2])) + sum(n - 9 if n > 9 else n for n in doubled)
+        if _CARD_ISSUERS.fullmatch(number) and luhn % 10 == 0:
             return match.start(), match.start() + len(number) + len(groups) - 1
         groups.pop()
     return None
-
-
-def _luhn(number: str) -> bool:
-    doubled = (int(digit) * 2 for digit in number[-2::-2])
-    return (sum(map(int, number[::-2])) + sum(n - 9 if n > 9 else n for n in doubled)) % 10 == 0
 
 
 _IPV4: Final = re.compile(
@@ -238,20 +228,18 @@ _IPV6: Final = re.compile(
 
 
 def _ipv4(match: re.Match[str]) -> Span | None:
-    """The span of four numbers below 256, if they are no section or version number."""
     is_valid = all(int(part) < 256 for part in match[0].split("."))
     return match.span() if is_valid and not _follows(_VERSION_WORDS, match) else None
 
 
 def _follows(words: re.Pattern[str], match: re.Match[str]) -> bool:
-    """Whether one of the words is directly before a match, with at most four characters in between."""
     text, start = match.string, match.start()
     has_letter = any(map(str.isalpha, text[max(0, start - 5) : start]))  # skips the search for most numbers
     return has_letter and words.search(text, max(0, start - 40), start) is not None
 
 
 def _ipv6(match: re.Match[str]) -> Span | None:
-    """The span of an address; `abc::def` alone does not match: it is a name in many languages. A colon may follow."""
+    # `abc::def` alone does not match: it is a name in many languages. A colon may follow.
     for address in (match[0], match[0][:-1]):
         try:
             IPv6Address(address)
@@ -293,7 +281,6 @@ _NOT_PHONE_WORDS: Final = re.compile(
     r"(?<![A-Za-z])(?i:isbn|issn|id|order|invoice|ticket|case|ref(?:erence)?|article|artikel|sku|ean|upc|gtin|serial"
     r"|account|customer|bestellung|rechnung|auftrag)\w{0,6}(?:\s(?i:number|nummer|no|nr|id|code))?[\s.:=#-]{0,4}\Z"
 )
-"""Words before an unbroken number that is no telephone number."""
 _DATE_OR_NUMBER: Final = re.compile(  # a date, a month, years, twenty million, a latitude
     r"[0-9]{1,2}([./-])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})(?![./-]?[0-9])|(?:0[1-9]|1[0-2])[./-](?:19|20)[0-9]{2}(?![0-9])"
     rf"|(?:19|20)[0-9]{{2}}[{_GAP}./](?:[01]?[0-9]|(?:19|20)[0-9]{{2}})(?![0-9])"
@@ -304,7 +291,6 @@ _PHONE_WORDS: Final = re.compile(
     r"|handy(?:nummer)?|rufnummer|whatsapp|call|dial|тел(?:ефон)?)(?:[\s.:#]{1,3}(?i:number|nummer|no|nr|is|at|on|me|us)){0,3}"
     r"|(?:电话|電話|手机|手機|携帯|전화)(?:号码|番号|번호)?)[\s.:#=：]{0,4}\Z"
 )
-"""Words before a telephone number: after them, digits in any grouping match."""
 _AFTER_PHONE_WORD: Final = re.compile(rf"\(?[0-9](?:[{_GAP}./()]{{0,2}}[0-9]){{5,14}}{_STOP}")
 _PHONE: Final = re.compile(
     r"[+(0-9](?<![A-Za-z0-9_\]#$€£¥\\+].)(?<![0-9\]]\.[0-9(])(?<![A-Za-z0-9_\]]-.)(?<![^0-9\s]/.)(?<!/[0-9]{2}/.)"
@@ -313,7 +299,6 @@ _PHONE: Final = re.compile(
 
 
 def _phone(match: re.Match[str]) -> Span | None:
-    """The span of a number in a usual telephone format, or in any format after a word for telephone."""
     text, start = match.string, match.start()
     if _DATE_OR_NUMBER.match(text, start):
         return None
@@ -353,8 +338,6 @@ class _Treatment(NamedTuple):
     Attributes:
         text: For q, claim and contexts.
         label: For tags, the error and citations of documents that were not retrieved.
-        name: For qid and session.
-        user: For the user.
     """
 
     text: Callable[[str], str] | None
@@ -377,13 +360,9 @@ class Redaction:
     If a redactor fails, the record is sent without text, tags, qid, session and user, and counted in `failed`.
 
     Args:
-        content: Policy of user traffic.
         probe_content: Policy of probes; gold questions are not user data.
         gold: The gold sets, if the application has them: then a record without text names its gold item, and its facts
             say whether the claim contains the gold claim.
-        facts: The fact reader, with the refusal rule.
-        grounded_threshold: Groundedness from which an answer counts as grounded.
-        measured: The metrics that read text.
         key: The secret key of hashes, shared by replicas and monitor.
         redactors: The application's own redactors, applied after the built-in detectors.
 
@@ -415,7 +394,7 @@ class Redaction:
 
     def __call__(self, record: Record) -> Record:
         """The record without the parts that the policy removes."""
-        content = self._content(record)
+        content = self.probe_content if record.source == constants.PROBE else self.content
         if content == "full":
             return record
         item = self.gold.match(record)
@@ -429,10 +408,21 @@ class Redaction:
             content, redacted = "none", _apply(record, item, _WITHHOLD)
         if item is not None and record.qid != item.qid:
             redacted.matched = self.gold.how(record)
-        changed = _changed_texts(record, redacted) if content == "redacted" else None
-        if changed == []:
-            return redacted
-        measures = self._measures(record, item)
+        changed = None
+        if content == "redacted":
+            texts = {
+                "q": (record.q, redacted.q),
+                "claim": (_claim(record), _claim(redacted)),
+                "contexts": (record.contexts, redacted.contexts),
+            }
+            changed = [name for name, (before, after) in texts.items() if before != after]
+            if not changed:
+                return redacted
+        measures = dict(record.measures or {})
+        for metric in self.measured:
+            score = None if metric.key in measures else metric.measure(record, item)
+            if score is not None and math.isfinite(score):
+                measures[metric.key] = score
         facts = self._facts(record, item, measures, hashed=content == "hash")
         facts.redacted = changed
         return msgspec.structs.replace(redacted, facts=facts, measures=measures or None)
@@ -442,16 +432,13 @@ class Redaction:
 
         A failure is not counted here; it is counted when the record itself is sent.
         """
-        if self._content(record) != "redacted":
+        if (self.probe_content if record.source == constants.PROBE else self.content) != "redacted":
             return record
         item = self.gold.match(record)
         try:
             return _apply(record, item, self._treatment("redacted"))
         except BaseException:  # noqa: BLE001 - as above
             return _apply(record, item, _WITHHOLD)
-
-    def _content(self, record: Record) -> Content:
-        return self.probe_content if record.source == constants.PROBE else self.content
 
     def _treatment(self, content: Content) -> _Treatment:
         if content == "redacted":
@@ -460,7 +447,6 @@ class Redaction:
         return _Treatment(text=None, label=self._redact_text, name=lambda name: name, user=self._redact_name)
 
     def _redact_text(self, text: str) -> str:
-        """A text without the personal data that the detectors and the application's redactors find."""
         text = redact(text)
         for redactor in self.redactors:
             redacted: object = redactor(text)
@@ -471,125 +457,74 @@ class Redaction:
         return text
 
     def _redact_name(self, name: str) -> str:
-        """A keyed hash of a name that contains personal data, so that equal names stay equal; other names unchanged."""
+        # Equal names stay equal.
         cleared = self._redact_text(name)
         return cleared if cleared == name or self.key is None else keyed_hash(self.key, name)
-
-    def _measures(self, record: Record, item: GoldItem | None) -> dict[str, float]:
-        """The scores of metrics that need the text; existing scores stay."""
-        scores = dict(record.measures or {})
-        for metric in self.measured:
-            score = None if metric.key in scores else metric.measure(record, item)
-            if score is not None and math.isfinite(score):
-                scores[metric.key] = score
-        return scores
 
     def _facts(
         self, record: Record, item: GoldItem | None, measures: Mapping[str, float], *, hashed: bool
     ) -> TextFacts:
-        """The facts that replace the text; decisions that came with the record stay."""
-        claim, facts = _claim(record), record.facts
-        facts = self._decisions(record, item, measures) if claim is not None or facts is None else facts
-        return msgspec.structs.replace(facts, **_sizes(record), **self._hashes(record, hashed=hashed))
-
-    def _decisions(self, record: Record, item: GoldItem | None, measures: Mapping[str, float]) -> TextFacts:
-        """The decisions about the claim, as the fact reader makes them."""
-        flags = self.facts.read(record, item)[0]
-        score, earlier_facts = measures.get(Groundedness.name), record.facts
-        facts = TextFacts(grounded=earlier_facts.grounded if earlier_facts is not None else None)
-        if score is not None:
-            facts.grounded = score >= self.grounded_threshold
-        if not flags & (bits.ERROR | bits.OUTCOME_UNKNOWN):
-            facts.answered = bool(flags & (bits.SHIPPED | bits.REFUSED))
-        if flags & bits.TEXT:
-            facts.refused = bool(flags & bits.REFUSED)
-            facts.refusal_like = bool(flags & bits.REFUSAL_LIKE)
-        if item is not None and flags & bits.CLAIM_KNOWN:
-            facts.gold_version = item.set_version
-            if_missing = None if flags & bits.CLAIM_CUT else False
-            facts.contains_claim = True if flags & bits.CONTAINS_CLAIM else if_missing
-            facts.contains_gold_claim = True if flags & bits.CONTAINS_GOLD_CLAIM else if_missing
-        cut_flags = {"claim": bits.CLAIM_CUT, "contexts": bits.CONTEXTS_CUT}
-        facts.cut = [text for text, cut in cut_flags.items() if flags & cut] or None
-        return facts
-
-    def _hashes(self, record: Record, *, hashed: bool) -> dict[str, str | list[str]]:
-        """Keyed hashes of the texts, as far as there is a key and the policy asks for them."""
-        claim, hashes = _claim(record), dict[str, str | list[str]]()
-        if self.key is not None and record.q is not None:
-            hashes["question_hash"] = keyed_hash(self.key, normalise_question(record.q))
-        if self.key is not None and hashed and claim is not None:
-            hashes["claim_hash"] = keyed_hash(self.key, claim)
-        if self.key is not None and hashed and record.contexts is not None:
-            hashes["context_hashes"] = [keyed_hash(self.key, context) for context in record.contexts]
-        return hashes
+        claim, earlier, key = _claim(record), record.facts, self.key
+        facts = TextFacts() if earlier is None else earlier
+        if claim is not None or earlier is None:  # other decisions that came with the record stay
+            facts = TextFacts(grounded=None if earlier is None else earlier.grounded)
+            flags, score = self.facts.read(record, item)[0], measures.get(Groundedness.name)
+            if score is not None:
+                facts.grounded = score >= self.grounded_threshold
+            if not flags & (bits.ERROR | bits.OUTCOME_UNKNOWN):
+                facts.answered = bool(flags & (bits.SHIPPED | bits.REFUSED))
+            if flags & bits.TEXT:
+                facts.refused = bool(flags & bits.REFUSED)
+                facts.refusal_like = bool(flags & bits.REFUSAL_LIKE)
+            if item is not None and flags & bits.CLAIM_KNOWN:
+                facts.gold_version = item.set_version
+                if_missing = None if flags & bits.CLAIM_CUT else False
+                facts.contains_claim = True if flags & bits.CONTAINS_CLAIM else if_missing
+                facts.contains_gold_claim = True if flags & bits.CONTAINS_GOLD_CLAIM else if_missing
+            cut_flags = {"claim": bits.CLAIM_CUT, "contexts": bits.CONTEXTS_CUT}
+            facts.cut = [text for text, cut in cut_flags.items() if flags & cut] or None
+        found: dict[str, int | str | list[str]] = {}
+        if record.q is not None:
+            found["question_chars"] = len(record.q)
+            if key is not None:
+                found["question_hash"] = keyed_hash(key, normalise_question(record.q))
+        if claim is not None:
+            found["claim_chars"] = len(claim)
+            if key is not None and hashed:
+                found["claim_hash"] = keyed_hash(key, claim)
+        if record.contexts is not None:
+            found |= {"contexts": len(record.contexts), "context_chars": sum(map(len, record.contexts))}
+            if key is not None and hashed:
+                found["context_hashes"] = [keyed_hash(key, context) for context in record.contexts]
+        return msgspec.structs.replace(facts, **found)
 
 
 def _claim(record: Record) -> str | None:
     return None if record.answer_json is None else record.answer_json.claim
 
 
-def _sizes(record: Record) -> dict[str, int]:
-    """The lengths of the captured texts."""
-    claim, contexts = _claim(record), record.contexts
-    sizes = {} if record.q is None else {"question_chars": len(record.q)}
-    if claim is not None:
-        sizes["claim_chars"] = len(claim)
-    if contexts is not None:
-        sizes |= {"contexts": len(contexts), "context_chars": sum(map(len, contexts))}
-    return sizes
-
-
-def _changed_texts(record: Record, redacted: Record) -> list[str]:
-    """The names of the texts that redaction changed."""
-    texts = {
-        "q": (record.q, redacted.q),
-        "claim": (_claim(record), _claim(redacted)),
-        "contexts": (record.contexts, redacted.contexts),
-    }
-    return [name for name, (before, after) in texts.items() if before != after]
-
-
 def _apply(record: Record, item: GoldItem | None, treatment: _Treatment) -> Record:
-    """A record after treatment; its facts are unchanged.
-
-    Raises:
-        BaseException: A redactor raised it.
-    """
-    answer, contexts, q = record.answer_json, record.contexts, record.q
+    answer, contexts, q, text = record.answer_json, record.contexts, record.q, treatment.text
     if answer is not None:
-        claim = None if answer.claim is None or treatment.text is None else treatment.text(answer.claim)
-        answer = Answer(claim=claim, citations=_citations(record, item, treatment))
+        claim = None if answer.claim is None or text is None else text(answer.claim)
+        citations = answer.citations
+        if citations is not None:  # a citation of a document that this request does not have is treated as text
+            item_ids = () if item is None else item.ids
+            known = {"", *(record.retrieved_ids or ()), *(record.candidate_ids or ()), *item_ids}
+            citations = [name if name in known else treatment.label(name) or WITHHELD for name in citations]
+        answer = Answer(claim=claim, citations=citations)
+    tags = record.tags
+    if tags is not None:
+        tags = {name: tag for name, given in tags.items() if (tag := treatment.label(given)) is not None}
     return msgspec.structs.replace(
         record,
         # Without the question's text, the qid must identify the gold item.
         qid=item.qid if item is not None else None if record.qid is None else treatment.name(record.qid),
-        q=None if q is None or treatment.text is None else treatment.text(q),
-        contexts=None
-        if contexts is None or treatment.text is None
-        else [treatment.text(context) for context in contexts],
+        q=None if q is None or text is None else text(q),
+        contexts=None if contexts is None or text is None else [text(context) for context in contexts],
         answer_json=answer,
         error=(treatment.label(record.error) or WITHHELD) if record.error else record.error,
         session=None if record.session is None else treatment.name(record.session),
         user=None if record.user is None else treatment.user(record.user),
-        tags=_tags(record.tags, treatment),
+        tags=tags,
     )
-
-
-def _citations(record: Record, item: GoldItem | None, treatment: _Treatment) -> list[str] | None:
-    """The citations; one that is no id of a document of this request is treated as text."""
-    citations = record.answer_json.citations if record.answer_json is not None else None
-    if citations is None:
-        return None
-    document_ids = {
-        *(record.retrieved_ids or ()),
-        *(record.candidate_ids or ()),
-        *(item.ids if item is not None else ()),
-    }
-    return [name if name in document_ids or not name else treatment.label(name) or WITHHELD for name in citations]
-
-
-def _tags(tags: Mapping[str, str] | None, treatment: _Treatment) -> dict[str, str] | None:
-    if tags is None:
-        return None
-    return {name: tag for name, text in tags.items() if (tag := treatment.label(text)) is not None}

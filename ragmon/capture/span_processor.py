@@ -1,15 +1,12 @@
-"""The in-process trace buffer: it collects the spans of each request and turns finished requests into records.
+"""`RagmonSpanProcessor`: whole requests, assembled from the spans of an application's own tracer.
 
 A request is the outermost span of this process and all spans below it. It is finished when all its spans have ended,
 not only the outermost one: work that continues in the background belongs to it. How long it waits stands in
 `ragmon.ingest.trace_buffer`. On the application's threads spans are only stored; sampling, conversion and export run in
 the worker's thread.
 
-`RagmonSpanProcessor`: whole requests, assembled from the spans of an application's own tracer.
-
-It is registered in the application's TracerProvider beside the application's exporters, and sees the spans that the
-application's sampler lets through; with OpenTelemetry's `AlwaysRecordSampler` it sees all spans. On the application's
-threads it only buffers spans; its own thread does the rest.
+The processor sees the spans that the application's sampler lets through; with OpenTelemetry's `AlwaysRecordSampler` it
+sees all spans.
 """
 
 from __future__ import annotations
@@ -45,23 +42,18 @@ from ragmon.core.record import Record, Sampling
 from ragmon.core.semconv import RAGMON_INTERNAL
 from ragmon.core.text import Path, parse
 from ragmon.ingest.spans.mapper import per_request, to_record
-from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Merge, Trace, count_scope, count_tools, from_sdk_span, resource
+from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Merge, count_scope, count_tools, from_sdk_span, resource
 from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace, TraceBuffer, TraceLimits, remember
 
 ORPHAN: Final = "orphan"
 FULL: Final = "too_many_requests"
-"""More reasons why a span is in no request's record: its parent is in no open request, there are too many requests."""
+"""More reasons why a span is in no record: no open request has its parent, or too many requests are open."""
 _MAX_LATE_IDS: Final = 10_000
-"""Largest number of remembered span ids: spans still open when their request was finished, whose end counts as late."""
 
 
 @dataclass(frozen=True)
 class BufferLimits(TraceLimits):
-    """The limits of the requests of one process; times in seconds.
-
-    Args:
-        requests: Largest number of open requests; others are refused.
-    """
+    """The limits of the requests of one process; times in seconds."""
 
     idle: float = 0.2
     unended: float = 30.0
@@ -75,9 +67,6 @@ class OpenRequest(BufferedTrace):
     """A request whose spans are being collected.
 
     Attributes:
-        trace_id: Its trace.
-        root: The id of its outermost span.
-        ids: Ids of all its spans.
         claimed: A decorated call inside it makes the record of the request.
     """
 
@@ -98,10 +87,6 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
     """The open requests of this process, by the id of their outermost span.
 
     Every step is one atomic operation on a dictionary, a set or a list, so threads need no lock.
-
-    Args:
-        limits: Limits of time and number.
-        clock: Returns seconds; used for all timeouts.
 
     Attributes:
         dropped: Spans that are in no record, by reason.
@@ -170,25 +155,11 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
 
 
 _SPAN_SIZE: Final = 2048
-"""Estimated bytes a span keeps alive."""
 
 
 @dataclass(frozen=True)
 class SpanSettings:
-    """Sampling and conversion of requests without a decorated call.
-
-    Args:
-        rate: Share that is kept, by the randomness of the trace id.
-        keep: Rates at which other requests are kept for their outcome, by stratum.
-        slow_above: Seconds above which a request counts as slow.
-        refusals: Casefolded refusal tokens.
-        refuses: Whether an answer is a refusal in other words; None where those do not count.
-        pipeline: The pipeline's name; None takes the workflow's name, then the service's.
-        id_from: Path from a document to its id.
-        merge: How several retrievals of one request are combined.
-        retrievers: Names of tools, tasks, functions and spans that retrieve.
-        limits: Limits of time and number of the buffer.
-    """
+    """Sampling and conversion of requests without a decorated call."""
 
     rate: float = 1.0
     keep: Mapping[str, float] = field(default_factory=dict)
@@ -205,12 +176,7 @@ class SpanSettings:
 class RequestAssembler:
     """Turns the spans of requests into records.
 
-    Args:
-        worker: Exports the records.
-        asked: Settings of sampling and conversion.
-
     Attributes:
-        gathering: The buffer of open requests.
         lowest: The smallest randomness of a trace that is collected.
         ignored: Requests that made no record, by reason.
     """
@@ -231,11 +197,7 @@ class RequestAssembler:
         self.tools: dict[str, int] = {}
 
     def sweep(self, asked: bool = False) -> None:
-        """Convert and submit finished requests, in the worker's thread.
-
-        Args:
-            asked: A flush waits: do not linger.
-        """
+        """Convert and submit finished requests, in the worker's thread; without lingering if a flush waits."""
         buffer, hurried = self.gathering, asked or self._closing
         for _, request in buffer.due(buffer.clock(), hurried=hurried, everything=self._closing):
             try:
@@ -257,51 +219,44 @@ class RequestAssembler:
             self.ignored[DECORATED] += 1
             return
         settings = self._settings
+        attributes = resource(request.spans[0]) if request.spans else {}
         for trace in per_request(map(from_sdk_span, request.spans), settings.retrievers, settings.id_from):
-            self._submit_record(trace, request)
-
-    def _submit_record(self, trace: Trace, request: OpenRequest) -> None:
-        resource_attributes = resource(request.spans[0]) if request.spans else {}
-        result = to_record(
-            trace,
-            id_from=self._settings.id_from,
-            merge=self._settings.merge,
-            retrievers=self._settings.retrievers,
-            pipeline=self._settings.pipeline,
-            service=_text(resource_attributes.get("service.name")),
-            build=_text(resource_attributes.get("service.version")),
-        )
-        if result.record is None:
-            self.ignored[result.reason] += 1
-            if result.reason == UNKNOWN_CONVENTION:
-                count_scope(self.scopes, result.scope)
-            return
-        count_tools(self.tools, result.tools)
-        record = self._with_sampling(result.record, request)
-        if record is not None:
+            result = to_record(
+                trace,
+                id_from=settings.id_from,
+                merge=settings.merge,
+                retrievers=settings.retrievers,
+                pipeline=settings.pipeline,
+                service=_text(attributes.get("service.name")),
+                build=_text(attributes.get("service.version")),
+            )
+            record = result.record
+            if record is None:
+                self.ignored[result.reason] += 1
+                if result.reason == UNKNOWN_CONVENTION:
+                    count_scope(self.scopes, result.scope)
+                continue
+            count_tools(self.tools, result.tools)
+            decision, stratum = self._decision(request), self._stratum(record)
+            keep = settings.keep.get(stratum, 0.0)
+            if not decision.audit and random() >= keep:
+                continue
+            audit, p_audit, p = decision.audit, decision.p_audit, decision.p(keep)
+            record = msgspec.structs.replace(
+                record,
+                partial=record.partial or not request.complete,
+                sampling=Sampling(audit=audit, stratum=stratum, p_audit=p_audit, p=p),
+            )
             self._worker.submit(QueuedRecord(record, _SPAN_SIZE * len(request.spans)))
 
-    def _with_sampling(self, record: Record, request: OpenRequest) -> Record | None:
-        """The record with its sampling block; None if it is not kept."""
-        odds = self._odds(request)
-        stratum = self._stratum(record)
-        keep = self._settings.keep.get(stratum, 0.0)
-        if not odds.audit and random() >= keep:
-            return None
-        return msgspec.structs.replace(
-            record,
-            partial=record.partial or not request.complete,
-            sampling=Sampling(audit=odds.audit, stratum=stratum, p_audit=odds.p_audit, p=odds.p(keep)),
-        )
-
-    def _odds(self, request: OpenRequest) -> SamplingDecision:
-        """The sampling decision; if the application's sampler states its threshold, only sampled traces count."""
+    def _decision(self, request: OpenRequest) -> SamplingDecision:
+        # If the application's sampler states its threshold, only sampled traces count.
         if not request.spans:
             return SamplingDecision(request.trace_id % SPAN >= self._threshold, self._settings.rate)
         parent = read_span_context(request.spans[-1].context)
         respected = parent.sampled and parent.rejected is not None
-        odds = parent.decision(self._settings.rate, self._threshold, respected=respected)
-        return odds if odds is not None else SamplingDecision(audit=False, p_audit=0.0)
+        decision = parent.decision(self._settings.rate, self._threshold, respected=respected)
+        return decision if decision is not None else SamplingDecision(audit=False, p_audit=0.0)
 
     def _stratum(self, record: Record) -> str:
         if not self._settings.keep:
@@ -331,9 +286,7 @@ def _text(value: Any) -> str | None:
 
 
 OPEN: Final = 10_000
-"""Largest number of open spans inside decorated calls."""
 DRAIN: Final = 5.0
-"""Seconds the shutdown waits for pending records."""
 _SUPPRESSED: Final = getattr(otel, "_SUPPRESS_INSTRUMENTATION_KEY", "suppress_instrumentation")
 
 
@@ -389,7 +342,7 @@ class RagmonSpanProcessor(SpanProcessor):
             settings = SpanSettings(
                 rate, keep or {}, slow_above, pipeline=pipeline, id_from=path, limits=limits or BufferLimits()
             )
-            self._worker = Worker(call_to_record, self._exporter, every=self._sweep)
+            self._worker = Worker(call_to_record, self._exporter, every=lambda asked: self._requests.sweep(asked=asked))
             requests = RequestAssembler(self._worker, settings)
         self._requests = requests
         self._calls: dict[int, Call] = {}
@@ -407,45 +360,36 @@ class RagmonSpanProcessor(SpanProcessor):
             self._worker.reset_after_fork(self._exporter)
             self._worker.start()
 
-    def _sweep(self, flushing: bool) -> None:
-        self._requests.sweep(flushing)
-
     def on_start(self, span: Span, parent_context: otel.Context | None = None) -> None:
         """A span began; called on the application's thread."""
         try:
-            if self._enabled:
-                self._begin(span, parent_context)
+            context, parent = span.context, span.parent
+            if not self._enabled or context is None or otel.get_value(_SUPPRESSED, parent_context):
+                return
+            local_parent_id = None if parent is None or parent.is_remote else parent.span_id
+            if local_parent_id in self._internal or (span.attributes or {}).get(RAGMON_INTERNAL):
+                self._internal.add(context.span_id)
+                return
+            buffer, call = self._requests.gathering, running_call()
+            if isinstance(call, Call):
+                call.open += 1
+                self._calls[context.span_id] = call
+                if len(self._calls) > OPEN:  # spans that never end must not keep calls forever
+                    self._calls.pop(next(iter(self._calls)), None)
+            elif call is None and trace_randomness(context) >= self._requests.lowest:
+                if local_parent_id is None:
+                    self._requests.awaken()
+                    buffer.begin_request(context.trace_id, context.span_id)
+                elif not buffer.begin(context.span_id, local_parent_id):
+                    buffer.dropped[ORPHAN] += 1
         except Exception as error:  # noqa: BLE001 - the application must not see it
             warn_once(f"a span could not be followed: {error_location(error)}")
-
-    def _begin(self, span: Span, parent_context: otel.Context | None) -> None:
-        context, parent = span.context, span.parent
-        if context is None or otel.get_value(_SUPPRESSED, parent_context):
-            return
-        local_parent_id = None if parent is None or parent.is_remote else parent.span_id
-        if local_parent_id in self._internal or (span.attributes or {}).get(RAGMON_INTERNAL):
-            self._internal.add(context.span_id)
-            return
-        buffer, call = self._requests.gathering, running_call()
-        if isinstance(call, Call):
-            call.open += 1
-            self._calls[context.span_id] = call
-            if len(self._calls) > OPEN:  # spans that never end must not keep calls forever
-                self._calls.pop(next(iter(self._calls)), None)
-        elif call is None and trace_randomness(context) >= self._requests.lowest:
-            if local_parent_id is None:
-                self._requests.awaken()
-                buffer.begin_request(context.trace_id, context.span_id)
-            elif not buffer.begin(context.span_id, local_parent_id):
-                buffer.dropped[ORPHAN] += 1
 
     def on_end(self, span: ReadableSpan) -> None:
         """A span ended; called on the application's thread."""
         try:
             context = span.context
-            if context is None:
-                return
-            if not self._enabled:
+            if context is None or not self._enabled:
                 return
             buffer, call = self._requests.gathering, self._calls.pop(context.span_id, None)
             if call is not None:
@@ -476,12 +420,5 @@ class RagmonSpanProcessor(SpanProcessor):
         self._enabled = False
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Deliver the records of finished requests.
-
-        Args:
-            timeout_millis: Timeout in milliseconds.
-
-        Returns:
-            Whether it was in time.
-        """
+        """Deliver the records of finished requests; returns whether it was in time."""
         return self._requests.flush(timeout_millis / 1000)

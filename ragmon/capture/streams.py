@@ -43,7 +43,6 @@ class StreamTracker:
 
     Args:
         call: The call; None if the stream is part of another call, which tracks it.
-        started: When the call began, by `perf_counter`.
         running: Its mark, which tasks that it has started see as well; None for a mark of its own.
     """
 
@@ -90,20 +89,12 @@ class StreamTracker:
             raised(call, perf_counter() - self._started, error)
 
     def _end(self) -> Call | None:
-        """The call, the first time; it has ended."""
         call, self._ended, self._running[0] = None if self._ended else self._call, True, None
         return call
 
 
 class _IteratorProxy:
-    """A proxy of an iterator; it delegates all other attributes to the iterator.
-
-    Args:
-        call: The call the iterator belongs to.
-        started: When the call began, by `perf_counter`.
-        running: Its mark.
-        inner: The iterator.
-    """
+    """A proxy of an iterator; it delegates all other attributes to the iterator."""
 
     def __init__(self, call: Call, started: float, running: Running, inner: Any) -> None:
         self._inner = inner
@@ -122,7 +113,6 @@ class _IteratorProxy:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The iterator's own class, for `isinstance`."""
         return type(self._inner)
 
     def __del__(self) -> None:
@@ -165,7 +155,9 @@ class TracedIterator(_IteratorProxy, Iterator[Any]):
     def close(self) -> None:
         """Close the iterator, if it has `close`; the rest of it is abandoned."""
         try:
-            getattr(self._inner, "close", _no_op)()
+            close = getattr(self._inner, "close", None)
+            if close is not None:
+                close()
         finally:
             self._flow.abandon()
 
@@ -212,10 +204,6 @@ class TracedAsyncIterator(_IteratorProxy, AsyncIterator[Any]):
             self._flow.abandon()
 
 
-def _no_op() -> None:
-    """Stands for the `close` of an iterator that has none."""
-
-
 PLAIN: Final = frozenset({dict, str, bytes, list, tuple, set, int, float, bool, type(None)})
 """Types that are no streams; a fast check before the slower ones."""
 
@@ -241,10 +229,7 @@ def trace_generator(
 ) -> Generator[Any, Any, Any]:
     """A generator around another: same items, same replies to `send` and `throw`, same return value.
 
-    Args:
-        tracker: Its tracker.
-        inner: The original generator.
-        pause_first: Pause once before the first item, so that a close or deletion from then on is noticed.
+    With `pause_first` it pauses once before the first item, so that a close or deletion from then on is noticed.
     """
     step, sent, item = inner.send, None, None
     try:
@@ -284,9 +269,7 @@ def trace_async_generator(
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
     """An async generator function around another: same items, same replies to `asend` and `athrow`.
 
-    Args:
-        start: Returns the tracker and the original generator.
-        pause_first: Pause once before the first item, as in `trace_generator`.
+    `start` returns the tracker and the original generator; `pause_first` is as in `trace_generator`.
     """
 
     async def traced(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
@@ -328,7 +311,7 @@ def trace_async_generator(
 def _trace_returned_generator(
     call: Call, started: float, running: Running, inner: Generator[Any, Any, Any]
 ) -> Generator[Any, Any, Any]:
-    """Trace a generator that a function returned; it may have given items already."""
+    # It may have given items already.
     traced = trace_generator(StreamTracker(call, started, running), inner, pause_first=True)
     next(traced)
     return traced
@@ -337,7 +320,7 @@ def _trace_returned_generator(
 def _trace_returned_async_generator(
     call: Call, started: float, running: Running, inner: AsyncGenerator[Any, Any]
 ) -> AsyncGenerator[Any, Any]:
-    """As above, for an async generator; without an event loop, no hook would close it: then it is not paused first."""
+    # Without an event loop, no hook would close the generator: then it is not paused first.
     has_loop = sys.get_asyncgen_hooks().firstiter is not None
     tracker = StreamTracker(call, started, running)
     traced = trace_async_generator(lambda: (tracker, inner), pause_first=has_loop)()
@@ -348,7 +331,7 @@ def _trace_returned_async_generator(
 
 
 async def _trace_coroutine(call: Call, started: float, running: Running, inner: Coroutine[Any, Any, Any]) -> Any:
-    """Trace a coroutine that a sync function returned: the call ends with the coroutine."""
+    # The call ends with the coroutine.
     running[0] = call
     mark = active.set(running)
     try:
@@ -364,14 +347,7 @@ async def _trace_coroutine(call: Call, started: float, running: Running, inner: 
 
 
 def finish(call: Call, seconds: float, running: Running, result: Any, stratum: str | None) -> Any:
-    """Count a call that returned.
-
-    Args:
-        call: The call.
-        seconds: Its duration so far.
-        running: Its mark, which a stream sets again.
-        result: What it returned.
-        stratum: Its stratum; None where the result may be a stream.
+    """Count a call that returned after some seconds; its stratum is None where the result may be a stream.
 
     Returns:
         The result, or a traced stream: then the call ends with it.
@@ -383,7 +359,7 @@ def finish(call: Call, seconds: float, running: Running, result: Any, stratum: s
 
 
 def _trace_response(call: Call, started: float, running: Running, response: Any) -> Any:
-    """Trace the body of a streaming response (Starlette, FastAPI); the response object stays the same."""
+    # Starlette, FastAPI; the response object stays the same.
     try:
         body = TracedAsyncIterator(call, started, running, aiter(stored(response, _BODY)))
         setattr(response, _BODY, body)

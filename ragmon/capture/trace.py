@@ -1,11 +1,8 @@
-"""The decorator `@ragmon.trace`: the checks of its arguments, and what it puts around a function.
+"""The decorator `@ragmon.trace`, and what application code calls: `record`, `stage`, `label`, `trace_id`, `propagate`.
 
 A traced function draws, reads the clock, marks its context, runs the function, looks at the outside of the result, and
-counts. That is all for a usual call that lost the draw, and most of what ragmon costs.
-
-Functions that application code calls: `label`, and inside a traced call `record`, `stage`, `trace_id`, `propagate`.
-
-`label` only appends to a bounded queue; the worker exports the labels.
+counts. That is all for a usual call that lost the draw, and most of what ragmon costs. `label` only appends to a
+bounded queue; the worker exports the labels.
 
 Imported on the request path: it imports only the standard library and ragmon's light modules.
 """
@@ -62,7 +59,7 @@ FIELDS: Final = (
     "tags",
 )
 """The fields `extract` may return; `ragmon.record` takes the same names."""
-_SITE: Final = "__ragmon__"
+_TRACED_FUNCTION: Final = "__ragmon__"
 
 
 @overload
@@ -117,7 +114,8 @@ def trace(
         return _wrap(name, TracedFunction)
     if name is not None and not (isinstance(name, str) and name):
         raise RagmonError(f"name is {shorten(name)}", hint='the name of a pipeline, such as "support"')
-    if sample is not None and not _is_share(sample):
+    is_share = isinstance(sample, int | float) and not isinstance(sample, bool) and 0 <= sample <= 1
+    if sample is not None and not is_share:
         raise RagmonError(f"sample is {shorten(sample)}", hint="a share of calls between 0 and 1")
     if reduce is not None and not callable(reduce):
         raise RagmonError(f"reduce is {shorten(reduce)}", hint="a callable that makes a result of a list of items")
@@ -133,12 +131,7 @@ def trace(
     return functools.partial(_wrap, make=make)
 
 
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
-
-
 def _paths(extract: Any) -> dict[str, Path]:
-    """The paths of `extract=` by field."""
     if not isinstance(extract, Mapping):
         hint = 'paths by field, {"claim": "answer"}, or a callable on the result'
         raise RagmonError(f"extract is {shorten(extract)}", hint=hint)
@@ -155,17 +148,23 @@ def _wrap(function: Any, make: Callable[[Callable[..., Any]], TracedFunction]) -
         raise RagmonError(f"{shorten(function)} cannot be traced", hint="decorate a function or a method")
     if is_disabled():
         return function
-    site = make(function)
-    _check_parameter(site)
-    traced = wrap(site)
-    setattr(traced, _SITE, site)
+    traced_function = make(function)
+    if isinstance(traced_function.question, tuple) and traced_function.signature is not None:
+        parameters, start = traced_function.signature.parameters, traced_function.question[0]
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        if start not in parameters and not takes_any:  # the path would never find a value
+            name = getattr(function, "__qualname__", shorten(function))
+            message = f"question starts at {shorten(start)}, which is no parameter of {name}"
+            raise RagmonError(message, hint=nearest(str(start), parameters))
+    traced = wrap(traced_function)
+    setattr(traced, _TRACED_FUNCTION, traced_function)
     return traced
 
 
 def traced_as(function: Any) -> TracedFunction | None:
     """The decorator's arguments of a traced function; None if it is not traced."""
-    site = getattr(function, _SITE, None)
-    return site if isinstance(site, TracedFunction) else None
+    traced_function = getattr(function, _TRACED_FUNCTION, None)
+    return traced_function if isinstance(traced_function, TracedFunction) else None
 
 
 def is_disabled() -> bool:
@@ -173,46 +172,33 @@ def is_disabled() -> bool:
     return os.environ.get(DISABLED, "").strip().lower() in ON
 
 
-def _check_parameter(site: TracedFunction) -> None:
-    """Reject a `question=` that does not start at a parameter: it would never find a value."""
-    signature = site.signature
-    if not isinstance(site.question, tuple) or signature is None:
-        return
-    parameters = signature.parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    if site.question[0] not in parameters and not takes_any:
-        name = getattr(site.function, "__qualname__", shorten(site.function))
-        message = f"question starts at {shorten(site.question[0])}, which is no parameter of {name}"
-        raise RagmonError(message, hint=nearest(str(site.question[0]), parameters))
-
-
-def wrap(site: TracedFunction) -> Callable[..., Any]:
+def wrap(traced_function: TracedFunction) -> Callable[..., Any]:
     """The traced form of a function, of the same kind: sync, async, generator or async generator."""
-    function, call_method = site.function, inspect.getattr_static(type(site.function), "__call__")
+    function, call_method = traced_function.function, inspect.getattr_static(type(traced_function.function), "__call__")
     for is_of_kind, wrapper in (
         (inspect.iscoroutinefunction, _wrap_async),
         (inspect.isasyncgenfunction, _wrap_async_generator),
         (inspect.isgeneratorfunction, _wrap_generator),
     ):
         if is_of_kind(function) or is_of_kind(call_method):
-            return wrapper(site)
-    return _wrap_sync(site)
+            return wrapper(traced_function)
+    return _wrap_sync(traced_function)
 
 
-def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
-    function = site.function
+def _wrap_sync(traced_function: TracedFunction) -> Callable[..., Any]:
+    function = traced_function.function
 
     @functools.wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Any:
-        plan = site.plan
+        plan = traced_function.plan
         if plan is None or plan.stale:
-            plan = prepare(site)
+            plan = prepare(traced_function)
         lost, watch = calls.random() < plan.p_unsampled, plan.watch
         call: Call | Literal[False] | None
         if calls.active.get()[0] is None and (watch is None or not watch()):
-            call = UNSAMPLED if lost else Call(site, plan, args, kwargs, plan.sampled)
+            call = UNSAMPLED if lost else Call(traced_function, plan, args, kwargs, plan.sampled)
         else:
-            call = start_call(site, plan, args, kwargs, lost=lost)
+            call = start_call(traced_function, plan, args, kwargs, lost=lost)
             if call is None:
                 return function(*args, **kwargs)
         running: Running = [call]
@@ -224,7 +210,7 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
             seconds = perf_counter() - started
             stratum = plan.stratum(seconds, result)
         except BaseException as error:
-            raised(call or _unsampled(site, plan, args, kwargs), perf_counter() - started, error)
+            raised(call or _unsampled(traced_function, plan, args, kwargs), perf_counter() - started, error)
             raise
         finally:
             running[0] = None
@@ -236,25 +222,25 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
             if plan.times:
                 plan.time_rest(seconds)
             return result
-        return finish(call or _unsampled(site, plan, args, kwargs), seconds, running, result, stratum)
+        return finish(call or _unsampled(traced_function, plan, args, kwargs), seconds, running, result, stratum)
 
     return traced
 
 
-def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
-    function = site.function
+def _wrap_async(traced_function: TracedFunction) -> Callable[..., Awaitable[Any]]:
+    function = traced_function.function
 
     @functools.wraps(function)
     async def traced(*args: Any, **kwargs: Any) -> Any:
-        plan = site.plan
+        plan = traced_function.plan
         if plan is None or plan.stale:
-            plan = prepare(site)
+            plan = prepare(traced_function)
         lost, watch = calls.random() < plan.p_unsampled, plan.watch
         call: Call | Literal[False] | None
         if calls.active.get()[0] is None and (watch is None or not watch()):
-            call = UNSAMPLED if lost else Call(site, plan, args, kwargs, plan.sampled)
+            call = UNSAMPLED if lost else Call(traced_function, plan, args, kwargs, plan.sampled)
         else:
-            call = start_call(site, plan, args, kwargs, lost=lost)
+            call = start_call(traced_function, plan, args, kwargs, lost=lost)
             if call is None:
                 return await function(*args, **kwargs)
         running: Running = [call]
@@ -266,7 +252,7 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
             seconds = perf_counter() - started
             stratum = plan.stratum(seconds, result)
         except BaseException as error:
-            raised(call or _unsampled(site, plan, args, kwargs), perf_counter() - started, error)
+            raised(call or _unsampled(traced_function, plan, args, kwargs), perf_counter() - started, error)
             raise
         finally:
             running[0] = None
@@ -278,42 +264,41 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
             if plan.times:
                 plan.time_rest(seconds)
             return result
-        return finish(call or _unsampled(site, plan, args, kwargs), seconds, running, result, stratum)
+        return finish(call or _unsampled(traced_function, plan, args, kwargs), seconds, running, result, stratum)
 
     return traced
 
 
-def _unsampled(site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """A call that lost the draw, for what is not usual about its end."""
-    return Call(site, plan, args, kwargs, plan.unsampled, detailed=False)
+def _unsampled(traced_function: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    return Call(traced_function, plan, args, kwargs, plan.unsampled, detailed=False)
 
 
-def _wrap_generator(site: TracedFunction) -> Callable[..., Generator[Any, Any, Any]]:
-    """The traced form of a generator function; its call begins when the first item is requested."""
-    function = site.function
+def _wrap_generator(traced_function: TracedFunction) -> Callable[..., Generator[Any, Any, Any]]:
+    # The call begins when the first item is requested.
+    function = traced_function.function
 
     @functools.wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        call, inner = _start(site, args, kwargs), function(*args, **kwargs)
+        call, inner = _start(traced_function, args, kwargs), function(*args, **kwargs)
         return (yield from inner if call is None else trace_generator(StreamTracker(call, perf_counter()), inner))
 
     return traced
 
 
-def _wrap_async_generator(site: TracedFunction) -> Callable[..., AsyncGenerator[Any, Any]]:
-    """As above, for an async generator function."""
+def _wrap_async_generator(traced_function: TracedFunction) -> Callable[..., AsyncGenerator[Any, Any]]:
+    function = traced_function.function
 
     def start(*args: Any, **kwargs: Any) -> tuple[StreamTracker, AsyncGenerator[Any, Any]]:
-        return StreamTracker(_start(site, args, kwargs), perf_counter()), site.function(*args, **kwargs)
+        return StreamTracker(_start(traced_function, args, kwargs), perf_counter()), function(*args, **kwargs)
 
-    return functools.wraps(site.function)(trace_async_generator(start))
+    return functools.wraps(function)(trace_async_generator(start))
 
 
-def _start(site: TracedFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-    plan = site.plan
+def _start(traced_function: TracedFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+    plan = traced_function.plan
     if plan is None or plan.stale:
-        plan = prepare(site)
-    return start_call(site, plan, args, kwargs, lost=calls.random() < plan.p_unsampled)
+        plan = prepare(traced_function)
+    return start_call(traced_function, plan, args, kwargs, lost=calls.random() < plan.p_unsampled)
 
 
 MOST: Final = 10_000
@@ -326,11 +311,7 @@ Given = dict[str, Any]
 class LabelSender:
     """The queue of labels between the application and the worker.
 
-    Args:
-        taken: Whether labels are queued; False while nothing is monitored: then they are ignored.
-
-    Attributes:
-        dropped: Labels that were dropped here, by reason.
+    While nothing is monitored, labels are not `taken`, but ignored.
     """
 
     def __init__(self, *, taken: bool = True) -> None:
@@ -360,7 +341,6 @@ class LabelSender:
 
 
 label_sender: LabelSender | None = None
-"""The label queue of this process; None before `ragmon.install`."""
 
 
 def reset_labels_after_fork(was: LabelSender) -> LabelSender:

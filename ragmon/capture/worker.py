@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -29,18 +29,12 @@ LINGER: Final = 0.2
 DRAIN_SHARE: Final = 0.5
 """Share of a flush timeout for the processor to return its records; the rest is for the export."""
 _TICK_INTERVAL: Final = 0.2
-"""Seconds between two periodic ticks."""
 _IDLE_SLEEP: Final = 0.05
 """Seconds the worker sleeps when there is nothing to do. To wake it would cost the request path a lock."""
 
 
 class QueuedRecord(NamedTuple):
-    """A record made by other code, for example by the span processor.
-
-    Attributes:
-        record: The record.
-        weight: Estimated bytes it keeps alive.
-    """
+    """A record made by other code, for example by the span processor, and the estimated bytes it keeps alive."""
 
     record: Record
     weight: int
@@ -59,16 +53,8 @@ class Worker:
     """A bounded queue and the daemon thread that empties it.
 
     Args:
-        convert: Makes a record of a call.
-        sink: The exporter of the records.
-        capacity: Largest number of calls in the queue.
-        max_bytes: Largest sum of their estimated bytes.
         folder: Folder of the counter file, so that counts survive a crash; None keeps the counters in memory only.
         every: Called periodically by the thread, also when idle; its argument says whether a flush waits.
-        processor: Processor of the records before the export; None for none.
-
-    Attributes:
-        counter_file: The counters.
     """
 
     def __init__(
@@ -116,12 +102,7 @@ class Worker:
                 self._thread.start()
 
     def reset_after_fork(self, sink: Exporter | BatchExporter, processor: Processor | None = None) -> None:
-        """Reset in a forked child: the queue, locks and counters it inherited belong to the parent.
-
-        Args:
-            sink: The exporter of the child's records.
-            processor: Processor of the records before the export.
-        """
+        """Reset in a forked child: the queue, locks and counters it inherited belong to the parent."""
         self._processor = processor
         self.counter_file.leave_to_parent()
         self._exporter = ExporterAdapter(sink)
@@ -150,11 +131,7 @@ class Worker:
     def flush(self, timeout: float) -> bool:
         """Wait until everything submitted so far is exported or lost, and the periodic task has run.
 
-        Args:
-            timeout: Seconds.
-
-        Returns:
-            Whether it was in time.
+        Returns whether that took no longer than the timeout in seconds.
         """
         with self._condition:
             self._target = self._dequeued + len(self._queue)
@@ -168,11 +145,7 @@ class Worker:
     def stop(self, timeout: float = 5.0) -> bool:
         """Deliver what is queued, run the periodic task, then end the thread; late records are dropped and counted.
 
-        Args:
-            timeout: Seconds.
-
-        Returns:
-            Whether there was time for all of it.
+        Returns whether all of that took no longer than the timeout in seconds.
         """
         self._drain_deadline = min(self._drain_deadline, monotonic() + timeout * DRAIN_SHARE)
         self._closed = True
@@ -211,7 +184,7 @@ class Worker:
                 self._wake.get(timeout=_IDLE_SLEEP)
 
     def _tick(self, flush_id: int, process: int) -> None:
-        """Run the periodic task; it does all its work at once if a flush waits."""
+        # All the work at once if a flush waits.
         try:
             if self._periodic is not None:
                 self._periodic(flush_id > self._flushed)
@@ -227,7 +200,6 @@ class Worker:
             self._condition.notify_all()
 
     def _step(self, process: int) -> bool:
-        """Deliver at most one batch of the queue; returns whether there was anything."""
         with self._condition:
             # The calls to deliver now; a call with spans that have not ended holds back the calls behind it.
             calls: list[Call | QueuedRecord] = []
@@ -238,37 +210,6 @@ class Worker:
             self._dequeued += len(calls)
         if not calls and (self._processor is None or not self._processor.holds):
             return False
-        records, failed = self._to_records(calls)
-        sleep_if_inherited(process)
-        self._commit(0, failed)
-        records = self._process(records)
-        sleep_if_inherited(process)
-        for start in range(0, len(records), self._exporter.at_once):
-            batch = records[start : start + self._exporter.at_once]
-            self.counter_file.give(len(batch), batch[0].trace_id)
-            lost = self._exporter.give(batch)
-            sleep_if_inherited(process)  # the parent counts what it gave
-            self._commit(len(batch) - sum(lost.values()), lost, given=len(batch))
-        return bool(calls or records)
-
-    def _process(self, records: list[Record]) -> list[Record]:
-        """The records to export now."""
-        if self._processor is None:
-            return records
-        try:
-            return self._processor.take(records, self._drain_deadline)
-        except Exception as error:  # noqa: BLE001 - the thread must go on, and the records must be exported
-            warn_once(f"records go on unjudged: {error_location(error)}")
-            return records
-
-    def _lingers(self, call: Call | QueuedRecord) -> bool:
-        """Whether spans inside a call may still end, and no flush or shutdown waits."""
-        if not isinstance(call, Call) or not call.open or self._closed or self._flushes > self._flushed:
-            return False
-        return 0 <= time() - call.ts < LINGER
-
-    def _to_records(self, calls: Sequence[Call | QueuedRecord]) -> tuple[list[Record], dict[str, int]]:
-        """The records of calls, and how many calls could not be converted."""
         records = []
         for call in calls:
             try:
@@ -278,7 +219,27 @@ class Worker:
             except BaseException as error:  # noqa: BLE001 - extract= may raise anything, and the thread must go on
                 warn_once(f"a call could not be read and is dropped: {error_location(error)}")
         failed = len(calls) - len(records)
-        return records, {constants.INVALID_SCHEMA: failed} if failed else {}
+        sleep_if_inherited(process)
+        self._commit(0, {constants.INVALID_SCHEMA: failed} if failed else {})
+        if self._processor is not None:
+            try:
+                records = self._processor.take(records, self._drain_deadline)
+            except Exception as error:  # noqa: BLE001 - the thread must go on, and the records must be exported
+                warn_once(f"records go on unjudged: {error_location(error)}")
+        sleep_if_inherited(process)
+        for start in range(0, len(records), self._exporter.at_once):
+            batch = records[start : start + self._exporter.at_once]
+            self.counter_file.give(len(batch), batch[0].trace_id)
+            lost = self._exporter.give(batch)
+            sleep_if_inherited(process)  # the parent counts what it gave
+            self._commit(len(batch) - sum(lost.values()), lost, given=len(batch))
+        return bool(calls or records)
+
+    def _lingers(self, call: Call | QueuedRecord) -> bool:
+        # Spans inside a call may still end.
+        if not isinstance(call, Call) or not call.open or self._closed or self._flushes > self._flushed:
+            return False
+        return 0 <= time() - call.ts < LINGER
 
     def _commit(self, delivered: int, lost: Mapping[str, int], given: int = 0) -> None:
         with self._condition:

@@ -30,12 +30,11 @@ from ragmon.core.constants import (
 from ragmon.metrics.facts import Key
 from ragmon.scoring.calls import RECENT, CallTotals
 from ragmon.scoring.captured import CapturedTable
-from ragmon.scoring.cohorts import Cohorts, Sums, add_counts, add_sums
+from ragmon.scoring.cohorts import UNTIMED as UNTIMED  # noqa: PLC0414 - readers of buckets import it from here
+from ragmon.scoring.cohorts import Cohorts, Sums, add_counts, add_sums, hour_of, slot, step_of
 
 CELLS: Final = 4096
 """Distinct facts that a bucket keeps, those with the smallest hashes; the sums of the others go into the spill."""
-UNTIMED: Final = -1
-"""The step of records without a time: they are in the totals, but in no window."""
 ALONE: Final = -1
 """Stands for the group of requests of which each is a cluster of its own."""
 MODEL_SLICE: Final = "(model)="
@@ -43,7 +42,6 @@ MODEL_SLICE: Final = "(model)="
 DIGEST: Final = 3
 """The version of the digest: it changes when the same counts get another one."""
 _KNOWN_FACTS: Final = 16_384
-"""Facts whose hashes are cached: many buckets hold the same few."""
 
 Groups = dict[int, int]
 """Requests by the random group of their cluster."""
@@ -76,12 +74,9 @@ class Bucket(msgspec.Struct, omit_defaults=True):
     """The counts of one time step of one series; buckets can be added in any order.
 
     Attributes:
-        cells: Requests by facts.
         groups: Requests by facts and the random group of their cluster, of those that have one.
         measures: By metric, facts and group (`ALONE` without one), the sums of a score that was measured on text.
-        latency: By stage, a log-bucket histogram of milliseconds.
         spill: Sums of requests above the limit on cells, by metric key, and their counts by reason where unassessed.
-        spilled: How many requests went into the spill.
     """
 
     cells: dict[Key, int] = {}
@@ -140,7 +135,6 @@ class Bucket(msgspec.Struct, omit_defaults=True):
 
 
 Cut = Callable[[Bucket], object]
-"""Cuts a merged bucket to as many facts as a bucket may have."""
 
 
 class ItemTable(msgspec.Struct):
@@ -148,7 +142,6 @@ class ItemTable(msgspec.Struct):
 
     Attributes:
         n: The number of requests, by which readers see that it changed.
-        facts: The requests.
     """
 
     n: int = 0
@@ -175,7 +168,6 @@ class Series(msgspec.Struct, omit_defaults=True):
         past: The sum of buckets older than the retention; counters must never fall.
         item_steps: Gold items by the start of their step, while buckets of that age are fresh.
         item_hours: Gold items by hour since the epoch, and of requests without a time.
-        past_items: The sum of older hours.
         changed, old_changed: The change number of its state at the last change of the series, and of its folded or
             older buckets.
     """
@@ -204,7 +196,7 @@ class Series(msgspec.Struct, omit_defaults=True):
     def fold(self, before: float, cut: Cut) -> None:
         """Fold the buckets that started before a time, and the tables of gold items."""
         for start in [s for s in self.fresh if s < before]:
-            _merge_at(self.folded, start // FOLDED * FOLDED, self.fresh.pop(start), cut)
+            _merge_at(self.folded, slot(start), self.fresh.pop(start), cut)
         for start in [s for s in self.item_steps if s < before]:
             self.item_hours.setdefault(start // HOUR, ItemTable()).merge(self.item_steps.pop(start))
 
@@ -262,13 +254,8 @@ class State(msgspec.Struct, dict=True):
     Attributes:
         scored, unmatched: Records that were scored, and those among them without a gold item.
         dropped: Records that were not, by reason.
-        newest: The newest event time.
-        fold_due: The event time from which buckets are folded next.
-        calls: All calls that producers report.
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
         answers: By pipeline, the number of its answers and of those that cite something.
-        captured: Which fields the records have.
-        cohorts: Labels and the scores they are compared with, by the hour of the answer.
         changes: The number of changes, by which readers see what changed.
     """
 
@@ -317,19 +304,13 @@ class State(msgspec.Struct, dict=True):
         return ts is not None and ts >= self.newest - FRESH
 
     def bucket(self, series: Series, ts: float | None, *, is_fresh: bool) -> Bucket:
-        """The bucket of an event time.
-
-        Args:
-            series: The series.
-            ts: Event time in seconds since the epoch; None for a record without one.
-            is_fresh: Whether the bucket was fresh when the record came.
-        """
+        """The bucket of an event time, None for a record without one, which was fresh or not when the record came."""
         self.changes = series.changed = self.changes + 1
         if is_fresh and ts is not None:
-            buckets, start = series.fresh, int(ts) // STEP * STEP
+            buckets, start = series.fresh, step_of(ts)
         else:
             series.old_changed = self.changes
-            buckets, start = series.folded, UNTIMED if ts is None else int(ts) // FOLDED * FOLDED
+            buckets, start = series.folded, UNTIMED if ts is None else slot(int(ts))
         bucket = buckets.get(start)
         if bucket is None:
             bucket = buckets[start] = Bucket()
@@ -339,11 +320,10 @@ class State(msgspec.Struct, dict=True):
         """The table of gold items of an event time, as `bucket`."""
         # A replay asks for no window of items, so their steps are not kept apart.
         if is_fresh and self.is_live and ts is not None:
-            return series.item_steps.setdefault(int(ts) // STEP * STEP, ItemTable())
-        return series.item_hours.setdefault(UNTIMED if ts is None else int(ts) // HOUR, ItemTable())
+            return series.item_steps.setdefault(step_of(ts), ItemTable())
+        return series.item_hours.setdefault(hour_of(ts), ItemTable())
 
     def _change(self, series: Series) -> None:
-        """Mark a series as changed, so that readers drop what they cached of it."""
         self.changes = series.changed = series.old_changed = self.changes + 1
 
     def fold(self, now: float) -> None:
@@ -394,11 +374,7 @@ class State(msgspec.Struct, dict=True):
         )
 
     def rename(self, rename: Rename) -> None:
-        """Move everything to the names it is to be counted under; nothing changes where they are the same.
-
-        Args:
-            rename: Gives the names.
-        """
+        """Move everything to the names it is to be counted under; nothing changes where they are the same."""
         sources = {key.pipeline: key.source for key in sorted(self.series, reverse=True)}
         for key in sorted(self.series):
             renamed = rename(key.pipeline, key.source, key.build, key.index_hash)
@@ -446,13 +422,7 @@ class State(msgspec.Struct, dict=True):
         self.cohorts.give_up(pipeline)
 
     def window(self, series: Series, span: int | None, now: float) -> Iterator[Bucket]:
-        """The buckets of a window that ends at the first step edge after now.
-
-        Args:
-            series: The series.
-            span: Seconds; None for everything ever counted.
-            now: Seconds since the epoch.
-        """
+        """The buckets of a window that ends at the first step edge after now; all for a span of None."""
         if span is None:
             yield from series.buckets()
             return
@@ -481,7 +451,7 @@ class State(msgspec.Struct, dict=True):
             sums[key].extend(series.buckets())
             items[key].extend(series.items())
             for start, bucket in () if is_model else (*series.folded.items(), *series.fresh.items()):
-                folded = start if start == UNTIMED else start // FOLDED * FOLDED
+                folded = start if start == UNTIMED else slot(start)
                 if folded == UNTIMED or folded + FOLDED >= since:
                     buckets[key, folded].append(bucket)
             for start, table in series.item_steps.items():
@@ -511,7 +481,6 @@ class State(msgspec.Struct, dict=True):
         return digest.hexdigest()
 
     def _sum_of(self, buckets: Sequence[Bucket]) -> Bucket:
-        """The sum of buckets, with as many facts as one of them may have."""
         total = merged(buckets)
         self.cut(total)
         return total
@@ -528,7 +497,6 @@ def merged(buckets: Sequence[Bucket]) -> Bucket:
 
 
 def _table_of(tables: Sequence[Table]) -> Table:
-    """The sum of tables of gold items."""
     if len(tables) == 1:
         return tables[0]
     total: Table = {}
@@ -538,7 +506,6 @@ def _table_of(tables: Sequence[Table]) -> Table:
 
 
 def _rows(parts: Mapping[Any, list[Any]], sum_of: Callable[[list[Any]], Any]) -> Iterator[tuple[Any, Any]]:
-    """The sums of parts by their keys, in order, without empty ones."""
     for key in sorted(parts):
         if counts := _canonical(sum_of(parts[key])):
             yield key, counts
@@ -548,7 +515,7 @@ _as_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _canonical(counts: Any) -> Any:
-    """Counts in an order that does not depend on how they came about; empty ones are left out."""
+    # An order that does not depend on how the counts came about.
     if isinstance(counts, Bucket):
         counts = msgspec.structs.asdict(counts)
     if not isinstance(counts, dict):
@@ -559,7 +526,6 @@ def _canonical(counts: Any) -> Any:
 
 
 def _merge_at(buckets: dict[int, Bucket], start: int, bucket: Bucket, cut: Cut) -> None:
-    """Add a bucket to the one at a step."""
     own = buckets.get(start)
     if own is None:
         own = buckets[start] = Bucket()

@@ -17,8 +17,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from ragmon.core import constants
-from ragmon.core.constants import FOLDED, STEP
+from ragmon.core.constants import FOLDED
 from ragmon.core.record import Totals
+from ragmon.scoring.cohorts import slot, step_of
 
 RECENT: Final = 32
 """Steps that live traffic keeps of a series: reports that are later than that, five minutes and more, are rare."""
@@ -55,7 +56,7 @@ class Count(NamedTuple):
 
 
 NOTHING: Final = Count()
-Place = TypeVar("Place")
+T = TypeVar("T")
 
 
 class CounterSeries(msgspec.Struct):
@@ -66,7 +67,6 @@ class CounterSeries(msgspec.Struct):
 
     Attributes:
         first: The first reported step, and the smallest count of it.
-        times: The steps that are kept, in order.
         calls, kept: The counts up to each step.
     """
 
@@ -92,14 +92,14 @@ class CounterSeries(msgspec.Struct):
         """
         if self.is_settled:
             step = max(step, self.times[0])
-        place = bisect_left(self.times, step)
-        if place == len(self.times) or self.times[place] != step:
-            self.times.insert(place, step)
+        index = bisect_left(self.times, step)
+        if index == len(self.times) or self.times[index] != step:
+            self.times.insert(index, step)
             for counts in (self.calls, self.kept):
-                counts.insert(place, counts[place - 1] if place else 0)
+                counts.insert(index, counts[index - 1] if index else 0)
         # What the increment of a step gains, the following steps lose until it is used up.
         changes, gained = [], NOTHING
-        for at in range(place, len(self.times)):
+        for at in range(index, len(self.times)):
             more = Count(max(0, count.calls - self.calls[at]), max(0, count.kept - self.kept[at]))
             if not (any(more) or any(gained)):
                 break
@@ -118,9 +118,9 @@ class CounterSeries(msgspec.Struct):
         """Keep the last step of each five minutes of those before `fresh`, and of those before `oldest` one."""
         self.keep(len(self.times) - max(0, bisect_left(self.times, oldest) - 1))
         old = bisect_left(self.times, fresh)
-        last = {slot(step): place for place, step in enumerate(self.times[:old])}
+        last = {slot(step): index for index, step in enumerate(self.times[:old])}
         for counts in (self.calls, self.kept):
-            counts[:old] = [counts[place] for place in last.values()]
+            counts[:old] = [counts[index] for index in last.values()]
         self.times[:old] = last
 
 
@@ -129,8 +129,6 @@ class ProducerCalls(msgspec.Struct):
 
     Attributes:
         start: The step in which it started, as far as its reports do not say otherwise.
-        first: Its first reported step.
-        series: Its counts by key.
     """
 
     start: int
@@ -142,10 +140,8 @@ class CallSums(msgspec.Struct):
     """The calls of a key over all producers.
 
     Attributes:
-        total: All calls ever.
-        past: Those of steps that are not kept apart.
-        steps: Those of each step.
-        firsts: Those before first reports, by the steps of the producers' start and of that report.
+        past: The calls of steps that are not kept apart.
+        firsts: The calls before first reports, by the steps of the producers' start and of that report.
     """
 
     total: Count = NOTHING
@@ -161,8 +157,6 @@ class CallTotals(msgspec.Struct):
         recent: The steps that are kept of a series. Reports older than those count, but change no other step. None
             keeps all, so that states merge to the same whatever their parts are.
         fresh, oldest: Which steps are kept apart, as `fold` says.
-        producers: The producers that have not been silent for long.
-        sums: The calls by key.
     """
 
     recent: int | None = None
@@ -175,24 +169,30 @@ class CallTotals(msgspec.Struct):
         """Add totals of a producer; a line that only reports losses counts no calls."""
         if line.calls:
             key = CallKey(line.pipeline, line.source, line.stratum)
-            step = int(line.ts) // STEP * STEP
-            self._report(Producer(line.instance, line.started), key, step, Count(line.calls, line.kept))
+            count = Count(line.calls, line.kept)
+            self._report(Producer(line.instance, line.started), key, step_of(line.ts), count)
 
     def _report(self, producer: Producer, key: CallKey, step: int, count: Count) -> None:
-        """Add a report, which may be the first one of its key, or of its producer."""
         known = self.producers.get(producer)
         if known is None:
-            known = self.producers[producer] = ProducerCalls(int(producer.started) // STEP * STEP, step)
+            known = self.producers[producer] = ProducerCalls(step_of(producer.started), step)
         series, first = known.series.get(key), (step, count)
         is_first = series is None or (first < series.first and not series.is_settled)
         if series is None:
             series = CounterSeries(first, [step], [0], [0])
         self._put(key, series, step, count)
-        if is_first:
-            self._set_first(known, key, series, first)
+        if not is_first:
+            return
+        # It may be the first report of the producer as well.
+        names = set(known.series) if step < known.first else {key} & known.series.keys()
+        for name in names:
+            self._set_apart(known, name, -1)
+        known.start, known.first = min(known.start, step), min(known.first, step)
+        known.series[key], series.first = series, first
+        for name in names | {key}:
+            self._set_apart(known, name, 1)
 
     def _put(self, key: CallKey, series: CounterSeries, step: int, count: Count) -> None:
-        """Add a count to a series, and what changes by it to the sums."""
         sums = self.sums.setdefault(key, CallSums())
         for changed, more in series.put(step, count):
             sums.total = sums.total.plus(more)
@@ -200,21 +200,8 @@ class CallTotals(msgspec.Struct):
         if self.recent is not None:
             series.keep(self.recent)
 
-    def _set_first(
-        self, producer: ProducerCalls, key: CallKey, series: CounterSeries, first: tuple[int, Count]
-    ) -> None:
-        """Make a report the first one of a series; it may be the first one of the producer as well."""
-        step, _ = first
-        known = set(producer.series) if step < producer.first else {key} & producer.series.keys()
-        for name in known:
-            self._set_apart(producer, name, -1)
-        producer.start, producer.first = min(producer.start, step), min(producer.first, step)
-        producer.series[key], series.first = series, first
-        for name in known | {key}:
-            self._set_apart(producer, name, 1)
-
     def _set_apart(self, producer: ProducerCalls, key: CallKey, sign: int) -> None:
-        """Move what a producer had counted until its first report out of that step, or back if `sign` is -1."""
+        # What a producer had counted until its first report is taken out of that step, or put back if `sign` is -1.
         step, (calls, kept) = producer.series[key].first
         if step == producer.first:
             sums, count = self.sums.setdefault(key, CallSums()), Count(sign * calls, sign * kept)
@@ -222,19 +209,18 @@ class CallTotals(msgspec.Struct):
             self._add_first(sums, producer.start, step, count)
 
     def _add(self, sums: CallSums, step: int, count: Count) -> None:
-        place = self._place(step)
-        if place is None:
+        kept_at = self._kept_at(step)
+        if kept_at is None:
             sums.past = sums.past.plus(count)
         else:
-            _add_to(sums.steps, place, count)
+            _add_to(sums.steps, kept_at, count)
 
     def _add_first(self, sums: CallSums, start: int, first: int, count: Count) -> None:
-        started, reported = self._place(start), self._place(first)
+        started, reported = self._kept_at(start), self._kept_at(first)
         if started is not None and reported is not None:  # no window that is kept begins before the start
             _add_to(sums.firsts, (started, reported), count)
 
-    def _place(self, step: int) -> int | None:
-        """The step under which a step is kept; None for one that is not kept apart."""
+    def _kept_at(self, step: int) -> int | None:
         if step < self.oldest:
             return None
         return step if step >= self.fresh else slot(step)
@@ -242,14 +228,19 @@ class CallTotals(msgspec.Struct):
     def since(self, begin: float | None, end: float) -> dict[CallKey, Count]:
         """The calls of a window, with the resolution of ten seconds between two reports.
 
-        A key that a producer did not report before the window had no calls then, if the producer had reported anything.
-        For a producer that had run long before its first report, only the calls since that report are known.
-
-        Args:
-            begin: The start of the window, seconds since the epoch; None starts with each producer's first report.
-            end: The end of the window, exclusive.
+        Without a begin, they are the calls since the first reports. A key that a producer did not report before the
+        window had no calls then, if the producer had reported anything. For a producer that had run long before its
+        first report, only the calls since that report are known.
         """
-        return {key: _within(sums, begin, end) for key, sums in self.sums.items()}
+        found = {}
+        for key, sums in self.sums.items():
+            if begin is None:
+                counts = [sums.past, *(count for step, count in sums.steps.items() if step < end)]
+            else:
+                counts = [count for step, count in sums.steps.items() if begin <= step < end]
+                counts += (count for (start, first), count in sums.firsts.items() if begin <= start and first < end)
+            found[key] = Count(sum(calls for calls, _ in counts), sum(kept for _, kept in counts))
+        return found
 
     def totals(self) -> dict[CallKey, Count]:
         """All calls of every producer since it started."""
@@ -258,9 +249,7 @@ class CallTotals(msgspec.Struct):
     def fold(self, fresh: float, oldest: float | None) -> None:
         """Thin out old counts; both edges only move forward.
 
-        Args:
-            fresh: Older steps are added up by five minutes.
-            oldest: Five minutes that begin before it are not kept apart; None keeps all.
+        Steps older than `fresh` are added up by five minutes; what begins before `oldest` is not kept apart.
         """
         self.fresh = max(self.fresh, fresh)
         self.oldest = max(self.oldest, ceil((oldest or 0.0) / FOLDED) * FOLDED)
@@ -300,13 +289,9 @@ class CallTotals(msgspec.Struct):
     def to_rows(self, since: float) -> list[list[Any]]:
         """What was counted, in canonical order, whatever is kept of it.
 
-        Args:
-            since: Of five minutes that begin earlier, seconds since the epoch, only the total is told.
-
-        Returns:
-            For each key that has calls: the key, all calls and how many of them became records; the same of each five
-            minutes, by their start; and of what producers had counted before their first reports, by the five minutes
-            in which they started and those of the report.
+        For each key that has calls: the key, all calls and how many of them became records; the same of each five
+        minutes since a time, by their start; and of what producers had counted before their first reports, by the five
+        minutes in which they started and those of the report.
         """
         rows = []
         for key, sums in sorted(self.sums.items()):
@@ -316,34 +301,19 @@ class CallTotals(msgspec.Struct):
                 _add_to(steps, slot(step), count)
             for (start, first), count in sums.firsts.items():
                 _add_to(firsts, (slot(start), slot(first)), count)
-            told = [[step, *count] for step, count in sorted(steps.items()) if step >= since]
-            told_firsts = [[*place, *count] for place, count in sorted(firsts.items()) if place[0] >= since]
-            rows.append([*key, *sums.total, told, told_firsts])
+            timed = [[step, *count] for step, count in sorted(steps.items()) if step >= since]
+            timed_firsts = [[*edges, *count] for edges, count in sorted(firsts.items()) if edges[0] >= since]
+            rows.append([*key, *sums.total, timed, timed_firsts])
         return rows
 
 
-def slot(step: int) -> int:
-    """The five minutes that a step belongs to."""
-    return step // FOLDED * FOLDED
-
-
-def _add_to(counts: dict[Place, Count], place: Place, count: Count) -> None:
-    """Add to the count at a place; a place whose count is zero is the same as none."""
-    total = counts.get(place, NOTHING).plus(count)
+def _add_to(counts: dict[T, Count], key: T, count: Count) -> None:
+    # A zero count is the same as none.
+    total = counts.get(key, NOTHING).plus(count)
     if any(total):
-        counts[place] = total
+        counts[key] = total
     else:
-        counts.pop(place, None)
-
-
-def _within(sums: CallSums, begin: float | None, end: float) -> Count:
-    """The calls of a key in a window; see `CallTotals.since`."""
-    if begin is None:
-        counts = [sums.past, *(count for step, count in sums.steps.items() if step < end)]
-    else:
-        counts = [count for step, count in sums.steps.items() if begin <= step < end]
-        counts += (count for (start, first), count in sums.firsts.items() if begin <= start and first < end)
-    return Count(sum(calls for calls, _ in counts), sum(kept for _, kept in counts))
+        counts.pop(key, None)
 
 
 def by_stratum(calls: Mapping[CallKey, Count], pipeline: str, source: str) -> dict[str, Count]:

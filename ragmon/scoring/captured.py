@@ -19,7 +19,7 @@ import msgspec
 from ragmon.core import capture_hints
 from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
-from ragmon.core.record import Answer, Record, TextFacts
+from ragmon.core.record import Answer, Record
 from ragmon.ingest.gold import Items
 from ragmon.metrics.facts import IDS, REFUSAL_LIKE, SHIPPED, Key
 from ragmon.scoring.cohorts import add_counts, add_sums
@@ -53,28 +53,18 @@ _USUAL: Final = SHIPPED | IDS
 _FLAGS: Final = _USUAL | REFUSAL_LIKE
 """The facts of the usual record, which has ids and an answer, and those that decide whether one is usual."""
 FIRST: Final = 20
-"""Records from which a gap is named; a compared id is one of so many records with a gold item, too."""
+"""Records from which a gap is named, and records with a gold item from which strange ids are."""
 MINUTE: Final = 60
-"""Seconds of a bucket."""
 MINUTES: Final = 60
-"""Buckets of a series that are kept apart: the newest ones that have records."""
+"""Buckets of a series that are kept apart: the newest with records."""
 EXAMPLES: Final = 3
-"""Ids that are kept as examples."""
 LONGEST_EXAMPLE: Final = 24
-"""Characters of an example that are shown."""
 SAMPLED: Final = 300
-"""Documents of a bucket whose other ids are compared with gold."""
 PATHS: Final = 64
-"""Paths of other ids that a bucket counts."""
 
 
 class CandidateCount(NamedTuple):
-    """How well another field of documents would fit gold.
-
-    Attributes:
-        documents: Sampled documents that have it.
-        fitting: Those whose value is an id in gold.
-    """
+    """How well another field of documents would fit gold."""
 
     documents: int = 0
     fitting: int = 0
@@ -158,14 +148,9 @@ class CapturedSeries(msgspec.Struct):
         return self.past, *self.minutes.values()
 
     def lacks(self, record: Record, item: GoldItem | None, key: Key, items: Items, mask: int) -> int:
-        """The bits of what a record lacks; ids that do not occur in gold are noted.
+        """The bits of what a record lacks, added to those of its stream; ids that do not occur in gold are noted.
 
-        Args:
-            record: The record.
-            item: Its gold item.
-            key: Its facts.
-            items: The gold items that records of this pipeline and source may match.
-            mask: `NO_BUILD` where it has no build, else 0.
+        `items` are the gold items that records of this pipeline and source may match.
         """
         answer, flags = record.answer_json, key[0]
         # Every test here is felt in a replay: what is rare is looked at in functions of its own.
@@ -199,19 +184,13 @@ class CapturedSeries(msgspec.Struct):
         return mask
 
     def add(self, ts: float | None, masks: Mapping[int, int]) -> None:
-        """Count records.
-
-        Args:
-            ts: A time in their minute, seconds since the epoch; None where they have none.
-            masks: How many there are by the bits of what they lack.
-        """
+        """Count records of one minute, or without a time, by the bits of what they lack."""
         counts = self._at(ts).masks if masks else {}
         for mask, n in masks.items():
             mask &= ~CITES  # noqa: PLW2901 - what is counted here
             counts[mask] = counts.get(mask, 0) + n
 
     def _at(self, ts: float | None) -> CapturedBucket:
-        """The bucket of a time."""
         if ts is None:
             return self.past
         minute = int(ts) // MINUTE
@@ -221,12 +200,11 @@ class CapturedSeries(msgspec.Struct):
         return self.minutes.get(minute, self.past)  # where it is older than all minutes that are kept
 
     def _trim(self) -> None:
-        """Move the oldest minutes into the sum."""
         for minute in heapq.nsmallest(len(self.minutes) - MINUTES, self.minutes):
             self.past.merge(self.minutes.pop(minute))
 
     def _note_strange(self, record: Record, gold_ids: AbstractSet[str]) -> int:
-        """Count ids of which none occurs in gold, and look for others in their documents."""
+        # Ids of which none occurs in gold; other ids may be in their documents.
         bucket, ids = self._at(record.ts), record.retrieved_ids or ()
         bucket.ids += len(ids)
         bucket.add_example(min(ids))
@@ -247,14 +225,9 @@ class CapturedSeries(msgspec.Struct):
         self._trim()
 
     def latest(self, enough: int, size: Callable[[CapturedBucket], int]) -> tuple[CapturedBucket, float | None]:
-        """The sum of the newest minutes that are enough together, or of all that are kept.
+        """The sum of the newest minutes that are enough together by their size, or of all that are kept.
 
-        Args:
-            enough: The size that is enough.
-            size: The size of a bucket, such as its number of records.
-
-        Returns:
-            The sum, and its start in seconds since the epoch; None where there is no minute.
+        It is given with its start in seconds since the epoch; None where there is no minute.
         """
         total, start = CapturedBucket(), None
         for minute in sorted(self.minutes, reverse=True):
@@ -342,10 +315,7 @@ class CapturedTable(msgspec.Struct):
 def ids_in_gold(record: Record, key: Key, items: Items) -> bool | None:
     """Whether one of the retrieved ids occurs anywhere in gold; None where there are none to compare.
 
-    Args:
-        record: The record.
-        key: Its facts, with its gold item.
-        items: The gold items that records of its pipeline and source may match.
+    `items` are the gold items that records of the pipeline and source may match.
     """
     if key[3]:
         return True
@@ -364,7 +334,6 @@ def shortened(name: str) -> str:
 
 
 def _by_flags(flags: int, answer: Answer | None) -> int:
-    """The bits of a record without ids, or with an answer that is missing, empty or a refusal."""
     mask = 0 if flags & IDS else NO_IDS
     if flags & SHIPPED:
         return mask | UNCOUNTED_REFUSAL if flags & REFUSAL_LIKE else mask
@@ -372,18 +341,12 @@ def _by_flags(flags: int, answer: Answer | None) -> int:
 
 
 def _explained(mask: int, record: Record) -> int:
-    """The bits of a record that failed, of which only the outcome was kept, or whose text was withheld."""
     # A trace without an answer or some of its spans is partial as well: there it is missing, not left out by the draw.
-    sampling = record.sampling
-    is_outcome = record.partial and sampling is not None and not sampling.audit
-    if record.error is not None or is_outcome:
+    sampling, facts = record.sampling, record.facts
+    if record.error is not None or (record.partial and sampling is not None and not sampling.audit):
         mask |= UNFINISHED
-    facts = record.facts
-    return mask if facts is None else _with_withheld(mask, record, facts)
-
-
-def _with_withheld(mask: int, record: Record, facts: TextFacts) -> int:
-    """The bits of a record whose texts were captured, and not sent because of a setting."""
+    if facts is None:
+        return mask
     if mask & NO_QUESTION and facts.question_hash is not None:
         mask &= ~NO_QUESTION
     if mask & NO_QUESTION and facts.question_chars is not None:

@@ -27,16 +27,10 @@ These are 5,000 processes with four strata. They take about 100 MB.
 SILENT: Final = 86_400.0
 """Seconds without a report after which a process may be gone."""
 _FRESH: Final = 60.0
-"""Seconds between two searches for processes that are gone."""
 
 
 class AcceptedProcess(msgspec.Struct):
-    """A process whose totals are accepted.
-
-    Attributes:
-        last: When totals arrived last, seconds since the epoch.
-        series: The pipelines, sources and strata that it reports.
-    """
+    """A process whose totals are accepted."""
 
     last: float
     series: dict[tuple[str, str, str], None] = {}
@@ -47,8 +41,6 @@ class Processes(msgspec.Struct):
 
     Attributes:
         full_until: Until when no search for free space is made, seconds since the epoch.
-        held: The processes, by instance and start.
-        series: How many series they have together.
     """
 
     full_until: float = 0.0
@@ -56,15 +48,15 @@ class Processes(msgspec.Struct):
     series: int = 0
 
     def take(self, line: Totals, now: float) -> bool:
-        """Whether a process' totals are accepted.
-
-        Args:
-            line: The totals.
-            now: When they arrived, seconds since the epoch.
-        """
+        """Whether a process' totals that arrived now are accepted."""
         process = self.held.get((line.instance, line.started))
-        if process is None and not self._has_room(now):
-            return False
+        if process is None:
+            if self.series >= PRODUCERS and now >= self.full_until:  # those that were silent for a day give room back
+                self.full_until = now + _FRESH
+                self.held = {key: process for key, process in self.held.items() if process.last > now - SILENT}
+                self.series = sum(len(process.series) for process in self.held.values())
+            if self.series >= PRODUCERS:
+                return False
         process = process or self.held.setdefault((line.instance, line.started), AcceptedProcess(now))
         series = (line.pipeline, line.source, line.stratum)
         if series not in process.series:
@@ -74,14 +66,6 @@ class Processes(msgspec.Struct):
             self.series += 1
         process.last = now
         return True
-
-    def _has_room(self, now: float) -> bool:
-        """Whether another process can be admitted; those that were silent for a day are removed."""
-        if self.series >= PRODUCERS and now >= self.full_until:
-            self.full_until = now + _FRESH
-            self.held = {key: process for key, process in self.held.items() if process.last > now - SILENT}
-            self.series = sum(len(process.series) for process in self.held.values())
-        return self.series < PRODUCERS
 
 
 PAIRS: Final = 32
@@ -93,9 +77,7 @@ FEW_PAIRS: Final = BUILDS
 CODES: Final = 32
 """Error types of a pipeline with a series of their own; all others share one."""
 LONGEST: Final = 1 << 16
-"""Maximum characters of a pipeline's name."""
 LONGEST_BUILD: Final = 1024
-"""Maximum characters of the name of a build or an index."""
 _HOUR: Final = 3600.0
 _USUAL: Final = (constants.LIVE, constants.MATCH, constants.LABEL, constants.PROBE)
 """Sources for which a configured pipeline always has series."""
@@ -110,8 +92,6 @@ class SeriesBudget:
 
     Attributes:
         room: Series that are left beside configured pipelines and `__other__`.
-        pipeline: Series per pipeline, whatever its sources.
-        sources: Further series per source of a pipeline.
     """
 
     room: int
@@ -124,7 +104,6 @@ class AdmittedPipeline(msgspec.Struct):
 
     Attributes:
         last: When its last record arrived, seconds since the epoch, to the minute.
-        sources: The sources it has series for.
     """
 
     last: float
@@ -139,13 +118,10 @@ class LimiterState(msgspec.Struct):
     """What a `CardinalityLimiter` has admitted.
 
     Attributes:
-        pipelines: The pipelines that have series.
         overflow: How often a name was not admitted, by kind (`ragmon.core.constants.NAME_KINDS`).
         pairs: The builds and indexes of each pipeline, with the time of their last record.
         recent_pairs: When each pipeline was given a new pair within the last hour.
-        processes: The processes whose totals are accepted.
         unchanged_until: Until when names that were unchanged stay so, seconds since the epoch.
-        unchanged_names: Those names.
     """
 
     pipelines: dict[str, AdmittedPipeline] = {}
@@ -159,10 +135,6 @@ class LimiterState(msgspec.Struct):
 
 class CardinalityLimiter:
     """Gives records the names they are counted under.
-
-    Args:
-        configured: Pipelines that are always admitted.
-        budget: The series budget of all others.
 
     Attributes:
         retired: `(pipeline, build, index_hash)` that were replaced by newer ones since the list was last taken.
@@ -178,18 +150,17 @@ class CardinalityLimiter:
         self._due = inf
 
     def record(self, record: Record, now: float) -> Record:
-        """The record under the names it is counted under; the same object where they do not change.
-
-        Args:
-            record: The record.
-            now: When it arrived, seconds since the epoch.
-        """
+        """The record under the names it is counted under; the same object where they do not change."""
         sampling = record.sampling
         stratum = None if sampling is None else sampling.stratum
         names, state = (record.pipeline, record.source, record.build, record.index_hash, stratum), self.state
         if names in state.unchanged_names and now < state.unchanged_until:
             return record
-        renamed = self._renamed(record, now)
+        source, pair = record.source or constants.REPLAY, (OTHER, OTHER)
+        pipeline = self._pipeline(record.pipeline or constants.DEFAULT_PIPELINE, source, now)
+        if record.build or record.index_hash:
+            pair = self._pair(pipeline, (record.build or "", record.index_hash or ""), now)
+        renamed = _renamed_to(record, pipeline, pair)
         if now >= state.unchanged_until:
             state.unchanged_names.clear()
             state.unchanged_until = now + _FRESH
@@ -198,15 +169,7 @@ class CardinalityLimiter:
         return renamed
 
     def names(self, pipeline: str, source: str, build: str, index_hash: str, now: float) -> tuple[str, str, str]:
-        """The pipeline, build and index that records with these names are counted under.
-
-        Args:
-            pipeline: Their pipeline.
-            source: Their source.
-            build: The version of the application; "" where they have none.
-            index_hash: The version of the index, likewise.
-            now: When they arrived, seconds since the epoch.
-        """
+        """The pipeline, build and index that records with these names are counted under; "" where they have none."""
         name = self._pipeline(pipeline, source, now)
         return (name, *(self._pair(name, (build, index_hash), now) if build or index_hash else ("", "")))
 
@@ -218,13 +181,6 @@ class CardinalityLimiter:
             pipeline = OTHER
         pair = (record.build or "", record.index_hash or "")
         return _renamed_to(record, pipeline, pair if pair in self.state.pairs.get(pipeline, {}) else (OTHER, OTHER))
-
-    def _renamed(self, record: Record, now: float) -> Record:
-        source = record.source or constants.REPLAY
-        pipeline, pair = self._pipeline(record.pipeline or constants.DEFAULT_PIPELINE, source, now), (OTHER, OTHER)
-        if record.build or record.index_hash:
-            pair = self._pair(pipeline, (record.build or "", record.index_hash or ""), now)
-        return _renamed_to(record, pipeline, pair)
 
     def totals(self, line: Totals, now: float) -> bool:
         """Whether a producer's totals are accepted: its pipeline is admitted, and so is the process."""
@@ -239,11 +195,7 @@ class CardinalityLimiter:
         return is_admitted
 
     def silent(self, now: float) -> list[str]:
-        """Remove unconfigured pipelines without data for a day; returns their names.
-
-        Args:
-            now: The current arrival time, seconds since the epoch.
-        """
+        """Remove unconfigured pipelines without data for a day; returns their names."""
         if now < self._due:
             return []
         silent_names = [name for name, admitted in self.state.pipelines.items() if self._due_at(name, admitted) <= now]
@@ -261,18 +213,13 @@ class CardinalityLimiter:
         return pipeline in self.state.pipelines or self._is_permanent(pipeline)
 
     def shown(self, pipelines: Iterable[str]) -> set[str]:
-        """The pipelines that have series, and as many of the others as the budget allows.
-
-        Args:
-            pipelines: Their names.
-        """
+        """The pipelines that have series, and as many of the others as the budget allows."""
         names = sorted(set(pipelines))
         free = (self._budget.room - self._used) // (self._budget.pipeline + self._budget.sources[constants.LIVE])
         others = [name for name in names if not self.shows(name)]
         return {name for name in names if self.shows(name)} | set(others[: max(0, free)])
 
     def _pipeline(self, name: str, source: str, now: float) -> str:
-        """The name a pipeline is counted under; it is admitted if the budget allows."""
         name = OTHER if name == DROPPED_PIPELINES else name
         admitted = self.state.pipelines.get(name)
         if admitted is None or source not in admitted.sources:
@@ -289,7 +236,6 @@ class CardinalityLimiter:
         return name
 
     def _cost(self, name: str, source: str, *, new: bool) -> int:
-        """How many series of the shared budget a source of a pipeline takes."""
         reserved = (constants.LIVE,) if name == OTHER else _USUAL
         is_permanent = self._is_permanent(name)
         if is_permanent and source in reserved:
@@ -297,19 +243,16 @@ class CardinalityLimiter:
         return self._budget.sources.get(source, 0) + (self._budget.pipeline if new and not is_permanent else 0)
 
     def _is_permanent(self, name: str) -> bool:
-        """Whether a pipeline is never removed."""
         return name == OTHER or name in self._configured
 
     def _due_at(self, name: str, admitted: AdmittedPipeline) -> float:
-        """When a pipeline is removed if no more data of it arrives."""
         return inf if self._is_permanent(name) else admitted.last + SILENT
 
     def _count(self) -> None:
-        """Recompute the used budget, and when the first pipeline may be removed."""
         self._used, self._due = 0, inf
         for name, admitted in self.state.pipelines.items():
-            for place, source in enumerate(sorted(admitted.sources)):
-                self._used += self._cost(name, source, new=place == 0)
+            for index, source in enumerate(sorted(admitted.sources)):
+                self._used += self._cost(name, source, new=index == 0)
             self._due = min(self._due, self._due_at(name, admitted))
 
     def _pair(self, pipeline: str, pair: Pair, now: float) -> Pair:
@@ -340,13 +283,6 @@ class CardinalityLimiter:
 
 
 def _renamed_to(record: Record, pipeline: str, pair: Pair) -> Record:
-    """A record under other names, and in a known stratum; the same object where nothing changes.
-
-    Args:
-        record: The record.
-        pipeline: The pipeline's name.
-        pair: The names of build and index, used where the record has any.
-    """
     sampling = record.sampling
     if record.pipeline is not None and pipeline != record.pipeline:
         record = msgspec.structs.replace(record, pipeline=pipeline)

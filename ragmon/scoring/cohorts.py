@@ -1,9 +1,7 @@
-"""Addition of counts and of sums: what everything that is counted has in common.
-
-Cohorts: the labels and proxies of answers given in one hour, for estimates from both (`ragmon.scoring.labels`).
+"""Addition of counts and sums; and cohorts: the labels and proxies of answers given in one hour.
 
 A label comes days after its answer. It is compared with the proxies of all answers of its own hour and judge version,
-so that neither a change of the judge nor of the traffic comes between them. Everything is a sum of integers.
+so that neither a change of the judge nor of the traffic comes between them (`ragmon.scoring.labels` estimates).
 """
 
 from __future__ import annotations
@@ -20,6 +18,8 @@ from ragmon.scoring.ratings import TTL
 from ragmon.stats.histograms import MICRO
 
 T = TypeVar("T")
+UNTIMED: Final = -1
+"""The step and the hour of records without a time: they are in the totals, but in no window."""
 Sums = list[int]
 """`[n, sum, squares // MICRO, squares % MICRO]` of a measure in micro-units: each part of the sum of squares adds up by
 itself, and fits the 64 bits of a saved number for a lifetime of requests."""
@@ -50,14 +50,26 @@ def add_sums(mine: dict[T, Sums], key: T, sums: Iterable[int]) -> None:
             own_sums[i] += x
 
 
+def step_of(ts: float | None) -> int:
+    """The start of the step of an event time; `UNTIMED` without a time."""
+    return UNTIMED if ts is None else int(ts) // STEP * STEP
+
+
+def slot(step: int) -> int:
+    """The start of the five minutes that a step belongs to."""
+    return step // FOLDED * FOLDED
+
+
+def hour_of(ts: float | None) -> int:
+    """The hour of an event time since the epoch; `UNTIMED` without a time."""
+    return UNTIMED if ts is None else int(ts) // HOUR
+
+
 METRIC: Final = AnswerCorrect.name
 """The metric whose estimates are made more precise."""
-UNTIMED: Final = -1
-"""The hour and the step of what has no time."""
 MAX_VERSIONS: Final = 64
 """Versions of a judge that are kept apart; further ones are counted as `OTHER`, whose scores are not used."""
 VERSION_CHARS: Final = 64
-"""Characters of a version that are kept."""
 MODULUS: Final = 1 << 63
 """Sums over all time are kept modulo this: the squares of ten million labels are more than MessagePack can say."""
 NO_LABELS: Final = (0, 0, 0, 0, 0, 0)
@@ -74,15 +86,10 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgeVersion:
-    """A version of a judge that scored answers.
+    """A version of a judge that scored answers; "" where the records name none.
 
     Attributes:
-        pipeline: The pipeline of the answers.
-        judge: The judge's metric.
-        version: Its version; "" where the records name none.
-        answers: How many answers it scored.
-        first: The start of the hour of the first one, seconds since the epoch; None without a time.
-        last: The start of the hour of the last one, likewise.
+        first, last: The starts of the hours of the first and last answer, seconds since the epoch; None without a time.
     """
 
     pipeline: str
@@ -112,33 +119,22 @@ class Cohorts(msgspec.Struct):
     versions: dict[tuple[str, str, str], Sums] = {}
 
     def see(self, pipeline: str, stratum: str, ts: float | None, answers: int, *, known: int, shipped: int) -> None:
-        """Count answers of an hour.
-
-        Args:
-            pipeline: Their pipeline.
-            stratum: Their stratum.
-            ts: When one of them was given, seconds since the epoch.
-            answers: How many there are.
-            known: Those with a known outcome.
-            shipped: Those that a label may rate.
-        """
+        """Count the answers of an hour: all, those with a known outcome, and those that a label may rate."""
         add_sums(self.answers, (pipeline, stratum, hour_of(ts)), (answers, known, shipped))
 
     def see_scores(
         self, pipeline: str, stratum: str, ts: float | None, scores: Mapping[str, int], versions: Mapping[str, str]
     ) -> None:
-        """Count the proxies of an answer.
-
-        Args:
-            pipeline: Its pipeline.
-            stratum: Its stratum.
-            ts: When it was given, seconds since the epoch.
-            scores: The proxies that it has, in micro-units.
-            versions: The versions of judges.
-        """
+        """Count the proxies that an answer has, in micro-units, with the versions of their judges."""
         hour = hour_of(ts)
         for proxy, score in scores.items():
-            version = self._version(pipeline, proxy, versions.get(proxy, ""), hour)
+            version = versions.get(proxy, "")[:VERSION_CHARS]
+            seen = self.versions.get((pipeline, proxy, version))
+            if seen is None:
+                if sum(key[:2] == (pipeline, proxy) for key in self.versions) >= MAX_VERSIONS:
+                    version = OTHER
+                seen = self.versions.setdefault((pipeline, proxy, version), [hour, hour, 0])
+            seen[:] = [min(seen[0], hour), max(seen[1], hour), seen[2] + 1]
             add_sums(self.proxies.setdefault(Judged(pipeline, stratum, proxy, version), {}), hour, (1, score))
 
     def see_label(
@@ -150,20 +146,14 @@ class Cohorts(msgspec.Struct):
         measured: Mapping[str, int],
         versions: Mapping[str, str],
     ) -> None:
-        """Count the label of an answer with each proxy that the answer has.
+        """Count the label of an answer with each proxy that the answer has, in micro-units.
 
-        Args:
-            pipeline: The pipeline of the answer.
-            stratum: The stratum of the answer.
-            answered: When the answer was given, seconds since the epoch.
-            ts: When the label counts in windows.
-            measured: The label and the proxies, in micro-units.
-            versions: The versions of judges.
+        `answered` is when the answer was given, `ts` when the label counts in windows.
         """
         label = measured.get(METRIC)
         if label is None:
             return
-        hour, step = hour_of(answered), UNTIMED if ts is None else int(ts) // STEP * STEP
+        hour, step = hour_of(answered), step_of(ts)
         for proxy, score in measured.items():
             if proxy != METRIC:
                 version = versions.get(proxy, "")[:VERSION_CHARS]
@@ -172,25 +162,8 @@ class Cohorts(msgspec.Struct):
                 sums = (1, label, label * label, score, score * score, label * score)
                 add_sums(hours.setdefault(hour, {}), step, sums)
 
-    def _version(self, pipeline: str, proxy: str, version: str, hour: int) -> str:
-        """The version under which a score is counted."""
-        version = version[:VERSION_CHARS]
-        seen = self.versions.get((pipeline, proxy, version))
-        if seen is None:
-            if sum(key[:2] == (pipeline, proxy) for key in self.versions) >= MAX_VERSIONS:
-                version = OTHER
-            seen = self.versions.setdefault((pipeline, proxy, version), [hour, hour, 0])
-        seen[0], seen[1], seen[2] = min(seen[0], hour), max(seen[1], hour), seen[2] + 1
-        return version
-
     def arrived(self, judged: Judged, begin: float | None, end: float) -> dict[int, Sums]:
-        """The sums of labels by the hour of their answers.
-
-        Args:
-            judged: Which answers.
-            begin: The first second in which labels count; None for all labels.
-            end: The first second in which they do not.
-        """
+        """The sums of labels by the hour of their answers: of labels that count from `begin` to `end`; None for all."""
         sums: dict[int, Sums] = {}
         for hour, steps in self.labels.get(judged, {}).items():
             for step, counts in steps.items():
@@ -199,11 +172,7 @@ class Cohorts(msgspec.Struct):
         return sums
 
     def labellable(self, since: float) -> dict[str, int]:
-        """By pipeline, the answers to users in the uniform sample that a label may rate.
-
-        Args:
-            since: The hour of this time is the first that counts, seconds since the epoch.
-        """
+        """By pipeline, the answers to users in the uniform sample that a label may rate, from the hour of a time on."""
         found: dict[str, int] = {}
         for (pipeline, _, hour), (_, _, shipped) in self.answers.items():
             if hour >= since // HOUR:
@@ -223,19 +192,15 @@ class Cohorts(msgspec.Struct):
     def fold(self, now: float, retention: float | None) -> None:
         """Fold steps that are no longer fresh, and drop labels and answers that no window can reach.
 
-        Args:
-            now: Seconds since the epoch.
-            retention: Seconds for which labels are kept; answers are kept as much longer as a label may take. None
-                keeps all.
+        Labels are kept for the retention in seconds, answers as much longer as a label may take; None keeps all.
         """
         for hours in self.labels.values():
             for steps in hours.values():
                 for step in [step for step in steps if step != UNTIMED and step % FOLDED and step < now - FRESH]:
-                    add_sums(steps, step // FOLDED * FOLDED, steps.pop(step))
-        if retention is not None:
-            self._expire(now - retention)
-
-    def _expire(self, oldest: float) -> None:
+                    add_sums(steps, slot(step), steps.pop(step))
+        if retention is None:
+            return
+        oldest = now - retention
         for judged, hours in self.labels.items():
             for hour, steps in list(hours.items()):
                 for step in [step for step in steps if UNTIMED < step < oldest - FOLDED]:
@@ -254,8 +219,8 @@ class Cohorts(msgspec.Struct):
 
     def merge(self, other: Cohorts) -> None:
         """Add other cohorts; the order of merging does not matter."""
-        for place, counts in other.answers.items():
-            add_sums(self.answers, place, counts)
+        for key, counts in other.answers.items():
+            add_sums(self.answers, key, counts)
         for judged, by_hour in other.proxies.items():
             for hour, counts in by_hour.items():
                 add_sums(self.proxies.setdefault(judged, {}), hour, counts)
@@ -302,13 +267,7 @@ class Cohorts(msgspec.Struct):
 
 
 def _moved(table: dict[Any, Any], pipeline: str, name: str) -> dict[Any, Any]:
-    """What a table holds of a pipeline, taken out of it, under another name."""
     return {
         key._replace(pipeline=name) if isinstance(key, Judged) else (name, *key[1:]): table.pop(key)
         for key in [key for key in table if key[0] == pipeline]
     }
-
-
-def hour_of(ts: float | None) -> int:
-    """The cohort of an event time: hours since the epoch; `UNTIMED` without a time."""
-    return UNTIMED if ts is None else int(ts) // HOUR

@@ -28,7 +28,7 @@ from ragmon.core.text import READ, fold
 from ragmon.metrics import facts as bits
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.scoring.buckets import State, edges
-from ragmon.scoring.cohorts import UNTIMED, Cohorts, Judged
+from ragmon.scoring.cohorts import UNTIMED, Cohorts, Judged, add_sums
 from ragmon.scoring.minutes import question_of
 from ragmon.scoring.ratings import PROBED, Consensus, LabelStore, Rating, agreement, consensus, given_at
 from ragmon.scoring.scorer import Scorer
@@ -37,13 +37,7 @@ from ragmon.stats.prediction import FEWEST, Delays, Predicted, Stratified, Strat
 
 
 def labelled_record(answer: Record, verdict: Consensus, ts: float | None) -> Record:
-    """The record of a labelled answer.
-
-    Args:
-        answer: The answer.
-        verdict: The consensus of its ratings.
-        ts: The time it counts at, seconds since the epoch: when the label arrived, or when the answer was given.
-    """
+    """The record of a labelled answer, counted when the label arrived or when the answer was given."""
     measures = dict(answer.measures or {})
     measures.pop(AnswerCorrect.name, None)
     if verdict.correct is not None:
@@ -78,13 +72,9 @@ class LabelJoiner:
     """Joins labels to answers, whichever arrives first.
 
     Args:
-        scorer: Scores the labelled answers.
         admit: Gives a record the names it is counted under.
         answers: How many answers are remembered here; a server remembers none, it has them in its journal.
         observer: Called for every label whose answer is known.
-
-    Attributes:
-        book: The label store.
     """
 
     def __init__(
@@ -103,12 +93,7 @@ class LabelJoiner:
         self._answers: dict[str, Record] = {}
 
     def see(self, answer: Record, now: float) -> None:
-        """Add an answer, and join the labels that waited for it.
-
-        Args:
-            answer: The answer.
-            now: When it arrived, seconds since the epoch.
-        """
+        """Add an answer, and join the labels that waited for it."""
         if self._max_answers and answer.trace_id is not None and accepts_labels(answer):
             self._answers[answer.trace_id] = msgspec.structs.replace(answer, q=None, contexts=None)
             if len(self._answers) > self._max_answers:
@@ -126,12 +111,7 @@ class LabelJoiner:
                 raise failed
 
     def take(self, label: Label, now: float) -> None:
-        """Add a label.
-
-        Args:
-            label: The label; it waits where its answer is unknown.
-            now: When it arrived, seconds since the epoch. It counts now: windows of labels use their arrival.
-        """
+        """Add a label, which waits where its answer is unknown. It counts now: windows of labels use their arrival."""
         self.book.expire(now)
         answer = label.answer or self._answers.get(label.trace_id)
         if answer is None:
@@ -140,7 +120,6 @@ class LabelJoiner:
             self._join(label, answer, now)
 
     def _join(self, label: Label, answer: Record, now: float) -> None:
-        """Score an answer with a label."""
         if self._observer is not None:
             self._observer(label, answer, now)
         if not accepts_labels(answer):
@@ -157,9 +136,6 @@ class Labelled:
     """Summary of the labels in a report.
 
     Attributes:
-        labels: Labels.
-        answers: Answers with labels.
-        raters: Raters.
         conflicts: Answers on which raters disagree.
         orphans: Labelled answers that are missing.
         probes: Labelled answers to probes, which the gold already judges.
@@ -178,14 +154,7 @@ class Labelled:
 
 @dataclass
 class _LabelledAnswer:
-    """One answer with its labels.
-
-    Attributes:
-        answer: The answer, as soon as it is known.
-        first: When the first label was given, seconds since the epoch.
-        labels: The number of labels.
-        raters: The latest rating of each rater.
-    """
+    """One answer with its labels."""
 
     answer: Record | None = None
     first: float | None = None
@@ -193,8 +162,7 @@ class _LabelledAnswer:
     raters: dict[str, Rating] = field(default_factory=dict)
 
     @property
-    def at_odds(self) -> bool:
-        """Whether raters disagree."""
+    def is_disputed(self) -> bool:
         return not all(agreement(self.raters.values()).values())
 
 
@@ -212,13 +180,9 @@ class FinalLabels:
         self._now = time()
 
     def add(self, label: Label, answer: Record | None = None, arrival: float | None = None) -> None:
-        """Add a label.
+        """Add a label, with its answer where that is known already.
 
-        Args:
-            label: The label.
-            answer: Its answer, where that is known already.
-            arrival: When it arrived, seconds since the epoch; where that is unknown, a label without a time, or with
-                one in the future, is older than all others.
+        Where the arrival is unknown, a label without a time, or with one in the future, is older than all others.
         """
         labelled = self._answers_by_trace.setdefault(label.trace_id, _LabelledAnswer())
         given = given_at(label, self._now if arrival is None else arrival)
@@ -269,7 +233,7 @@ class FinalLabels:
             labels=sum(labelled.labels for labelled in self._answers_by_trace.values()),
             answers=len(rated),
             raters=len({rater for labelled in rated_answers for rater in labelled.raters}),
-            conflicts=sum(labelled.at_odds for labelled in rated_answers),
+            conflicts=sum(labelled.is_disputed for labelled in rated_answers),
             orphans=len(self._answers_by_trace) - len(with_answer),
             probes=len(with_answer) - len(rated),
             maturity=maturity,
@@ -277,17 +241,7 @@ class FinalLabels:
 
 
 def _maturity(about: Iterable[tuple[str, _LabelledAnswer, Record]]) -> tuple[float | None, dict[str, float]]:
-    """The share of the expected labels that has arrived, estimated from delays until the last label.
-
-    Delays differ between pipelines, from minutes to days, so each pipeline is estimated on its own.
-
-    Args:
-        about: Answers with their labels.
-
-    Returns:
-        The share over all pipelines, None where there are too few labels, and the share of each pipeline that has
-        enough.
-    """
+    # Delays differ between pipelines, from minutes to days, so each pipeline is estimated on its own.
     times = [
         (answer.pipeline or DEFAULT_PIPELINE, answer.ts, labelled.first)
         for _, labelled, answer in about
@@ -311,8 +265,6 @@ class Prediction(NamedTuple):
     """The estimate from labels and a proxy.
 
     Attributes:
-        pipeline: The pipeline of the answers.
-        window: The window.
         proxy: The score that every answer has.
         estimate: The estimated mean of the labels that all answers would have; combined over strata and versions of
             the judge where there are several.
@@ -331,12 +283,6 @@ def predictions(
 
     Each stratum is estimated on its own and weighted by its share of the audit members, because raters may prefer some
     answers; and each version of the judge is on its own, because scores of two versions have no common error.
-
-    Args:
-        state: The counts.
-        windows: Spans in seconds by name; None is everything.
-        now: Seconds since the epoch.
-        proxy: The proxy score of each pipeline.
     """
     estimates, cohorts = [], state.cohorts
     for pipeline in sorted({judged.pipeline for judged in cohorts.labels}):
@@ -350,14 +296,7 @@ def predictions(
 
 
 def samples(cohorts: Cohorts, pipeline: str, proxy: str, window: tuple[int, int] | None) -> list[StratumSample]:
-    """The labels of one window with the proxies of their cohorts, by stratum and version of the judge.
-
-    Args:
-        cohorts: The counts.
-        pipeline: The pipeline.
-        proxy: The proxy score.
-        window: The edges of the window in which labels count, seconds since the epoch; None for all labels.
-    """
+    """The labels of one window (None: all) with the proxies of their cohorts, by stratum and version of the judge."""
     begin, end = (None, 0) if window is None else window
     labels = {
         judged: arrived
@@ -369,10 +308,15 @@ def samples(cohorts: Cohorts, pipeline: str, proxy: str, window: tuple[int, int]
         return []
     timed = [hour for hour in hours if hour != UNTIMED] or [0]
     width = -(-(max(timed) - min(timed) + 1) // MAX_COHORTS)
-    strata = _strata(cohorts, pipeline, {hour // width for hour in hours}, width)
+    blocks = {hour // width for hour in hours}
+    strata: dict[str, _Answers] = defaultdict(_Answers)
+    for (owner, name, hour), (total, known, shipped) in cohorts.answers.items():
+        if owner == pipeline and hour // width in blocks:
+            stratum = strata[name]
+            stratum.total, stratum.known = stratum.total + total, stratum.known + known
+            stratum.shipped += shipped
     for judged, arrived in labels.items():
-        stratum = strata.setdefault(judged.stratum, _Answers())
-        stratum.add(judged, _with_proxies(arrived, cohorts.proxies.get(judged, {}), width))
+        strata[judged.stratum].add(judged, _with_proxies(arrived, cohorts.proxies.get(judged, {}), width))
     return [sample for name, stratum in sorted(strata.items()) for sample in stratum.samples(name)]
 
 
@@ -394,7 +338,6 @@ class _Answers:
     alone: Sums = field(default_factory=Sums)
 
     def add(self, judged: Judged, found: tuple[Sums, Sums]) -> None:
-        """Add the labels of one version, those with the proxies of their cohort and those without."""
         sums, alone = found
         if sums.labels >= FEWEST and judged.version != OTHER:
             self.versions[judged.version], self.alone = sums, self.alone + alone
@@ -402,33 +345,19 @@ class _Answers:
             self.alone = self.alone + Sums(sums.labels, sums.y, sums.yy, sums.f, sums.ff, sums.yf) + alone
 
     def samples(self, name: str) -> list[StratumSample]:
-        """The sample of each version, and that of the labels alone; each weighs what it has of the labels."""
         groups = [(f"{name} {version}".rstrip(), sums) for version, sums in sorted(self.versions.items())]
         if self.alone.labels or not groups:
             groups.append((name if not groups else f"{name} without a score", self.alone))
         labels = sum(sums.labels for _, sums in groups)
         if not (labels or self.total):
             return []
-        return [
-            self._sample(group, sums, Fraction(sums.labels, labels) if labels else Fraction(1))
-            for group, sums in groups
-        ]
-
-    def _sample(self, name: str, sums: Sums, share: Fraction) -> StratumSample:
-        domain = max(sums.labels, round(share * self.shipped))
-        assessed = max(domain, round(share * self.known))
-        return StratumSample(name, float(share * self.total), assessed, sums, domain)
-
-
-def _strata(cohorts: Cohorts, pipeline: str, blocks: set[int], width: int) -> dict[str, _Answers]:
-    """The answers of every stratum in the hours of the labels."""
-    strata: dict[str, _Answers] = defaultdict(_Answers)
-    for (owner, stratum, hour), (total, known, shipped) in cohorts.answers.items():
-        if owner == pipeline and hour // width in blocks:
-            strata[stratum].total += total
-            strata[stratum].known += known
-            strata[stratum].shipped += shipped
-    return dict(strata)
+        found = []
+        for group, sums in groups:
+            share = Fraction(sums.labels, labels) if labels else Fraction(1)
+            domain = max(sums.labels, round(share * self.shipped))
+            assessed = max(domain, round(share * self.known))
+            found.append(StratumSample(group, float(share * self.total), assessed, sums, domain))
+        return found
 
 
 def _with_proxies(
@@ -438,13 +367,12 @@ def _with_proxies(
 
     With n of the labels and N of the answers in a cohort, the mean proxy is Σ n · mean / Σ n. It is as precise as that
     of (Σ n)² / Σ (n² / N) answers: the variance of the estimate is that of `predicted` with so many records.
-
-    Args:
-        arrived: Sums of labels by hour of the answer.
-        answers: Number and sum of the proxies of all answers, by hour.
-        width: Hours of a cohort.
     """
-    labelled, scored = _blocks(arrived, width, 6), _blocks(answers, width, 2)
+    labelled: dict[int, list[int]] = {}
+    scored: dict[int, list[int]] = {}
+    for blocks, by_hour in ((labelled, arrived), (scored, answers)):
+        for hour, counts in by_hour.items():
+            add_sums(blocks, hour // width, counts)
     complete = {block for block, sums in labelled.items() if scored.get(block, (0, 0))[0] >= sums[0]}
     with_proxies = _total(labelled[block] for block in complete)
     alone = _total(sums for block, sums in labelled.items() if block not in complete)
@@ -456,14 +384,6 @@ def _with_proxies(
     return replace(Sums(*with_proxies), records=records, proxies=round(weighted * records / n)), Sums(*alone)
 
 
-def _blocks(by_hour: Mapping[int, Sequence[int]], width: int, size: int) -> dict[int, list[int]]:
-    blocks: dict[int, list[int]] = {}
-    for hour, counts in by_hour.items():
-        sums = blocks.setdefault(hour // width, [0] * size)
-        sums[:] = [own + other for own, other in zip(sums, counts, strict=True)]
-    return blocks
-
-
 def _total(rows: Iterable[Sequence[int]]) -> list[int]:
     return [sum(column) for column in zip(*rows, strict=True)] or [0] * 6
 
@@ -472,10 +392,6 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
     """An answer without question, contexts and claim; a claim that is the refusal token alone stays.
 
     User and tags stay as well: an erasure goes by them.
-
-    Args:
-        answer: The answer.
-        scorer: Has the rules by which it is scored.
     """
     rules = scorer.rules_of(answer.pipeline or constants.DEFAULT_PIPELINE)
     measured, grounded = scorer.measured(answer)
@@ -483,7 +399,18 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
     given = answer.answer_json
     claim = None if given is None else given.claim
     is_token = claim is not None and rules.facts.refusal.is_token(fold(claim.strip()[:READ]))
-    facts = _facts(answer, claim, flags, is_token=is_token)
+    facts = TextFacts() if answer.facts is None else msgspec.structs.replace(answer.facts)
+    has_facts = is_token or (claim is None and answer.facts is not None) or is_redacted(answer, "claim")
+    if not has_facts and claim is None:
+        # With facts an outcome that they do not tell is unknown; without, there simply is no answer.
+        facts.answered = None if flags & bits.OUTCOME_UNKNOWN else False
+    elif not has_facts:
+        facts.answered = bool(flags & (bits.SHIPPED | bits.REFUSED))
+        facts.refused, facts.refusal_like = bool(flags & bits.REFUSED), bool(flags & bits.REFUSAL_LIKE)
+        facts.gold_version = facts.contains_gold_claim = None
+        facts.contains_claim = False if flags & bits.SHIPPED else None
+    cuts = {"claim": bits.CLAIM_CUT, "contexts": bits.CONTEXTS_CUT}
+    facts.cut = [name for name, flag in cuts.items() if flags & flag] or None
     facts.grounded, facts.question_hash = grounded, question_of(answer) or None
     return msgspec.structs.replace(
         answer,
@@ -500,25 +427,3 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
         facts=None if answer.facts is None and facts == TextFacts() else facts,
         measures={name: n / MICRO for name, n in measured.items()} | (answer.measures or {}) or None,
     )
-
-
-def _facts(answer: Record, claim: str | None, flags: int, *, is_token: bool) -> TextFacts:
-    """The decisions that take the place of the texts."""
-    facts = TextFacts() if answer.facts is None else msgspec.structs.replace(answer.facts)
-    if is_token or (claim is None and answer.facts is not None) or is_redacted(answer, "claim"):
-        return _with_cuts(facts, flags)
-    if claim is None:
-        # With facts an outcome that they do not tell is unknown; without, there simply is no answer.
-        facts.answered = None if flags & bits.OUTCOME_UNKNOWN else False
-        return _with_cuts(facts, flags)
-    facts.answered = bool(flags & (bits.SHIPPED | bits.REFUSED))
-    facts.refused, facts.refusal_like = bool(flags & bits.REFUSED), bool(flags & bits.REFUSAL_LIKE)
-    facts.gold_version = facts.contains_gold_claim = None
-    facts.contains_claim = False if flags & bits.SHIPPED else None
-    return _with_cuts(facts, flags)
-
-
-def _with_cuts(facts: TextFacts, flags: int) -> TextFacts:
-    cuts = {"claim": bits.CLAIM_CUT, "contexts": bits.CONTEXTS_CUT}
-    facts.cut = [name for name, flag in cuts.items() if flags & flag] or None
-    return facts

@@ -1,16 +1,13 @@
-"""Which requests belong together: those of a session or with the same question, hashed: a checkpoint holds no text.
+"""Which requests belong together, and the open minutes of all pipelines, for alarms.
 
-Windows keep of clusters into which of 64 random groups they fall: for each tuple of facts, how many requests fell into
-each group, which is bounded whatever the number of sessions. A group follows from the session or the question alone, so
-the counts are a function of the set of records: the same in any order, on any machine, in any number of processes.
-
-The open minutes of all pipelines, for alarms: each record is added to the step of the minute in which it arrived.
+A session or question is hashed: a checkpoint holds no text. Windows keep of clusters into which of 64 random groups
+they fall: for each tuple of facts, how many requests fell into each group, which is bounded whatever the number of
+sessions. A group follows from the session or the question alone, so the counts are a function of the set of records.
 
 Of a minute with very many clusters, a step keeps a bottom-k sample: those whose names have the smallest hashes. The
 sample is uniform over clusters, and it adds up: a name among the k smallest of a whole is among the k smallest of every
-part that has it, so everything about it was kept there. What is cut and merged in any order is therefore what a cut of
-the whole would be (bottom-k sketches; Cohen and Kaplan 2007, "Summarizing data using bottom-k sketches"). What was left
-out once may come back for a while, and is left out again at the next cut: k smaller ones stay.
+part that has it, so what is cut and merged in any order is what a cut of the whole would be (bottom-k sketches; Cohen
+and Kaplan 2007, "Summarizing data using bottom-k sketches"). A dropped name may reappear until the next cut.
 """
 
 from __future__ import annotations
@@ -38,9 +35,8 @@ from ragmon.stats.clusters import GROUPS
 from ragmon.stats.histograms import bucket
 
 CLUSTER: Final = ("session", "question")
-"""What makes one observation of several requests."""
 HASH_DIGITS: Final = 16
-"""Hexadecimal digits of the hash of a session or a question."""
+_SESSION, _QUESTION, _HASH = range(3)
 _RECENT: Final = 4096
 """Sessions and questions whose hashes are cached: a request that matches gold is counted twice."""
 
@@ -51,10 +47,9 @@ class Membership(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=T
     A minute holds tens of thousands of them: the garbage collector does not visit them, and each is hashed once.
 
     Attributes:
-        session: The hash of its session; "" without one.
-        question: The hash of its question, or the id of its gold item; "" without one.
-        alone: What makes it a cluster of its own in every step: its gold item if its order is ours, else its trace id
-            where nothing else is known.
+        session: The hash of its session; "" without a session.
+        question: The hash of its question, or the id of its gold item; "" without either.
+        alone: Cluster id if there is no session or question: the gold item of probes and replays, else the trace id.
     """
 
     session: str = ""
@@ -80,12 +75,7 @@ def names_of(members: Iterable[Membership]) -> list[str]:
 def cluster_of(record: Record, item: GoldItem | None, by: Collection[str] = CLUSTER) -> str:
     """The cluster of a record: its gold item, its session, or all requests with the same question.
 
-    Sessions and questions are hashed, because a checkpoint holds no text.
-
-    Args:
-        record: The record.
-        item: Its gold item.
-        by: Which of `session` and `question` are used.
+    `by` says which of `session` and `question` are used. Both are hashed, because a checkpoint holds no text.
     """
     if item is not None:
         return item.qid
@@ -93,13 +83,9 @@ def cluster_of(record: Record, item: GoldItem | None, by: Collection[str] = CLUS
 
 
 def membership(record: Record, item: GoldItem | None, source: str, by: Collection[str] = CLUSTER) -> Membership:
-    """The groups of a record. Who asks the gold items of a run or of probes is us: each item is a cluster there.
+    """The groups of a record that is counted under a source; `by` says which of `session` and `question` are used.
 
-    Args:
-        record: The record.
-        item: Its gold item.
-        source: The source it is counted under.
-        by: Which of `session` and `question` are used.
+    ragmon itself asks the gold items of a run or of probes: each item is a cluster there.
     """
     if item is not None:
         users = source == LIVE or source in ALSO_LIVE_SOURCES
@@ -119,12 +105,19 @@ def _question(record: Record, by: Collection[str]) -> str:
 
 def question_of(record: Record) -> str:
     """The hash of a record's question; "" where the question is not known."""
+    known = _known_question(record)
+    if known is None:
+        return ""
+    text, kind = known
+    return _digest("q", text) if kind == _QUESTION else text[:HASH_DIGITS]
+
+
+def _known_question(record: Record) -> tuple[str, int] | None:
+    # Its text, or its hash where the text was removed or changed.
     question, facts = record.q, record.facts
     if question is not None and (facts is None or not is_redacted(record, "q")):
-        return _digest("q", normalise_question(question))
-    if facts is not None and facts.question_hash is not None:
-        return facts.question_hash[:HASH_DIGITS]
-    return ""
+        return normalise_question(question), _QUESTION
+    return None if facts is None or facts.question_hash is None else (facts.question_hash, _HASH)
 
 
 @lru_cache(_RECENT)
@@ -132,43 +125,25 @@ def _digest(kind: str, text: str) -> str:
     return blake2b(f"{kind}{text}".encode("utf-8", "surrogatepass"), digest_size=HASH_DIGITS // 2).hexdigest()
 
 
-_SESSION, _QUESTION, _HASH = range(3)
-
-
 def group_of(record: Record, item: GoldItem | None, source: str, by: Collection[str]) -> int | None:
-    """The group of a record's cluster: its session, or all requests with the same question.
+    """The group of a record's cluster: its session, or all requests with the same question; None if it is alone.
 
     Requests of a gold item without a session are in none: a number on gold is about this set, and an answer is an
     observation, or about questions like these, and the table of items has the clusters. A label does not keep the
     question of its answer.
-
-    Args:
-        record: The record.
-        item: Its gold item, or the one a label implies.
-        source: The source it is counted under.
-        by: Which of `session` and `question` are used.
-
-    Returns:
-        The group; None for a record that is a cluster of its own.
     """
     session = record.session
     if session and "session" in by:
         return _group(session, _SESSION)
     if item is not None or source == LABEL or "question" not in by:
         return None
-    question, facts = record.q, record.facts
-    if question is not None and (facts is None or not is_redacted(record, "q")):
-        return _group(normalise_question(question), _QUESTION)
-    if facts is not None and facts.question_hash is not None:
-        return _group(facts.question_hash, _HASH)
-    return None
+    known = _known_question(record)
+    return None if known is None else _group(*known)
 
 
 def _group(text: str, kind: int) -> int:
-    """A checksum of a text, mixed: numbered sessions must not spread more evenly than chance.
-
-    Source: the last steps of MurmurHash3 (Appleby, 2011, public domain).
-    """
+    # Mixed, as numbered sessions must not spread more evenly than chance. Source: the last steps of MurmurHash3
+    # (Appleby, 2011, public domain).
     x = crc32(text.encode("utf-8", "surrogatepass"), kind)
     x = (x ^ x >> 16) * 0x85EBCA6B & 0xFFFFFFFF
     x = (x ^ x >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
@@ -176,9 +151,9 @@ def _group(text: str, kind: int) -> int:
 
 
 CLUSTERS: Final = 4096
-"""Clusters of one place that a minute keeps: with so many observations a minute decides what it ever can."""
+"""Clusters of one key that a minute keeps: more observations would decide nothing else."""
 MEMBERS: Final = 16
-"""Memberships of one cluster that a minute keeps: a session that asks more questions a minute is a crawler."""
+"""Memberships of a cluster that a minute keeps: a session that asks more questions a minute is a crawler."""
 _MIX: Final = 0x9E37_79B9_7F4A_7C15
 _MASK: Final = (1 << 64) - 1
 """An odd factor that spreads numbers over 64 bits (multiplicative hashing; Knuth, volume 3, section 6.4): names that
@@ -203,13 +178,7 @@ def rank(name: str) -> int:
 
 
 def left_out(members: Iterable[Membership], clusters: int = CLUSTERS, most: int = MEMBERS) -> list[Membership]:
-    """The memberships that are not kept.
-
-    Args:
-        members: The memberships.
-        clusters: Names that are kept at most.
-        most: Memberships of one name that are kept at most.
-    """
+    """The memberships that are not kept: beyond `clusters` names, and `most` memberships of a name."""
     every = list(members)
     names = names_of(every)
     found, sizes = list[Membership](), Counter(names)
@@ -229,7 +198,6 @@ def left_out(members: Iterable[Membership], clusters: int = CLUSTERS, most: int 
 
 
 STEP: Final = 60
-"""Seconds of a step."""
 SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
 """Label-free properties whose distribution is monitored; lengths are in characters."""
 INDEXES: Final = 256
@@ -254,8 +222,6 @@ class Step(msgspec.Struct, omit_defaults=True):
         measures: By key and metric, by membership, `[n, sum in micro-units]` of what was measured on text.
         latency: By source and membership, the total latencies in milliseconds.
         shapes: By source and property (`SHAPES`), the number of values in each log bucket.
-        indexes: Requests by `(build, index_hash)`.
-        cites: Whether an answer cites something.
         in_gold: Whether retrieved ids occur in gold; None where there were none to compare.
         judged: By source, judge and version, `[n, sum, sum of squares]` of scores in micro-units; under `label`, of
             label minus score.
@@ -273,18 +239,18 @@ class Step(msgspec.Struct, omit_defaults=True):
     judged: dict[tuple[str, str, str], list[int]] = {}
     records: int = 0
 
-    def count(self, place: CountedRecord, member: Membership, key: Key, measured: Mapping[str, int]) -> None:
+    def count(self, counted: CountedRecord, member: Membership, key: Key, measured: Mapping[str, int]) -> None:
         """Add one request under its key."""
-        members = self.facts.setdefault(place, {})
+        members = self.facts.setdefault(counted, {})
         counts = members.get(member)
         if counts is None:
             if len(members) >= ROOM and not len(members) % CLUSTERS:
-                self._cut_facts(place)
+                self._cut_facts(counted)
             members[member] = {key: 1}
         else:
             counts[key] = counts.get(key, 0) + 1
         for name, score in measured.items():
-            add_sums(self.measures.setdefault((place, name), {}), member, (1, score))
+            add_sums(self.measures.setdefault((counted, name), {}), member, (1, score))
 
     def add_scores(self, source: str, measured: Mapping[str, int], versions: Mapping[str, str]) -> None:
         """Add the scores of judges; of a labelled answer, how far the label is above them."""
@@ -309,43 +275,48 @@ class Step(msgspec.Struct, omit_defaults=True):
             if member not in members and len(members) >= ROOM and not len(members) % CLUSTERS:
                 _cut(members)
             members.setdefault(member, []).append(latency)
-        question, answer = _lengths(record)
+        # Of texts that were removed or changed, facts have the lengths.
+        facts, claim = record.facts, None if record.answer_json is None else record.answer_json.claim
+        question, answer = (None if text is None else len(text) for text in (record.q, claim))
+        if facts is not None and (question is None or is_redacted(record, "q")):
+            question = facts.question_chars
+        if facts is not None and (answer is None or is_redacted(record, "claim")):
+            answer = facts.claim_chars
         score = record.scores[0] if record.scores else None
         for name, value in zip(SHAPES, (latency, question, answer, score), strict=True):
             if value is not None:
                 shape = self.shapes.setdefault((source, name), {})
-                place = bucket(value)
-                shape[place] = shape.get(place, 0) + 1
+                log_bucket = bucket(value)
+                shape[log_bucket] = shape.get(log_bucket, 0) + 1
 
     def shape(self, source: str, name: str) -> Mapping[int, int]:
         """The number of values of a property in each log bucket."""
         return self.shapes.get((source, name), {})
 
-    def _cut_facts(self, place: CountedRecord) -> None:
-        """Cut what is counted under one key to the clusters that are kept."""
-        for member in _cut(self.facts[place]):
-            for (measured_place, _), sums in self.measures.items():
-                if measured_place == place:
+    def _cut_facts(self, counted: CountedRecord) -> None:
+        for member in _cut(self.facts[counted]):
+            for (measured_as, _), sums in self.measures.items():
+                if measured_as == counted:
                     sums.pop(member, None)
 
     def _cut_indexes(self) -> None:
         self.indexes = dict(sorted(self.indexes.items())[:INDEXES])
 
     def cut(self) -> None:
-        """Keep of every place the clusters with the smallest hashes, so that a step has a bounded size.
+        """Keep of every key the clusters with the smallest hashes, so that a step has a bounded size.
 
         A cut of a sum of cut steps is the cut of the sum.
         """
-        for place in self.facts:
-            self._cut_facts(place)
+        for counted in self.facts:
+            self._cut_facts(counted)
         for members in self.latency.values():
             _cut(members)
         self._cut_indexes()
 
     def merge(self, other: Step) -> None:
         """Add what was seen elsewhere in the same minute; the order of merging does not matter."""
-        for place, members in other.facts.items():
-            own_members = self.facts.setdefault(place, {})
+        for counted, members in other.facts.items():
+            own_members = self.facts.setdefault(counted, {})
             for member, counts in members.items():
                 add_counts(own_members.setdefault(member, {}), counts)
         for measured, sums in other.measures.items():
@@ -367,27 +338,14 @@ class Step(msgspec.Struct, omit_defaults=True):
 
 
 def _cut(members: dict[Membership, Any]) -> list[Membership]:
-    """Remove the memberships that are not kept of a table; returns them."""
     others = left_out(members) if len(members) > MEMBERS else []
     for member in others:
         del members[member]
     return others
 
 
-def _lengths(record: Record) -> tuple[int | None, int | None]:
-    """The characters of question and answer; of texts that were removed or changed, facts have them."""
-    facts, claim = record.facts, None if record.answer_json is None else record.answer_json.claim
-    question = None if record.q is None else len(record.q)
-    answer = None if claim is None else len(claim)
-    if facts is not None and (question is None or is_redacted(record, "q")):
-        question = facts.question_chars
-    if facts is not None and (answer is None or is_redacted(record, "claim")):
-        answer = facts.claim_chars
-    return question, answer
-
-
 _NO_VERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
-_place: Final = lru_cache(256)(CountedRecord)
+_counted_record: Final = lru_cache(256)(CountedRecord)
 """The key of the same names: to look it up is faster than to make it."""
 
 
@@ -395,9 +353,7 @@ class Minutes(msgspec.Struct):
     """The open steps, and what became of the closed ones.
 
     Attributes:
-        closed: The last minute with records that was closed.
         late: Records that arrived after their minute was closed, and count in a later one.
-        open: The open steps by minute and pipeline.
     """
 
     closed: int = -1
@@ -410,10 +366,6 @@ class MinuteBatches:
 
     Args:
         slices: Slices that alarms watch; others are not collected.
-        cluster: What makes a cluster, by pipeline.
-
-    Attributes:
-        state: The steps.
     """
 
     def __init__(
@@ -435,19 +387,7 @@ class MinuteBatches:
         slices: Iterable[str],
         in_gold: bool | None = None,
     ) -> None:
-        """Add a record to the step of its minute, if the uniform sampler kept it at a known rate.
-
-        Args:
-            pipeline: Its pipeline.
-            arrival: When it arrived, seconds since the epoch.
-            source: The source it is counted under.
-            record: The record.
-            item: Its gold item.
-            key: Its facts.
-            measured: What was measured on its text, in micro-units.
-            slices: The slices it belongs to.
-            in_gold: Whether its retrieved ids occur in gold; None where there are none to compare.
-        """
+        """Add a record to the step of its minute, as a `ScoreObserver`, if the uniform sampler kept it."""
         if record.sampling is not None and not record.sampling.drawn:
             return
         is_first, minute = source not in ALSO_LIVE_SOURCES, int(arrival) // STEP
@@ -459,17 +399,16 @@ class MinuteBatches:
         if in_gold is not None:
             step.in_gold = step.in_gold or in_gold
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
-        step.count(_place(source, gold, version), member, key, measured)
+        step.count(_counted_record(source, gold, version), member, key, measured)
         for where in slices:
             if where in self._slices:
-                step.count(_place(source, gold, version, where), member, key, measured)
+                step.count(_counted_record(source, gold, version, where), member, key, measured)
         if is_first:
             step.add_properties(source, member, record)
         if measured and (source == LABEL or is_first):
             step.add_scores(source, measured, record.judge_versions or _NO_VERSIONS)
 
     def _at(self, pipeline: str, minute: int) -> Step:
-        """The step of a minute, or of the first one that is open where that was closed."""
         if minute <= self.state.closed:
             minute = self.state.closed + 1
         steps = self.state.open.setdefault(minute, {})
@@ -479,30 +418,25 @@ class MinuteBatches:
         return step
 
     def put(self, pipeline: str, step: Step) -> None:
-        """Add what was seen elsewhere in a minute; if that was closed here, it counts in a later one.
-
-        Args:
-            pipeline: The pipeline.
-            step: Its records of the minute; the step is not to be used any more.
-        """
+        """Add what was seen elsewhere in a minute; if that was closed here, it counts later. The step is used up."""
         if step.minute <= self.state.closed:
             self.state.late += step.records
         self._at(pipeline, step.minute).merge(step)
 
     def take(self) -> list[tuple[str, Step]]:
         """Hand out every open step in order, whether its minute ended or not, and begin anew."""
-        opened, self.state.open = self.state.open, {}
-        steps = [entry for minute in sorted(opened) for entry in sorted(opened[minute].items(), key=itemgetter(0))]
-        for _, step in steps:
-            step.cut()
-        return steps
+        return self._hand_out(sorted(self.state.open))
 
     def close(self, before: float) -> list[tuple[str, Step]]:
         """Close and return every step that ended before a time, in order."""
-        closed_steps = []
-        for minute in sorted(minute for minute in self.state.open if (minute + 1) * STEP <= before):
-            closed_steps += sorted(self.state.open.pop(minute).items(), key=itemgetter(0))
-            self.state.closed = minute
-        for _, step in closed_steps:
+        minutes = sorted(minute for minute in self.state.open if (minute + 1) * STEP <= before)
+        self.state.closed = minutes[-1] if minutes else self.state.closed
+        return self._hand_out(minutes)
+
+    def _hand_out(self, minutes: list[int]) -> list[tuple[str, Step]]:
+        steps = [
+            entry for minute in minutes for entry in sorted(self.state.open.pop(minute).items(), key=itemgetter(0))
+        ]
+        for _, step in steps:
             step.cut()
-        return closed_steps
+        return steps

@@ -17,7 +17,7 @@ from copy import copy
 from hashlib import blake2b
 from heapq import nsmallest
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -30,13 +30,7 @@ SHARE: Final = 8
 
 
 class _PendingLabel(NamedTuple):
-    """A label that waits for its trace.
-
-    Attributes:
-        at: When it arrived, seconds since the epoch.
-        label: The label, without its comment.
-        size: Its size in bytes.
-    """
+    """A label that waits for its trace."""
 
     at: float
     label: Label
@@ -44,12 +38,7 @@ class _PendingLabel(NamedTuple):
 
 
 class PendingLabels(msgspec.Struct, dict=True):
-    """Labels whose traces have not arrived, in the order of arrival.
-
-    Attributes:
-        by_number: The labels by their numbers.
-        number: The number of the next label.
-    """
+    """Labels whose traces have not arrived, in the order of arrival."""
 
     by_number: dict[int, _PendingLabel] = {}
     number: int = 0
@@ -71,22 +60,15 @@ class PendingLabels(msgspec.Struct, dict=True):
         return trace_id in self._by_trace
 
     def put(self, label: Label, now: float) -> int:
-        """Add a label.
-
-        Args:
-            label: The label.
-            now: When it arrived, seconds since the epoch; never earlier than the one before it.
-
-        Returns:
-            How many labels were evicted.
-        """
+        """Add a label that arrived now, never earlier than the label before; returns how many labels were evicted."""
         number, self.number = self.number, self.number + 1
         pending = _PendingLabel(now, msgspec.structs.replace(label, comment=None), _size(label.rater, label))
         self.by_number[number] = pending
         self._index(number, pending)
         evicted = 0
         while len(self.by_number) > MAX_ANSWERS or self._bytes > MAX_BYTES:
-            self._remove(self._next_to_evict())
+            greedy = max(self._over_share, key=lambda rater: (self._usage(rater), rater), default=None)
+            self._remove(next(iter(self.by_number if greedy is None else self._by_rater[greedy])))
             evicted += 1
         return evicted
 
@@ -97,7 +79,6 @@ class PendingLabels(msgspec.Struct, dict=True):
         self._add_bytes(label.rater, pending.size)
 
     def _add_bytes(self, rater: str, size: int) -> None:
-        """Add to the bytes of a rater, or subtract them, and update whether the rater is over the share."""
         self._bytes += size
         self._bytes_of_rater[rater] = self._bytes_of_rater.get(rater, 0) + size
         if self._usage(rater) * SHARE > MAX_ANSWERS * MAX_BYTES:
@@ -106,13 +87,8 @@ class PendingLabels(msgspec.Struct, dict=True):
             self._over_share.discard(rater)
 
     def _usage(self, rater: str) -> int:
-        """The share of the limit that a rater's labels use, by number or by bytes, in units of both limits."""
+        # By number or by bytes, in units of both limits.
         return max(len(self._by_rater[rater]) * MAX_BYTES, self._bytes_of_rater[rater] * MAX_ANSWERS)
-
-    def _next_to_evict(self) -> int:
-        if not self._over_share:
-            return next(iter(self.by_number))
-        return next(iter(self._by_rater[max(self._over_share, key=lambda rater: (self._usage(rater), rater))]))
 
     def _remove(self, number: int) -> _PendingLabel:
         pending = self.by_number.pop(number)
@@ -171,13 +147,9 @@ AHEAD: Final = 60.0
 
 
 def given_at(label: Label, now: float) -> float | None:
-    """The time a label carries; None where it carries none or one in the future.
+    """The time a label carries; None where it carries none or, by the time of its arrival, one in the future.
 
     A wrong clock must not make a label the latest one for ever.
-
-    Args:
-        label: The label.
-        now: When it arrived, seconds since the epoch.
     """
     return None if label.ts is None or label.ts > now + AHEAD else label.ts
 
@@ -205,46 +177,37 @@ class Rating(msgspec.Struct, omit_defaults=True):
     relevant_ids: tuple[float, tuple[str, ...]] | None = None
 
     def apply(self, label: Label, ts: float) -> str:
-        """Apply a label of the rater.
+        """Apply a label that the rater gave at a time.
 
         The later value counts; of two values at the same time the greater one. So the order of arrival has no effect.
-
-        Args:
-            label: The label.
-            ts: When it was given, seconds since the epoch.
 
         Returns:
             `joined` where a field gets its first value, else `changed`, `late` or `duplicate`.
         """
-        results = {self._apply(name, value, ts) for name, value in _values(label)}
+        relevant_ids = None if label.relevant_ids is None else tuple(sorted(set(label.relevant_ids)))
+        correct = None if label.correct is None else float(label.correct)
+        values = {"correct": correct, "answerable": label.answerable, "relevant_ids": relevant_ids}
+        results = set()
+        for name, value in values.items():
+            current, given = getattr(self, name), (ts, value)
+            if value is None:
+                continue
+            if current is None:
+                results.add(JOINED)
+            elif current[1] == value:
+                given = max(current, given)
+            elif given < current:
+                results.add(LATE)
+                continue
+            else:
+                results.add(CHANGED)
+            setattr(self, name, given)
         return next((result for result in (JOINED, CHANGED, LATE) if result in results), DUPLICATE)
-
-    def _apply(self, name: str, value: Any, ts: float) -> str:
-        current = getattr(self, name)
-        if current is None:
-            setattr(self, name, (ts, value))
-            return JOINED
-        if current[1] == value:
-            setattr(self, name, max(current, (ts, value)))
-            return DUPLICATE
-        if (ts, value) < current:
-            return LATE
-        setattr(self, name, (ts, value))
-        return CHANGED
 
     def agrees(self, other: Rating) -> bool:
         """Whether two raters give the same value for every field that both judge."""
         pairs = ((getattr(self, name), getattr(other, name)) for name in FIELDS)
         return all(a is None or b is None or a[1] == b[1] for a, b in pairs)
-
-
-def _values(label: Label) -> Iterable[tuple[str, Any]]:
-    if label.correct is not None:
-        yield "correct", float(label.correct)
-    if label.answerable is not None:
-        yield "answerable", label.answerable
-    if label.relevant_ids is not None:
-        yield "relevant_ids", tuple(sorted(set(label.relevant_ids)))
 
 
 def consensus(raters: Collection[Rating]) -> Consensus:
@@ -278,8 +241,6 @@ class Raters(NamedTuple):
     """Who rated the answers of the last days, and how far they agree.
 
     Attributes:
-        answers: Answers with ratings.
-        raters: The people who gave them.
         shared: Answers with ratings of at least two people.
         disputed: Those of them on which people disagree.
         fields: By field of a label, the number of answers of which at least two people judge it, and of those on which
@@ -302,7 +263,6 @@ RATERS: Final = 100
 MAX_BYTES: Final = 64 << 20
 """Limit of the bytes of ratings, and of labels that wait; beyond it the oldest are evicted."""
 LARGEST_ANSWER: Final = 1 << 20
-"""Limit of the bytes of the ratings of one answer."""
 _RATING_BYTES: Final = 400
 _NAME_BYTES: Final = 60
 """Bytes of a rating without its names, and of a name without its characters."""
@@ -313,8 +273,6 @@ class RatedAnswer(msgspec.Struct):
 
     Attributes:
         since: When the first label arrived, seconds since the epoch.
-        raters: The rating of each rater.
-        size: Their size in bytes.
     """
 
     since: float
@@ -323,11 +281,7 @@ class RatedAnswer(msgspec.Struct):
 
 
 def raters_of(answers: Collection[RatedAnswer]) -> Raters:
-    """Who rated answers, and how far they agree.
-
-    Args:
-        answers: The answers with their ratings; further ones may come meanwhile.
-    """
+    """Who rated answers, and how far they agree; further ratings may come meanwhile."""
     names: set[str] = set()
     shared = disputed = 0
     judged, agreed = Counter[str](), Counter[str]()
@@ -349,8 +303,6 @@ class LabelStore(msgspec.Struct, dict=True):
 
     Attributes:
         results: Number of labels by result (`ragmon.scoring.ratings.RESULTS`); a `Counter`.
-        answers: The ratings by trace, the oldest first.
-        waiting: The labels that wait.
     """
 
     results: dict[str, int] = {}
@@ -363,11 +315,7 @@ class LabelStore(msgspec.Struct, dict=True):
         self._bytes = sum(answer.size for answer in self.answers.values())
 
     def apply(self, label: Label, now: float) -> Consensus | None:
-        """Apply a label to an answer whose trace has arrived.
-
-        Args:
-            label: The label.
-            now: When it arrived, seconds since the epoch.
+        """Apply a label that arrived now to an answer whose trace has arrived.
 
         Returns:
             The judgement of the answer, if this is its first label; else None.
@@ -385,22 +333,17 @@ class LabelStore(msgspec.Struct, dict=True):
             self.results[TOO_MANY_RATINGS] += 1
             return None
         answer.raters[label.rater] = rating
-        self._store(label.trace_id, answer, size)
+        self.answers[label.trace_id] = answer
+        self._bytes += size - answer.size
+        answer.size = size
+        while len(self.answers) > MAX_ANSWERS or self._bytes > MAX_BYTES:
+            self._drop(next(iter(self.answers)))
         if result == JOINED and not all(rating.agrees(other) for other in answer.raters.values()):
             result = CONFLICT
         self.results[result] += 1
         return consensus(answer.raters.values()) if is_first else None
 
-    def _store(self, trace_id: str, answer: RatedAnswer, size: int) -> None:
-        """Store the ratings of an answer and their new size; beyond a limit the oldest answers are evicted."""
-        self.answers[trace_id] = answer
-        self._bytes += size - answer.size
-        answer.size = size
-        while len(self.answers) > MAX_ANSWERS or self._bytes > MAX_BYTES:
-            self._drop(next(iter(self.answers)))
-
     def _drop(self, trace_id: str) -> bool:
-        """Remove the ratings of an answer; returns whether there were any."""
         answer = self.answers.pop(trace_id, None)
         self._bytes -= 0 if answer is None else answer.size
         return answer is not None
@@ -414,10 +357,7 @@ class LabelStore(msgspec.Struct, dict=True):
         return [] if trace_id is None else self.waiting.take(trace_id)
 
     def erase(self, trace_ids: Iterable[str]) -> int:
-        """Erase the ratings of traces, and the labels that wait for them.
-
-        Args:
-            trace_ids: In lower case.
+        """Erase the ratings of traces, and the labels that wait for them; the ids are in lower case.
 
         Returns:
             Number of traces that had ratings or labels.
@@ -451,14 +391,12 @@ class LabelStore(msgspec.Struct, dict=True):
 
 
 def _size(rater: str, judgement: Rating | Label) -> int:
-    """The approximate size of a rating or a label in bytes."""
     relevant_ids = judgement.relevant_ids
     names = () if relevant_ids is None else relevant_ids[1] if isinstance(judgement, Rating) else relevant_ids
     return _RATING_BYTES + sum(_NAME_BYTES + len(name.encode()) for name in (rater, *names))
 
 
 CELL: Final = 32_000
-"""Characters of a spreadsheet cell; a little below the usual limit."""
 _SALT: Final = b"ragmon label queue"
 _MAX_VARIANCE: Final = 0.25
 """The largest p (1 - p), at a score of a half: that score gives the least information."""
@@ -469,7 +407,6 @@ class LabelPriority(NamedTuple):
 
     Attributes:
         drawn: 0 for an answer that won the uniform draw over all calls: labels of these estimate all traffic.
-        certainty: How certain its scores are, in [0, 1].
         place: A hash of the trace id: a random order among equals, the same on every run.
     """
 
@@ -479,14 +416,10 @@ class LabelPriority(NamedTuple):
 
 
 def queue(lines: Iterable[Line], most: int) -> list[Record]:
-    """The answers most worth a label.
+    """The answers most worth a label; labelled answers and answers to gold questions are left out.
 
     Those that won the audit draw come first, in random order, so that the labels are a random sample wherever the rater
     stops. Then come those whose scores are least certain: the score of a judge, else groundedness, near a half.
-
-    Args:
-        lines: Records and labels, in any order; labelled answers and answers to gold questions are left out.
-        most: The most answers to return.
     """
     done: set[str] = set()
     answers: dict[str, Record] = {}
@@ -503,23 +436,16 @@ def priority(trace_id: str, record: Record) -> LabelPriority:
     """The priority of an answer in the queue."""
     audit = (record.sampling is None or record.sampling.drawn) and record.kind != FAILING_ENTRY
     order = blake2b(trace_id.encode(), key=_SALT, digest_size=8).digest()
-    return LabelPriority(0, 0.0, order) if audit else LabelPriority(1, _certainty(record.measures or {}), order)
-
-
-def _certainty(measures: Mapping[str, float]) -> float:
-    """How certain the least certain score is: 0 for a half or without a score, 1 for a score of 0 or 1."""
+    if audit:
+        return LabelPriority(0, 0.0, order)
+    measures = record.measures or {}
     scores = [score for name, score in measures.items() if name.startswith(JUDGE_PREFIX)] or [*measures.values()]
-    return min((1.0 - score * (1.0 - score) / _MAX_VARIANCE for score in scores), default=0.0)
+    certainty = min((1.0 - score * (1.0 - score) / _MAX_VARIANCE for score in scores), default=0.0)
+    return LabelPriority(1, certainty, order)
 
 
 def rows(records: Iterable[Record], link: str | None, *, text: bool = False) -> Iterator[dict[str, object]]:
-    """The rows of the queue, as shown to the rater.
-
-    Args:
-        records: The answers.
-        link: The URL of a trace, with `{trace_id}` in it.
-        text: Include question and answer, where they were captured.
-    """
+    """The rows of the queue, as shown to the rater, with the link of the trace, and with texts on demand."""
     for record in records:
         row: dict[str, object] = {
             "trace_id": record.trace_id,
@@ -536,6 +462,6 @@ def rows(records: Iterable[Record], link: str | None, *, text: bool = False) -> 
 
 
 def _cell(text: str | None) -> str | None:
-    """Text on one line that a spreadsheet does not run as a formula."""
+    # One line, which a spreadsheet does not run as a formula.
     shown = text and printable(text, CELL)
     return f"'{shown}" if shown and shown.lstrip()[:1] in ("=", "+", "-", "@") else shown

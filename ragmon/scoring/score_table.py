@@ -22,12 +22,11 @@ from ragmon.stats.intervals import graded
 from ragmon.stats.strata import Estimate, Stratum, post_stratified, shifts
 
 MEMORY: Final = 65_536
-"""Tuples of facts whose scores are cached."""
 
 Score = int | str | None
 """Micro-units, the reason why it is unknown, or None for a request outside the denominator.
 
-For a measured metric the number is one of the two below: its scores are kept apart.
+For a measured metric the number is `IF_MEASURED` or `APPLIES`: its scores are kept apart.
 """
 IF_MEASURED: Final = 0
 """The request is in the denominator if it was measured, and outside of it otherwise."""
@@ -37,20 +36,19 @@ APPLIES: Final = 1
 
 @dataclass(slots=True)
 class Spread:
-    """The scores of one metric by random group of clusters, added up when somebody asks: of most metrics nobody does.
+    """The scores of one metric by random group of clusters, added up on demand: most metrics are never asked for.
 
     Attributes:
         groups: Requests by their scores in all metrics, and by group.
-        place: The place of the metric among these scores.
-        measured: The sums of measured scores by group; `ALONE` is no group.
+        index: The index of the metric among these scores.
     """
 
     groups: Mapping[tuple[Score, ...], Mapping[int, int]] = field(default_factory=dict)
-    place: int = 0
+    index: int = 0
     measured: Sequence[Mapping[int, Sums]] = ()
 
     def __bool__(self) -> bool:
-        return any(isinstance(scores[self.place], int) for scores in self.groups) or any(
+        return any(isinstance(scores[self.index], int) for scores in self.groups) or any(
             group != ALONE for by_group in self.measured for group in by_group
         )
 
@@ -58,7 +56,7 @@ class Spread:
         """The requests of each group, and the sums of their scores in micro-units."""
         counts, totals = [0] * GROUPS, [0] * GROUPS
         for scores, groups in self.groups.items():
-            score = scores[self.place]
+            score = scores[self.index]
             if isinstance(score, int):
                 for group, n in groups.items():
                     counts[group] += n
@@ -76,11 +74,7 @@ class Stat:
     """A mean with its counts.
 
     Attributes:
-        n: Requests in the denominator.
-        sum: Sum of their scores in micro-units.
-        squares: Sum of the squares.
         unassessed: Requests in the denominator that could not be scored, by reason.
-        spread: The scores by random group of clusters.
         unscored: Requests that a measured metric applies to and that nobody measured, labelled or judged.
         outside: Requests of which it is known that they are outside of the denominator. Together with `n`, `unassessed`
             and `unscored` they are all requests.
@@ -162,7 +156,6 @@ class ScoreTable:
     """The scores of every metric for each tuple of facts.
 
     Args:
-        metrics: The metrics by key.
         cells: Distinct facts that a bucket keeps.
     """
 
@@ -206,39 +199,44 @@ class ScoreTable:
             if key in bucket.groups:
                 add_counts(groups.setdefault(scores, {}), bucket.groups[key])
         found: dict[str, Stat] = {}
-        for place, (name, metric) in enumerate(self.metrics.items()):
-            if metric.measured:
-                found[name] = self._measured(bucket, name, place)
+        for index, (name, metric) in enumerate(self.metrics.items()):
+            stat = found[name] = Stat()
+            if not metric.measured:
+                stat.spread = Spread(groups, index)
+                for scores, n in cells.items():
+                    score = scores[index]
+                    if isinstance(score, int):
+                        stat.add(n, n * score, n * score * score)
+                    elif score is not None:
+                        stat.miss(score, n)
                 continue
-            stat = found[name] = Stat(spread=Spread(groups, place))
-            for scores, n in cells.items():
-                score = scores[place]
+            by_facts, spread = bucket.measures.get(name, {}), []
+            for key, count in bucket.cells.items():
+                score = self.scores(key)[index]
                 if isinstance(score, int):
-                    stat.add(n, n * score, n * score * score)
+                    n, total, high, low = bucket.measured(name, key) if key in by_facts else (0, 0, 0, 0)
+                    stat.add(n, total, high * MICRO + low)
+                    stat.unscored += count - n if score == APPLIES else 0
+                    if n:
+                        spread.append(by_facts[key])
                 elif score is not None:
-                    stat.miss(score, n)
-        _add_spill(found, bucket)
+                    stat.miss(score, count)
+            stat.spread = Spread(measured=spread)
+        for spill_key, (n, total, high, low) in bucket.spill.items():
+            name, bar, reason = spill_key.partition("|")
+            spilled = found.get(name)
+            if spilled is None:
+                continue
+            if reason:
+                spilled.miss(reason, n)
+            elif bar:
+                spilled.unscored += n
+            else:
+                spilled.add(n, total, high * MICRO + low)
         count = bucket.count
         for stat in found.values():
             stat.outside = count - stat.n - stat.unscored - sum(stat.unassessed.values())
         return found
-
-    def _measured(self, bucket: Bucket, name: str, place: int) -> Stat:
-        """The scores that were measured, and the requests that a measured metric applies to without a score."""
-        by_facts = bucket.measures.get(name, {})
-        stat, spread = Stat(), []
-        for key, count in bucket.cells.items():
-            score = self.scores(key)[place]
-            if isinstance(score, int):
-                n, total, high, low = bucket.measured(name, key) if key in by_facts else (0, 0, 0, 0)
-                stat.add(n, total, high * MICRO + low)
-                stat.unscored += count - n if score == APPLIES else 0
-                if n:
-                    spread.append(by_facts[key])
-            elif score is not None:
-                stat.miss(score, count)
-        stat.spread = Spread(measured=spread)
-        return stat
 
     def cut(self, bucket: Bucket) -> None:
         """Keep as many facts of a bucket as it may have: those with the smallest hashes; of the others, the scores.
@@ -248,7 +246,6 @@ class ScoreTable:
         """
         if len(bucket.cells) > self.cells:
             for key in sorted(bucket.cells, key=rank)[self.cells :]:
-                # Move the requests with some facts to the spill.
                 measured = {name: bucket.measured(name, key) for name, facts in bucket.measures.items() if key in facts}
                 count = bucket.drop(key)
                 bucket.spilled += count
@@ -263,39 +260,20 @@ class ScoreTable:
                             add_sums(bucket.spill, name, sums)
                         if score == APPLIES and sums[0] < count:
                             add_sums(bucket.spill, f"{name}|", (count - sums[0], 0, 0, 0))
-                for name in (
-                    measured.keys() - self.metrics.keys()
-                ):  # what is no metric by itself, such as labels with a proxy
+                # What is no metric by itself, such as labels with a proxy.
+                for name in measured.keys() - self.metrics.keys():
                     add_sums(bucket.spill, name, measured[name])
-
-
-def _add_spill(found: Mapping[str, Stat], bucket: Bucket) -> None:
-    """Add the requests whose facts a full bucket does not have."""
-    for spill_key, (n, total, high, low) in bucket.spill.items():
-        name, bar, reason = spill_key.partition("|")
-        stat = found.get(name)
-        if stat is None:
-            continue
-        if reason:
-            stat.miss(reason, n)
-        elif bar:
-            stat.unscored += n
-        else:
-            stat.add(n, total, high * MICRO + low)
 
 
 def _score(metric: Metric, facts: Facts) -> Score:
     try:
-        if metric.measured:
-            return _place(metric, facts) if metric.applies(facts) else None
-        score = metric.score(facts)
+        if not metric.measured:
+            score = metric.score(facts)
+            return None if score is None else micro(score)
+        if not metric.applies(facts):
+            return None
     except Unassessed as unknown:
         return unknown.reason
-    return None if score is None else micro(score)
-
-
-def _place(metric: Metric, facts: Facts) -> int:
-    """Where an unmeasured request belongs that a measured metric applies to."""
     try:
         return APPLIES if metric.expects_score(facts) else IF_MEASURED
     except Unassessed:
@@ -303,12 +281,9 @@ def _place(metric: Metric, facts: Facts) -> int:
 
 
 def weighted(buckets: Mapping[str, Bucket], calls: Mapping[str, int], table: ScoreTable) -> dict[str, Estimate]:
-    """Every metric over all calls.
+    """Every metric over all calls, by the kept records and the number of all calls of each stratum.
 
-    Args:
-        buckets: The kept records of each stratum, whatever they were kept for: both samples are random within one.
-        calls: The number of all calls of each stratum.
-        table: The metrics.
+    Whatever records were kept for, they are a random sample of their stratum.
     """
     buckets = {name: bucket for name, bucket in buckets.items() if name != constants.UNKNOWN_WEIGHT}
     samples = {name: table.of(bucket) for name, bucket in buckets.items()}
@@ -316,24 +291,18 @@ def weighted(buckets: Mapping[str, Bucket], calls: Mapping[str, int], table: Sco
     estimates: dict[str, Estimate] = {}
     for key in table.metrics:
         by_stratum = {name: samples[name][key] if name in samples else Stat() for name in strata}
-        parts = [_stratum(name, stat, calls.get(name, 0)) for name, stat in by_stratum.items()]
-        estimate = _post_stratified(parts, {name: by_stratum[name] for name in samples})
-        estimates[key] = replace(estimate, n=sum(stat.n for stat in by_stratum.values()))
+        parts = []
+        for name, stat in by_stratum.items():
+            # The denominator comes from facts, whichever requests were measured.
+            domain, scores = stat.n + stat.unscored, float(stat.n) if stat.unscored else None
+            total, squares = stat.sum / MICRO, stat.squares / MICRO**2
+            stratum = Stratum(name, calls.get(name, 0), stat.assessed, domain, total, squares, scores, stat.unknown)
+            parts.append(stratum)
+        effect = DesignEffect()
+        if any(by_stratum[name].spread for name in samples):
+            weights = shifts(parts)  # clusters may reach over strata
+            effect = design_effect(by_stratum[name].grouped(*weights[name]) for name in sorted(weights))
+        estimate = post_stratified(parts, z=effect.z)
+        n_eff = estimate.n_eff / effect.ratio if effect.ratio > 1 else estimate.n_eff
+        estimates[key] = replace(estimate, n=sum(stat.n for stat in by_stratum.values()), n_eff=n_eff)
     return estimates
-
-
-def _post_stratified(strata: Sequence[Stratum], samples: Mapping[str, Stat]) -> Estimate:
-    """The weighted mean of strata whose requests come in clusters, which may reach over strata."""
-    effect = DesignEffect()
-    if any(stat.spread for stat in samples.values()):
-        weights = shifts(strata)
-        effect = design_effect(samples[name].grouped(*weights[name]) for name in sorted(weights))
-    estimate = post_stratified(strata, z=effect.z)
-    return replace(estimate, n_eff=estimate.n_eff / effect.ratio) if effect.ratio > 1 else estimate
-
-
-def _stratum(name: str, stat: Stat, calls: int) -> Stratum:
-    """The sample of one metric in one stratum: the denominator comes from facts, whoever was measured."""
-    total, squares = stat.sum / MICRO, stat.squares / MICRO**2
-    domain, scores = stat.n + stat.unscored, float(stat.n) if stat.unscored else None
-    return Stratum(name, calls, stat.assessed, domain, total, squares, scores, stat.unknown)

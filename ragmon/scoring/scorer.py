@@ -1,10 +1,6 @@
 """The scorer: counts each record in its series, from the record, its gold item and the metrics.
 
 This is the only place where record, gold item, metrics and windows meet: one call per record, live and offline alike.
-
-Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
-
-All processes that read the same ragmon.toml get the same parts.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Ke
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Bucket, ItemTable, SeriesKey, State
 from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
-from ragmon.scoring.cohorts import Sums, add_counts, add_sums, sums_of
+from ragmon.scoring.cohorts import Sums, add_counts, add_sums, step_of, sums_of
 from ragmon.scoring.minutes import CLUSTER, group_of
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesReader, Snapshot, take_snapshot
@@ -41,10 +37,8 @@ class ReductionRules:
     """How the records of a pipeline are reduced to facts.
 
     Args:
-        facts: The refusal rule and the latency bound.
-        grounded_threshold: The groundedness from which an answer counts as grounded.
         slices: Tags that become series: allowed values by tag name.
-        cluster: What makes a cluster of requests that share their fate: `session`, `question`.
+        cluster: What makes a cluster of dependent requests: `session`, `question`.
     """
 
     facts: FactReader = field(default_factory=FactReader)
@@ -57,11 +51,8 @@ class Assessment(NamedTuple):
     """One record as it is counted.
 
     Attributes:
-        item: Its gold item; None where it has none.
         how: How the item was found (`ragmon.core.constants.MATCH_METHODS`); "" without one.
-        facts: Its facts.
         scores: By metric: micro-units, the reason why it is unassessed, or None where it is not in the denominator.
-        slices: The slices it belongs to.
     """
 
     item: GoldItem | None
@@ -72,23 +63,22 @@ class Assessment(NamedTuple):
 
 
 Names = tuple[str | None, str | None, str | None, str | None, str | None, tuple[bool, str] | None]
-Place = tuple[str, str, str]
+Location = tuple[str, str, str]
 """Where a request is counted: source, gold set and its version."""
 Slices = tuple[str, ...]
 Counted = tuple[GoldItem | None, int | None, int | None, Slices, Key]
 """What a request is counted under: its gold item, the random group of its cluster, the bits of what it lacks, its
-slices, and its facts. What it lacks is None where that is counted under its live half, or the answer of a label."""
+slices, and its facts. The bits are None for a match, whose live half has them, and for a label, whose answer has."""
 
 
 class OpenBucket:
-    """The requests of one step at one place of a stream: each is counted once, and added up when the step is over.
+    """The requests of one step at one location of a stream: each is counted once, and added up when the step is over.
 
     Attributes:
         step: The start of the step; `UNTIMED` for requests without a time.
         latest: The newest time of one of them, seconds since the epoch; None where they have none.
         is_fresh: Whether the bucket of the step was fresh when they came.
-        counts: How many there are.
-        measures: What was measured on their texts, by metric.
+        measures: By metric, the scores that were measured on their texts.
         latency: By slices and stage, a log-bucket histogram of their milliseconds.
     """
 
@@ -109,9 +99,7 @@ class Stream:
     Attributes:
         names: The same as the record has them.
         model: The slice of its model; "" without one, or where models are slices of the configuration.
-        captured: What was captured of the pipeline and source.
         lacks: The bits of what all of its records lack.
-        open: The open buckets.
     """
 
     names: Names
@@ -125,14 +113,13 @@ class Stream:
     items: Items
     captured: CapturedSeries
     lacks: int
-    open: dict[Place, OpenBucket] = field(default_factory=dict)
+    open: dict[Location, OpenBucket] = field(default_factory=dict)
 
 
 _stages = attrgetter(*constants.STAGES)
 MODELS: Final = 16
 """Models of a pipeline that are counted apart; further ones together, as `OTHER`."""
 LONGEST_MODEL: Final = 200
-"""Maximum characters of the name of a model that is counted apart."""
 MODEL_TAG: Final = "model"
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -140,7 +127,6 @@ _NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
 FUTURE = 300.0
 """Seconds that a record's time may be ahead of the clock."""
 STREAMS = 4096
-"""Streams that are kept; builds and indexes change over time."""
 
 
 class ScoreObserver(Protocol):
@@ -160,16 +146,8 @@ class ScoreObserver(Protocol):
     ) -> None:
         """Follow a request, once for each source it is counted under.
 
-        Args:
-            pipeline: Its pipeline.
-            arrival: When it arrived, seconds since the epoch.
-            source: The source it is counted under.
-            record: The request.
-            item: Its gold item.
-            key: Its facts.
-            measured: Its measured scores in micro-units, of metrics that apply to it.
-            slices: The slices it belongs to.
-            in_gold: Whether its retrieved ids occur in gold; None where there are none to compare.
+        `arrival` is in seconds since the epoch; `measured` has the scores, in micro-units, of measured metrics that
+        apply; `in_gold` says whether retrieved ids occur in gold, None where there are none to compare.
         """
 
 
@@ -183,12 +161,8 @@ class Scorer:
         by_pipeline: Other rules for single pipelines.
         state: The state to count in; default: a new state that keeps everything.
         clock: Seconds since the epoch, to drop records from the future; None trusts their time (replay).
-        observers: Follow every counted request. A request without a time reaches them only where there is a clock.
         ages_by_clock: Whether a record is too old by the clock, so that the records before it have no part in it. By
             default it is too old by the newest record: arrivals lie ahead after a clock was wrong and is right again.
-
-    Attributes:
-        observers: Those that follow.
 
     Examples:
         >>> from ragmon.core.record import Answer, Record
@@ -226,25 +200,24 @@ class Scorer:
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
         self._streams: dict[Names, Stream] = {}
         self._latest: Stream | None = None
-        self._open: dict[OpenBucket, tuple[Stream, Place]] = {}
+        self._open: dict[OpenBucket, tuple[Stream, Location]] = {}
         self._models: dict[str, set[str]] = {}
         self._last_reader: SeriesReader | None = None
 
     def observe(self, record: Record) -> bool:
-        """Score one record.
-
-        Args:
-            record: One request.
-
-        Returns:
-            True when it was scored; False when it was dropped, which `dropped` counts by reason.
-        """
+        """Score one record; returns False where it was dropped, which `dropped` counts by reason."""
         ts, names, stream = record.ts, _names_of(record), self._latest
         if stream is None or stream.names != names:  # to hash the names takes longer, and they rarely change
             stream = self._latest = self._streams.get(names) or self._stream(record, names)
-        # A replay takes records of any time.
-        if ts is not None and (self._state.is_live or self._clock is not None) and (reason := self._out_of_time(ts)):
-            return self._drop(reason)
+        if ts is not None and (self._state.is_live or self._clock is not None):  # a replay takes records of any time
+            newest, retention = self._state.newest, self._state.retention
+            if self._clock is not None:
+                now = self._clock()
+                if ts > now + FUTURE:
+                    return self._drop(constants.TOO_FUTURE)
+                newest = now if self._ages_by_clock else newest
+            if self._state.is_live and retention is not None and ts < newest - retention:
+                return self._drop(constants.TOO_OLD)
         item = stream.items.by_qid.get(record.qid)
         if item is None and (record.q is not None or record.facts is not None):
             item = stream.items.by_text(record)
@@ -288,25 +261,10 @@ class Scorer:
         self._close_all()
         return self._state
 
-    def _out_of_time(self, ts: float) -> str:
-        """Why a record of a time is not counted; "" where it is."""
-        newest, retention = self._state.newest, self._state.retention
-        if self._clock is not None:
-            now = self._clock()
-            if ts > now + FUTURE:
-                return constants.TOO_FUTURE
-            if self._ages_by_clock:
-                newest = now
-        is_old = self._state.is_live and retention is not None and ts < newest - retention
-        return constants.TOO_OLD if is_old else ""
-
     def observe_label(self, record: Record, item: GoldItem | None, answered: float | None) -> None:
-        """Score a labelled answer; the answer was already counted as a request when it arrived.
+        """Score a labelled answer with the gold item that the label implies.
 
-        Args:
-            record: The answer with its label, of source `label`.
-            item: The gold item that the label implies.
-            answered: When the answer was given, seconds since the epoch.
+        The answer was already counted as a request when it arrived: `answered`, in seconds since the epoch.
         """
         names = _names_of(record)
         stream = self._streams.get(names) or self._stream(record, names)
@@ -324,7 +282,7 @@ class Scorer:
 
     def assess(self, record: Record) -> Assessment:
         """The facts and scores of one record, as they are counted; nothing is counted."""
-        rules = self._by_pipeline.get(record.pipeline or constants.DEFAULT_PIPELINE, self._rules)
+        rules = self.rules_of(record.pipeline or constants.DEFAULT_PIPELINE)
         items = self.gold.items_for(record.pipeline, record.source)
         item = items.match(record)
         measured, grounded = self._measure(record, item, rules.grounded_threshold)
@@ -343,11 +301,20 @@ class Scorer:
         return {name: score / MICRO for name, score in scores if isinstance(score, int)}
 
     def _stream(self, record: Record, names: Names) -> Stream:
-        """A new stream for a record."""
         pipeline, source = record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY
-        rules = self._by_pipeline.get(pipeline, self._rules)
+        rules = self.rules_of(pipeline)
         if len(self._streams) >= STREAMS:
             self.forget_streams()
+        model = "" if MODEL_TAG in rules.slices else record.model or ""
+        if model:  # it has a slice of its own as long as the pipeline has few models
+            own, others = f"{MODEL_SLICE}{model}", f"{MODEL_SLICE}{constants.OTHER}"
+            slices = self._models.get(pipeline)
+            if slices is None:
+                counted = {key.slice for key in self._state.series if key.pipeline == pipeline} - {others}
+                slices = self._models[pipeline] = {name for name in counted if name.startswith(MODEL_SLICE)}
+            has_room = len(slices) < MODELS and len(model) <= LONGEST_MODEL
+            model = own if own in slices or own == others or has_room else others
+            slices |= {model} - {others}
         stream = self._streams[names] = Stream(
             names=names,
             pipeline=pipeline,
@@ -355,7 +322,7 @@ class Scorer:
             build=record.build or "",
             index_hash=record.index_hash or "",
             sampling=record.sampling or _KEPT_ALL,
-            model="" if not record.model or MODEL_TAG in rules.slices else self._model_slice(pipeline, record.model),
+            model=model,
             rules=rules,
             items=self.gold.items_for(record.pipeline, record.source),
             captured=self._state.captured.at(pipeline, source),
@@ -364,7 +331,6 @@ class Scorer:
         return stream
 
     def _advance(self, ts: float) -> None:
-        """Go on to the time of the newest record."""
         self._state.newest = ts
         if ts > self._state.fold_due:
             self._close_all()
@@ -402,11 +368,7 @@ class Scorer:
         return False
 
     def drop_failed(self, error: Exception) -> bool:
-        """Account for a record over which something raised; returns False, as `observe` does of what it drops.
-
-        Args:
-            error: What was raised; a metric is third-party code and may raise anything.
-        """
+        """Account for a record over which something raised; returns False, as `observe` does of what it drops."""
         warn_once(f"a record could not be scored and is dropped: {error_location(error)}")
         return self._drop(constants.SCORER_ERROR)
 
@@ -426,11 +388,8 @@ class Scorer:
     def _measure(
         self, record: Record, item: GoldItem | None, threshold: float
     ) -> tuple[Mapping[str, int], bool | None]:
-        """The measured scores in micro-units, and whether the answer is grounded, where text was captured.
-
-        A score that the record carries was measured where the text was, and is used as it is. Text that redaction
-        changed is not measured.
-        """
+        # A score that the record carries was measured where the text was, and is used as it is. Text that redaction
+        # changed is not measured.
         carried, facts = record.measures or {}, record.facts
         measured: dict[str, int] = {}
         grounded = facts.grounded if facts is not None else None
@@ -456,20 +415,19 @@ class Scorer:
         lacks: int | None,
         measured: Mapping[str, int],
     ) -> None:
-        """Count a request in the bucket of its step."""
         rules, ts = stream.rules, record.ts
         slices = _slices_of(record, item, rules.slices) if rules.slices else ()
-        place = (source, "", "") if item is None else (source, item.set_name, item.set_version)
-        bucket = stream.open.get(place)
+        location = (source, "", "") if item is None else (source, item.set_name, item.set_version)
+        bucket = stream.open.get(location)
         if bucket is None:
-            bucket = stream.open[place] = OpenBucket()
-        step = UNTIMED if ts is None else int(ts) // constants.STEP * constants.STEP
+            bucket = stream.open[location] = OpenBucket()
+        step = step_of(ts)
         is_fresh = self._state.is_fresh(ts)
         if step != bucket.step or is_fresh != bucket.is_fresh or len(bucket.counts) >= CELLS or not bucket.counts:
             if bucket.counts:
-                self._close(stream, place, bucket)
+                self._close(stream, location, bucket)
             bucket.step, bucket.is_fresh, bucket.latest = step, is_fresh, ts
-            self._open[bucket] = stream, place
+            self._open[bucket] = stream, location
         elif ts is not None:
             bucket.latest = max(ts, bucket.latest or ts)
         counts, counted = bucket.counts, (item, group_of(record, item, source, rules.cluster), lacks, slices, key)
@@ -495,16 +453,28 @@ class Scorer:
                 observer.collect(stream.pipeline, arrival, source, record, item, key, applying, slices, in_gold)
 
     def _close_all(self) -> None:
-        """Add up the open buckets."""
-        for bucket, (stream, place) in self._open.items():
+        for bucket, (stream, location) in self._open.items():
             if bucket.counts:
-                self._close(stream, place, bucket)
+                self._close(stream, location, bucket)
         self._open.clear()
 
-    def _close(self, stream: Stream, place: Place, bucket: OpenBucket) -> None:
-        """Add a bucket to the series, the tables of gold items, and to what was captured."""
-        state, shared, source = self._state, self.table.shared, place[0]
-        closed, parts = self._parts(stream, place, bucket)
+    def _close(self, stream: Stream, location: Location, bucket: OpenBucket) -> None:
+        state, shared, source = self._state, self.table.shared, location[0]
+        # The buckets to add to, and by the slices of a request, which of them and which gold items.
+        has_items = any(item is not None for item, *_ in bucket.counts)
+        by_slice: dict[str, tuple[Bucket, ItemTable | None]] = {}
+        parts: dict[Slices, list[tuple[Bucket, ItemTable | None]]] = {}
+        for slices in dict.fromkeys(slices for *_, slices, _ in bucket.counts):
+            for name in ("", *slices, stream.model) if stream.model else ("", *slices):
+                if name not in by_slice:
+                    names = (stream.pipeline, *location, name, stream.sampling.audit, stream.sampling.stratum)
+                    series = state.at(SeriesKey(*names, stream.build, stream.index_hash))
+                    into = state.bucket(series, bucket.latest, is_fresh=bucket.is_fresh)
+                    table = None
+                    if has_items and not name.startswith(MODEL_SLICE):
+                        table = state.item_table(series, bucket.latest, is_fresh=bucket.is_fresh)
+                    by_slice[name] = into, table
+                parts.setdefault(slices, []).append(by_slice[name])
         masks: dict[int, int] = {}
         citing = known = shipped = 0
         for (item, group, lacks, slices, facts), n in bucket.counts.items():
@@ -527,7 +497,7 @@ class Scorer:
         for slices, latency in bucket.latency.items():
             for into, _ in parts[slices]:
                 into.add_latency(latency)
-        for into in closed:
+        for into, _ in by_slice.values():
             self.table.cut(into)
         if shipped and source not in constants.ALSO_LIVE_SOURCES:
             add_sums(state.answers, stream.pipeline, (shipped, citing))
@@ -536,39 +506,6 @@ class Scorer:
             state.cohorts.see(stream.pipeline, stratum, bucket.latest, total, known=known, shipped=shipped)
         stream.captured.add(bucket.latest, masks)
         bucket.counts, bucket.measures, bucket.latency = {}, {}, {}
-
-    def _parts(
-        self, stream: Stream, place: Place, bucket: OpenBucket
-    ) -> tuple[list[Bucket], dict[Slices, list[tuple[Bucket, ItemTable | None]]]]:
-        """The buckets an open one is added to, and by the slices of a request, which of them and which gold items."""
-        has_items = any(item is not None for item, *_ in bucket.counts)
-        by_slice: dict[str, tuple[Bucket, ItemTable | None]] = {}
-        parts: dict[Slices, list[tuple[Bucket, ItemTable | None]]] = {}
-        for slices in dict.fromkeys(slices for *_, slices, _ in bucket.counts):
-            for where in ("", *slices, stream.model) if stream.model else ("", *slices):
-                if where not in by_slice:
-                    names = (stream.pipeline, *place, where, stream.sampling.audit, stream.sampling.stratum)
-                    series = self._state.at(SeriesKey(*names, stream.build, stream.index_hash))
-                    into = self._state.bucket(series, bucket.latest, is_fresh=bucket.is_fresh)
-                    table = None
-                    if has_items and not where.startswith(MODEL_SLICE):
-                        table = self._state.item_table(series, bucket.latest, is_fresh=bucket.is_fresh)
-                    by_slice[where] = into, table
-                parts.setdefault(slices, []).append(by_slice[where])
-        return [into for into, _ in by_slice.values()], parts
-
-    def _model_slice(self, pipeline: str, model: str) -> str:
-        """The slice of a model: its own, as long as the pipeline has few models."""
-        own, others = f"{MODEL_SLICE}{model}", f"{MODEL_SLICE}{constants.OTHER}"
-        slices = self._models.get(pipeline)
-        if slices is None:
-            counted = {key.slice for key in self._state.series if key.pipeline == pipeline} - {others}
-            slices = self._models[pipeline] = {name for name in counted if name.startswith(MODEL_SLICE)}
-        if own not in slices and own != others:
-            if len(slices) >= MODELS or len(model) > LONGEST_MODEL:
-                return others
-            slices.add(own)
-        return own
 
     def snapshot(
         self,
@@ -584,33 +521,27 @@ class Scorer:
             windows: Spans in seconds by name; default: everything as one window.
             gated: Gold metrics whose sums per item are needed by gates.
         """
+        state, reader, gated = self.state, self._last_reader, tuple(gated)
+        if reader is None or reader.state is not state or reader.gated != gated:
+            reader = self._last_reader = SeriesReader(state, self.table, gated)
         return take_snapshot(
-            self.state,
+            state,
             self.table,
-            now=self.state.newest if now is None else now,
+            now=state.newest if now is None else now,
             windows=windows if windows is not None else {ALL: None},
             golds=self.gold.infos(),
             gated=gated,
-            reader=self._reader(tuple(gated)),
+            reader=reader,
         )
-
-    def _reader(self, gated: tuple[str, ...]) -> SeriesReader:
-        """What remembers the last snapshot with the same metrics by gold item."""
-        reader = self._last_reader
-        if reader is None or reader.state is not self._state or reader.gated != gated:
-            reader = self._last_reader = SeriesReader(self._state, self.table, gated)
-        return reader
 
 
 def _names_of(record: Record) -> Names:
-    """What records of one stream have in common."""
     sampling = record.sampling
     drawn = None if sampling is None else (sampling.audit, sampling.stratum)
     return record.pipeline, record.source, record.build, record.index_hash, record.model, drawn
 
 
 def _slices_of(record: Record, item: GoldItem | None, slices: Mapping[str, Collection[str]]) -> tuple[str, ...]:
-    """The slices of a record, from its own tags, its model, and the tags of its gold item."""
     model = {} if record.model is None else {MODEL_TAG: record.model}
     tags = {**(item.tags if item is not None else {}), **model, **(record.tags or {})}
     return tuple(
@@ -641,12 +572,7 @@ def reduction_rules(pipeline: PipelineSettings) -> ReductionRules:
 
 @dataclass(frozen=True)
 class ScorerFactory:
-    """Creates the same scorer in every process.
-
-    Args:
-        settings: The configuration.
-        gold: The gold sets.
-    """
+    """Creates the same scorer in every process that reads the same ragmon.toml."""
 
     settings: Settings
     gold: tuple[GoldSet, ...]
@@ -664,15 +590,7 @@ class ScorerFactory:
         observers: Sequence[ScoreObserver] = (),
         ages_by_clock: bool = False,
     ) -> Scorer:
-        """A new scorer.
-
-        Args:
-            state: The state it counts in; default: one that keeps everything, for a replay.
-            clock: Rejects records from the future; None accepts any time.
-            table: The scores of the metrics; default: a new table.
-            observers: Follow every counted request.
-            ages_by_clock: Whether a record is too old by the clock alone.
-        """
+        """A new scorer, in a state that keeps everything (for a replay) unless a state is given; else as `Scorer`."""
         settings = self.settings
         common = reduction_rules(settings.unconfigured)
         by_pipeline = {

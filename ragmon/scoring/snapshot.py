@@ -1,8 +1,7 @@
 """Snapshots: the metrics of every series and window at one moment, immutable; and histories of such moments.
 
 Series are read group by group, and what did not change since the last snapshot is not read again. A point of a history
-is a window like any other, so it has the value and the interval that a gate would have had then. Where a window lies in
-the past, late records are counted in it.
+is a window like any other, so it has the value and the interval that a gate would have had then; late records count.
 """
 
 from __future__ import annotations
@@ -42,13 +41,7 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class Exemplar(NamedTuple):
-    """An exemplar of a latency series.
-
-    Attributes:
-        trace_id: 32 hex digits.
-        seconds: The latency of its call.
-        ts: When it arrived, seconds since the epoch.
-    """
+    """An exemplar of a latency series."""
 
     trace_id: str
     seconds: float
@@ -62,12 +55,7 @@ class Exemplars:
         self._newest: dict[tuple[str, str], Exemplar] = {}
 
     def see(self, record: Record, now: float) -> None:
-        """Keep a record's trace, if it was exported and its latency is known.
-
-        Args:
-            record: The record, already counted.
-            now: When it arrived, seconds since the epoch.
-        """
+        """Keep the trace of a counted record that arrived now, if it was exported and its latency is known."""
         trace = record.trace_id or ""
         total = None if record.latency_ms is None else record.latency_ms.total
         if record.exported and total is not None and isfinite(total) and _ID.fullmatch(trace):
@@ -75,12 +63,7 @@ class Exemplars:
             self._newest[key] = Exemplar(trace, total / 1000, now)
 
     def add(self, key: tuple[str, str], exemplar: Exemplar) -> None:
-        """Keep an exemplar of a pipeline and source that another process saw, if it is newer.
-
-        Args:
-            key: The pipeline and the source.
-            exemplar: The exemplar.
-        """
+        """Keep an exemplar of a pipeline and source that another process saw, if it is newer."""
         known = self._newest.get(key)
         if known is None or exemplar.ts >= known.ts:
             self._newest[key] = exemplar
@@ -95,7 +78,6 @@ class Exemplars:
 
 
 ALL: Final = "all"
-"""The name of the window that holds everything counted so far."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +87,8 @@ class SeriesStats:
     Attributes:
         pipeline, source, slice: The key of the series.
         gold, gold_version: Which gold set; "" for all requests.
-        window: The name of the window, `all` for everything.
-        metrics: The statistics by metric key.
-        latency: By stage, log-bucket counts of milliseconds.
         clusters: For gated metrics of a gold set, how many gold items have equal scores; scores measured on text are
             not kept per item.
-        traced: How many distinct gold items were seen.
-        records: How many records were counted.
         end: The end of the window, seconds since the epoch, where windows of several moments are compared.
         estimates: For live traffic whose calls were all counted, the metrics over all calls, weighted by stratum; empty
             otherwise. `metrics` covers audit members only.
@@ -145,10 +122,6 @@ class Snapshot:
     """All series in all windows at one moment.
 
     Attributes:
-        now: When it was taken, seconds since the epoch.
-        series: All series in all windows.
-        golds: The gold sets in use.
-        builds: The known `(pipeline, build, index_hash)`, sorted.
         gold_metrics: The metrics that need a gold item.
         maturity: By pipeline, the share of the expected labels that has arrived, where known.
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
@@ -175,17 +148,9 @@ class Snapshot:
     def find(
         self, pipeline: str, source: str, *, window: str = ALL, gold: str | None = "", where: str = ""
     ) -> SeriesStats | None:
-        """The series with these labels.
+        """The series with these labels, None where there is none; for a gold set in use, only its current version.
 
-        Args:
-            pipeline: The pipeline.
-            source: The source.
-            window: The window's name.
-            gold: The gold set; "" for all requests, None for the gold set with the most records.
-            where: The slice.
-
-        Returns:
-            The series, None where there is none; for a gold set in use, only its current version.
+        `gold` is "" for all requests, and None for the gold set with the most records; `where` is the slice.
         """
         versions = {gold.name: gold.version for gold in self.golds}
         candidates = [
@@ -198,7 +163,6 @@ class Snapshot:
 
     @cached_property
     def _by_labels(self) -> Mapping[tuple[str, str, str, str], Sequence[SeriesStats]]:
-        """The series by pipeline, source, window and slice."""
         by_labels: dict[tuple[str, str, str, str], list[SeriesStats]] = {}
         for series in self.series:
             by_labels.setdefault((series.pipeline, series.source, series.window, series.slice), []).append(series)
@@ -220,16 +184,10 @@ def take_snapshot(
     gated: Collection[str] = (),
     reader: SeriesReader | None = None,
 ) -> Snapshot:
-    """Take a snapshot of a state.
+    """Take a snapshot of a state, in windows of spans in seconds by name; a span of None is everything.
 
-    Args:
-        state: The state.
-        table: The metrics.
-        now: Seconds since the epoch.
-        windows: Spans in seconds by name; None is everything.
-        golds: The gold sets in use.
-        gated: Metrics whose sums per item are needed by gates.
-        reader: Remembers what it read before; it has the state, table and gated metrics that are given here.
+    Of gated metrics, gates need sums per item. A reader of the same state, table and gated metrics remembers what it
+    read before.
     """
     reader = SeriesReader(state, table, tuple(gated)) if reader is None else reader
     reader.refresh()
@@ -240,15 +198,12 @@ def take_snapshot(
     for group, keys in reader.groups.items():
         target = gone if group.pipeline == DROPPED_PIPELINES else series
         target += chain.from_iterable(reader.read(group, keys, all_windows, totals))
-    builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
-    needs_gold = frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
     matched = {(pipeline, how): n for (pipeline, how), n in state.matched.items() if pipeline != DROPPED_PIPELINES}
     return Snapshot(
         now,
         tuple(series),
         tuple(golds),
-        tuple(builds),
-        needs_gold,
+        *_builds_and_metrics(state, table),
         matched=matched,
         gone=tuple(gone),
         uncited={pipeline: answers for pipeline, (answers, citing) in state.answers.items() if not citing},
@@ -256,6 +211,11 @@ def take_snapshot(
         strange_ids=state.captured.strange_ids(),
         comparing_metrics=frozenset(name for name, metric in table.metrics.items() if metric.compares_ids),
     )
+
+
+def _builds_and_metrics(state: State, table: ScoreTable) -> tuple[tuple[tuple[str, str, str], ...], frozenset[str]]:
+    builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
+    return tuple(builds), frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
 
 
 class _Group(NamedTuple):
@@ -267,23 +227,8 @@ class _Group(NamedTuple):
 
 
 @dataclass
-class _Part:
-    """The counts of one gold set of a group, or of requests without gold; its bucket is for reading alone."""
-
-    bucket: Bucket = field(default_factory=Bucket)
-    clusters: Mapping[str, Clusters] = field(default_factory=dict)
-    traced: int = 0
-
-
-@dataclass
 class _GroupCache:
-    """What is kept of a group from one reading to the next.
-
-    Attributes:
-        results: The statistics by window, with what they depend on.
-        sums: The sums of its buckets.
-        items: The items of its gold sets, by name and version.
-    """
+    """What is kept of a group from one reading to the next."""
 
     results: list[tuple[object, list[SeriesStats]]] = field(default_factory=list)
     sums: WindowSums = field(default_factory=WindowSums)
@@ -297,17 +242,7 @@ everything.
 
 
 class SeriesReader:
-    """Reads the groups of a state; caches what did not change since the same windows were read before.
-
-    Args:
-        state: The state.
-        table: The metrics.
-        gated: Metrics whose sums per item are needed by gates.
-
-    Attributes:
-        state, gated: The same.
-        groups: The keys of the series, by group.
-    """
+    """Reads the groups of a state; caches what did not change since the same windows were read before."""
 
     def __init__(self, state: State, table: ScoreTable, gated: tuple[str, ...]) -> None:
         self.groups: dict[_Group, list[SeriesKey]] = {}
@@ -336,98 +271,96 @@ class SeriesReader:
         cached = self._cache.setdefault(group, _GroupCache())
         results: list[tuple[object, list[SeriesStats]]] = []
         buckets: list[dict[Kind, Bucket]] = []
-        for place, (window, in_window) in enumerate(zip(windows, totals, strict=True)):
+        for index, (window, in_window) in enumerate(zip(windows, totals, strict=True)):
             calls, since = (
                 (by_stratum(part, group.pipeline, group.source) if group.source == LIVE else {}) for part in in_window
             )
             cache_key = (changed, window.name, window.begin, window.end, calls, since)
-            if place < len(cached.results) and cached.results[place][0] == cache_key:
-                results.append(cached.results[place])
+            if index < len(cached.results) and cached.results[index][0] == cache_key:
+                results.append(cached.results[index])
                 continue
             if not buckets:
                 buckets = cached.sums.read(series, windows)
-                self._read_items(cached, series, windows)
-            parts, strata = _parts(group, keys, cached, (place, window.name), buckets[place])
-            traffic = _traffic(group, strata, calls, since, self._table)
-            results.append((cache_key, list(_stats_of(parts, self._table, group, window.name, traffic))))
+                by_gold: dict[tuple[str, str], dict[SeriesKey, Series]] = {}
+                for key, each in series.items():
+                    if key.drawn and key.gold:
+                        by_gold.setdefault((key.gold, key.gold_version), {})[key] = each
+                cached.items = {
+                    gold: cached.items.get(gold) or ItemWindows(self._table, self.gated) for gold in by_gold
+                }
+                for gold, items in cached.items.items():
+                    items.read(by_gold[gold], windows)
+            kinds = {kind: buckets[index].get(kind) for kind in dict.fromkeys(map(kind_of, keys))}
+            results.append((cache_key, list(self._stats(group, cached, (index, window.name), kinds, calls, since))))
         cached.results = results
         return [window_series for _, window_series in results]
 
-    def _read_items(self, cached: _GroupCache, series: Mapping[SeriesKey, Series], windows: Sequence[Window]) -> None:
-        """Bring the items of the gold sets of a group up to date."""
-        by_gold: dict[tuple[str, str], dict[SeriesKey, Series]] = {}
-        for key, each in series.items():
-            if key.drawn and key.gold:
-                by_gold.setdefault((key.gold, key.gold_version), {})[key] = each
-        cached.items = {gold: cached.items.get(gold) or ItemWindows(self._table, self.gated) for gold in by_gold}
-        for gold, items in cached.items.items():
-            items.read(by_gold[gold], windows)
+    def _stats(
+        self,
+        group: _Group,
+        cached: _GroupCache,
+        window: tuple[int, str],
+        buckets: Mapping[Kind, Bucket | None],
+        calls: Mapping[str, Count],
+        since: Mapping[str, Count],
+    ) -> Iterator[SeriesStats]:
+        # One series over all requests, and one of each gold set version over its requests. Both hold audit members
+        # only: a call that was kept for its outcome says nothing about the frequency of the outcome.
+        by_gold: dict[tuple[str, str], list[Bucket]] = {("", ""): [], **{gold: [] for gold in cached.items}}
+        strata: dict[str, list[Bucket]] = {}
+        for kind, bucket in buckets.items():
+            if kind.drawn:
+                by_gold.setdefault((kind.gold, kind.gold_version), []).extend([] if bucket is None else [bucket])
+            if bucket is not None and group.source == LIVE:
+                strata.setdefault(kind.stratum, []).append(bucket)
+        parts = {gold: merged(of_gold) for gold, of_gold in by_gold.items()}
+        all_requests = merged([bucket for bucket in parts.values() if bucket.count])
+        by_strata = {stratum: merged(of_stratum) for stratum, of_stratum in strata.items()}
+        population, estimates = self._estimates(group, by_strata, calls, since)
+        of_all = self._table.of(all_requests)
+        for (gold, version), part in sorted(parts.items()):
+            bucket = part if gold else all_requests
+            if not (bucket.count or (estimates and not gold)):
+                continue
+            metrics = of_all if part is all_requests else self._table.of(part)
+            if not gold:  # gold sets are never pooled: metrics that need gold count requests without a gold item
+                needing = self._table.metrics.items()
+                metrics = {name: (metrics if metric.needs_gold else of_all)[name] for name, metric in needing}
+            items = cached.items.get((gold, version))
+            yield SeriesStats(
+                pipeline=group.pipeline,
+                source=group.source,
+                gold=gold,
+                gold_version=version,
+                window=window[1],
+                slice=group.slice,
+                metrics=MappingProxyType(metrics),
+                latency=MappingProxyType({stage: dict(counts) for stage, counts in bucket.latency.items()}),
+                clusters=MappingProxyType({} if items is None else items.clusters(window)),
+                traced=0 if items is None else items.traced(window),
+                records=bucket.count,
+                estimates={} if gold else estimates,
+                of=population,
+            )
 
-
-def _parts(
-    group: _Group,
-    keys: Sequence[SeriesKey],
-    cached: _GroupCache,
-    window: tuple[int, str],
-    buckets: Mapping[Kind, Bucket],
-) -> tuple[dict[tuple[str, str], _Part], dict[str, Bucket]]:
-    """The counts of one window by gold set and version, and by stratum.
-
-    Parts hold audit members only: a call that was kept for its outcome says nothing about the frequency of the outcome.
-    """
-    by_gold: dict[tuple[str, str], list[Bucket]] = {("", ""): []}
-    by_stratum: dict[str, list[Bucket]] = {}
-    for kind in dict.fromkeys(map(kind_of, keys)):
-        bucket = buckets.get(kind)
-        if kind.drawn:
-            by_gold.setdefault((kind.gold, kind.gold_version), []).extend(() if bucket is None else (bucket,))
-        if bucket is not None and group.source == LIVE:
-            by_stratum.setdefault(kind.stratum, []).append(bucket)
-    parts = {gold: _Part(merged(found)) for gold, found in by_gold.items()}
-    for gold, items in cached.items.items():
-        part = parts.setdefault(gold, _Part())
-        part.clusters, part.traced = items.clusters(window), items.traced(window)
-    return parts, {stratum: merged(found) for stratum, found in by_stratum.items()}
-
-
-class _Traffic(NamedTuple):
-    """The population of a group's numbers, and the estimates over all calls."""
-
-    of: str = ""
-    estimates: Mapping[str, Estimate] = MappingProxyType({})
-
-
-def _traffic(
-    group: _Group,
-    buckets: Mapping[str, Bucket],
-    calls: Mapping[str, Count],
-    since: Mapping[str, Count],
-    table: ScoreTable,
-) -> _Traffic:
-    """What is known of all calls of live traffic.
-
-    There are no estimates where the calls were not all counted, or all had the same sampling probability. A truncated
-    trace log holds fewer records than its producers had kept by then: their counts before the first report belong to an
-    earlier log.
-
-    Args:
-        group: The group.
-        buckets: Its records by stratum.
-        calls: All its calls by stratum.
-        since: Its calls since the first report of each producer; the same as `calls` for a bounded window.
-        table: The metrics.
-    """
-    if group.source != LIVE:
-        return _Traffic()
-    records = sum(bucket.count for stratum, bucket in buckets.items() if stratum != UNKNOWN_WEIGHT)
-    if not group.slice and sum(count.kept for count in calls.values()) > SLACK * records + FEW:
-        calls = since
-    kept = sum(count.kept for count in calls.values())
-    if not calls or records > SLACK * kept + FEW:  # other records come from producers that report no totals
-        return _Traffic(EXPORTED_TRAFFIC)
-    if group.slice or len({*calls, *buckets}) == 1:
-        return _Traffic(ALL_CALLS)
-    return _Traffic(ALL_CALLS, weighted(buckets, {stratum: count.calls for stratum, count in calls.items()}, table))
+    def _estimates(
+        self, group: _Group, buckets: Mapping[str, Bucket], calls: Mapping[str, Count], since: Mapping[str, Count]
+    ) -> tuple[str, Mapping[str, Estimate]]:
+        # The population of the numbers, and the estimates over all calls. There are none where the calls were not all
+        # counted, or all had the same sampling probability. A truncated trace log holds fewer records than its
+        # producers had kept by then: their counts before the first report belong to an earlier log.
+        if group.source != LIVE:
+            return "", {}
+        records = sum(bucket.count for stratum, bucket in buckets.items() if stratum != UNKNOWN_WEIGHT)
+        if not group.slice and sum(count.kept for count in calls.values()) > SLACK * records + FEW:
+            calls = since
+        kept = sum(count.kept for count in calls.values())
+        if not calls or records > SLACK * kept + FEW:  # other records come from producers that report no totals
+            return EXPORTED_TRAFFIC, {}
+        if group.slice or len({*calls, *buckets}) == 1:
+            return ALL_CALLS, {}
+        sizes = {stratum: count.calls for stratum, count in calls.items()}
+        return ALL_CALLS, weighted(buckets, sizes, self._table)
 
 
 def window_totals(state: State, span: int | None, now: float) -> _Totals:
@@ -436,53 +369,6 @@ def window_totals(state: State, span: int | None, now: float) -> _Totals:
         return state.calls.totals(), state.calls.since(None, inf)
     totals = state.calls.since(*edges(span, now))
     return totals, totals
-
-
-def _stats_of(
-    parts: Mapping[tuple[str, str], _Part],
-    table: ScoreTable,
-    group: _Group,
-    window: str,
-    traffic: _Traffic,
-) -> Iterator[SeriesStats]:
-    """The series of a group: one over all requests, and one per gold set version over its requests only."""
-    with_buckets = [part.bucket for part in parts.values() if part.bucket.count]
-    all_requests = merged(with_buckets)
-    of_all = table.of(all_requests)
-
-    def statistics(bucket: Bucket) -> Mapping[str, Stat]:
-        return (
-            of_all if bucket is all_requests else table.of(bucket)
-        )  # the only bucket of a window is all requests as well
-
-    for (gold, version), part in sorted(parts.items()):
-        bucket = part.bucket if gold else all_requests
-        if bucket.count or (traffic.estimates and not gold):
-            yield SeriesStats(
-                pipeline=group.pipeline,
-                source=group.source,
-                gold=gold,
-                gold_version=version,
-                window=window,
-                slice=group.slice,
-                metrics=MappingProxyType(
-                    statistics(bucket) if gold else _metrics_of_all(table, of_all, statistics(part.bucket))
-                ),
-                latency=MappingProxyType({stage: dict(counts) for stage, counts in bucket.latency.items()}),
-                clusters=MappingProxyType(part.clusters),
-                traced=part.traced,
-                records=bucket.count,
-                estimates={} if gold else traffic.estimates,
-                of=traffic.of,
-            )
-
-
-def _metrics_of_all(table: ScoreTable, of_all: Mapping[str, Stat], without_gold: Mapping[str, Stat]) -> dict[str, Stat]:
-    """The metrics over all requests.
-
-    Gold sets are never pooled: metrics that need gold count requests without a gold item.
-    """
-    return {name: without_gold[name] if metric.needs_gold else of_all[name] for name, metric in table.metrics.items()}
 
 
 def retrieved_counts(state: State) -> dict[tuple[str, str], Counter[int]]:
@@ -501,19 +387,12 @@ def retrieved_counts(state: State) -> dict[tuple[str, str], Counter[int]]:
 
 
 POINT: Final = "point"
-"""The name of the window of a point."""
 
 
 def point_ends(now: float, span: int, step: int) -> list[int]:
-    """The ends of the windows that cover a span of time up to now.
+    """The ends of windows that cover a span up to now: multiples of the step, the last of them the first after now.
 
-    Args:
-        now: Seconds since the epoch.
-        span: How far back the first one begins, seconds.
-        step: The length of a window, seconds: up to an hour a multiple of 10, otherwise of 300.
-
-    Returns:
-        Multiples of the step, the last of them the first after now.
+    The step is in seconds: up to an hour a multiple of 10, otherwise of 300.
 
     Raises:
         ValueError: The windows cannot lie on the edges of buckets.
@@ -540,14 +419,7 @@ def take_history(
 ) -> list[Snapshot]:
     """The snapshots of a history, one a window, each of which has the name `point`.
 
-    Args:
-        state: The counts.
-        table: The metrics.
-        ends: The ends of the windows, seconds since the epoch, from `point_ends`.
-        step: The length of a window, seconds.
-        golds: The gold sets in use.
-        gated: Metrics whose sums per item are needed by gates.
-        pipelines: The pipelines to read; None reads all.
+    The windows have the ends of `point_ends`; of the pipelines, None reads all.
     """
     windows = [Window(POINT, step, end - 1) for end in ends]
     totals = [window_totals(state, step, end - 1) for end in ends]
@@ -557,11 +429,7 @@ def take_history(
     for group, keys in reader.groups.items():
         if group.pipeline == DROPPED_PIPELINES or (pipelines is not None and group.pipeline not in pipelines):
             continue
-        for place, series in enumerate(reader.read(group, keys, windows, totals)):
-            points[place] += series
-    builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
-    needs_gold = frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
-    return [
-        Snapshot(end - 1, tuple(series), tuple(golds), tuple(builds), needs_gold)
-        for end, series in zip(ends, points, strict=True)
-    ]
+        for point, series in zip(points, reader.read(group, keys, windows, totals), strict=True):
+            point.extend(series)
+    common = (tuple(golds), *_builds_and_metrics(state, table))
+    return [Snapshot(end - 1, tuple(series), *common) for end, series in zip(ends, points, strict=True)]

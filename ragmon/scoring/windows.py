@@ -8,7 +8,7 @@ were not captured, or where gold names no document ids.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
@@ -39,15 +39,7 @@ def kind_of(key: SeriesKey) -> Kind:
 
 @dataclass
 class Window:
-    """A window that ends at a given moment.
-
-    Attributes:
-        name: Its name.
-        span: Seconds; None for everything.
-        now: Seconds since the epoch.
-        begin, end: Its edges.
-        step: The grid that the edges lie on.
-    """
+    """A window that ends at a given moment."""
 
     name: str
     span: int | None
@@ -84,32 +76,27 @@ class WindowSums:
             [(window.begin, window.end) for window in windows],
         )
         if self._folded[0] != cache_key:
-            self._folded = (cache_key, _folded_sums(series, windows))
+            folded: Sums = {}
+            unbounded = sum(1 << index for index, window in enumerate(windows) if window.span is None)
+            for key, each in series.items():
+                if each.past.count:
+                    _add(folded, unbounded, kind_of(key), each.past)
+                for start, bucket in each.folded.items():
+                    mask = sum(1 << index for index, window in enumerate(windows) if window.holds(start))
+                    _add(folded, mask, kind_of(key), bucket)
+            self._folded = (cache_key, folded)
         sums: Sums = {}
         for key, each in series.items():
             for start, bucket in each.fresh.items():
-                mask = sum(1 << place for place, window in enumerate(windows) if window.holds(start, fresh=True))
+                mask = sum(1 << index for index, window in enumerate(windows) if window.holds(start, fresh=True))
                 _add(sums, mask, kind_of(key), bucket)
         found: list[dict[Kind, list[Bucket]]] = [{} for _ in windows]
         for mask, by_kind in (*self._folded[1].items(), *sums.items()):
-            for place, of_window in enumerate(found):
-                if mask >> place & 1:
+            for index, of_window in enumerate(found):
+                if mask >> index & 1:
                     for kind, bucket in by_kind.items():
                         of_window.setdefault(kind, []).append(bucket)
         return [{kind: merged(parts) for kind, parts in of_window.items()} for of_window in found]
-
-
-def _folded_sums(series: Mapping[SeriesKey, Series], windows: Sequence[Window]) -> Sums:
-    """The sums of folded and older buckets."""
-    sums: Sums = {}
-    unbounded = sum(1 << place for place, window in enumerate(windows) if window.span is None)
-    for key, each in series.items():
-        kind = kind_of(key)
-        if each.past.count:
-            _add(sums, unbounded, kind, each.past)
-        for start, bucket in each.folded.items():
-            _add(sums, sum(1 << place for place, window in enumerate(windows) if window.holds(start)), kind, bucket)
-    return sums
 
 
 def _add(sums: Sums, mask: int, kind: Kind, bucket: Bucket) -> None:
@@ -127,7 +114,6 @@ class ItemSums(NamedTuple):
     """The scores of one gold item, or of another cluster of requests.
 
     Attributes:
-        n: Scored requests.
         total: The sum of their scores in micro-units.
         unknown: Requests without a score, whose reason may depend on the outcome.
     """
@@ -137,11 +123,7 @@ class ItemSums(NamedTuple):
     unknown: int = 0
 
     def mean(self, unknown: int | None = None) -> float | None:
-        """The mean score; None without a score.
-
-        Args:
-            unknown: The score, 0 or 1, of the requests whose score is unknown; None leaves them out.
-        """
+        """The mean score; requests whose score is unknown count with the given score. None where nothing counts."""
         if unknown is None:
             return self.total / (self.n * MICRO) if self.n else None
         n = self.n + self.unknown
@@ -152,17 +134,11 @@ class ItemSums(NamedTuple):
         return (self.n, self.total / MICRO, self.unknown) if self.n or self.unknown else None
 
 
-def item_sums(table: ScoreTable, facts: Mapping[Key, int], place: int) -> ItemSums:
-    """The scores of a gold item in one metric.
-
-    Args:
-        table: The metrics.
-        facts: The facts counted for the item.
-        place: The index of the metric in the table.
-    """
+def item_sums(table: ScoreTable, facts: Mapping[Key, int], index: int) -> ItemSums:
+    """The scores of a gold item, of which facts were counted, in the metric with an index in the table."""
     n = total = unknown = 0
     for key, count in facts.items():
-        score = table.scores(key)[place]
+        score = table.scores(key)[index]
         if isinstance(score, int):
             n += count
             total += count * score
@@ -173,13 +149,13 @@ def item_sums(table: ScoreTable, facts: Mapping[Key, int], place: int) -> ItemSu
 
 def clusters_of(table: ScoreTable, items: Table, metric: str) -> Clusters:
     """How many items of a table have equal scores in a metric."""
-    place = list(table.metrics).index(metric)
-    sums = (item_sums(table, facts, place).cluster() for facts in items.values())
+    index = list(table.metrics).index(metric)
+    sums = (item_sums(table, facts, index).cluster() for facts in items.values())
     return Counter(cluster for cluster in sums if cluster is not None)
 
 
-_Place = tuple[SeriesKey, Literal["step", "hour", "past"], int]
-"""A table of a series: its step, or its hour."""
+_Position = tuple[SeriesKey, Literal["step", "hour", "past"], int]
+"""Which table of items of a series."""
 _Scores = tuple[int, ...]
 """The requests of an item, and of each gated metric the numbers of `ItemSums`, one after the other."""
 _SIZE: Final = len(ItemSums._fields)
@@ -193,13 +169,30 @@ class _ItemWindow:
 
     Attributes:
         tables: The scores of the tables that it holds, as they were added.
-        items: The scores of each item.
-        clusters: By gated metric, how many items have equal scores.
     """
 
-    tables: dict[_Place, dict[str, _Scores]] = field(default_factory=dict)
+    tables: dict[_Position, dict[str, _Scores]] = field(default_factory=dict)
     items: dict[str, _Scores] = field(default_factory=dict)
     clusters: list[Counter[Cluster]] = field(default_factory=list)
+
+    def change(self, changed: Mapping[str, _Scores]) -> None:
+        nothing = (0,) * (1 + _SIZE * len(self.clusters))
+        moved: Counter[_Scores] = Counter()  # most items have the same few scores
+        for qid, scores in changed.items():
+            moved[self.items.get(qid, nothing)] -= 1
+            moved[scores] += 1
+            if scores[0]:
+                self.items[qid] = scores
+            else:
+                self.items.pop(qid, None)
+        for scores, n in moved.items():
+            for number, clusters in enumerate(self.clusters):
+                start = 1 + number * _SIZE
+                cluster = ItemSums(*scores[start : start + _SIZE]).cluster()
+                if cluster is not None and n:
+                    clusters[cluster] += n
+                    if not clusters[cluster]:
+                        del clusters[cluster]
 
 
 class ItemWindows:
@@ -209,55 +202,73 @@ class ItemWindows:
     thousand items, only those in these tables are added up again.
 
     Args:
-        table: The metrics.
         gated: The metrics whose scores are kept by item; those measured on text are not.
     """
 
     def __init__(self, table: ScoreTable, gated: Iterable[str]) -> None:
         metrics, wanted = enumerate(table.metrics.items()), set(gated)
-        self._places = {name: place for place, (name, metric) in metrics if name in wanted and not metric.measured}
+        self._indexes = {name: index for index, (name, metric) in metrics if name in wanted and not metric.measured}
         self._table = table
-        self._scores: dict[_Place, tuple[int, dict[str, _Scores]]] = {}
+        self._scores: dict[_Position, tuple[int, dict[str, _Scores]]] = {}
         self._windows: dict[tuple[int, str], _ItemWindow] = {}
         self._known: dict[tuple[Key, int], _Scores] = {}
 
     def clusters(self, window: tuple[int, str]) -> dict[str, Clusters]:
-        """How many items of a window, given by its place and name, have equal scores, by gated metric."""
-        return {name: dict(counts) for name, counts in zip(self._places, self._windows[window].clusters, strict=True)}
+        """How many items of a window, given by its index and name, have equal scores, by gated metric."""
+        return {name: dict(counts) for name, counts in zip(self._indexes, self._windows[window].clusters, strict=True)}
 
     def traced(self, window: tuple[int, str]) -> int:
         """How many items of a window were asked."""
         return len(self._windows[window].items)
 
     def read(self, series: Mapping[SeriesKey, Series], windows: Sequence[Window]) -> None:
-        """Bring the windows up to date.
-
-        Args:
-            series: The series.
-            windows: All windows that are asked for; what is known of others is dropped.
-        """
+        """Bring the windows up to date; what is known of windows that are not asked for is dropped."""
         known, self._scores = self._scores, {}
-        for place, table in _tables(series):
-            same = known.get(place)
-            self._scores[place] = same if same is not None and same[0] == table.n else (table.n, self._score(table))
+        for key, each in series.items():
+            kinds: dict[Literal["step", "hour", "past"], dict[int, ItemTable]]
+            kinds = {"step": each.item_steps, "hour": each.item_hours, "past": {0: each.past_items}}
+            for kind, tables in kinds.items():
+                for start, table in tables.items():
+                    same = known.get((key, kind, start))
+                    if same is None or same[0] != table.n:
+                        same = table.n, self._scores_of(table)
+                    self._scores[key, kind, start] = same
         before, self._windows = self._windows, {}
-        # Windows of several moments have one name, so their place in the list tells them apart.
-        for number, window in enumerate(windows):
-            held = {place: scores for place, (_, scores) in self._scores.items() if _holds(window, place)}
-            name = (number, window.name)
-            self._windows[name] = before.get(name) or _ItemWindow(clusters=[Counter() for _ in self._places])
-            self._move(self._windows[name], held)
+        # Windows of several moments have one name, so their index in the list tells them apart.
+        for index, window in enumerate(windows):
+            held = {}
+            for position, (_, scores) in self._scores.items():
+                _, kind, start = position
+                if kind == "step":
+                    is_inside = window.begin <= start < window.end
+                else:  # of longer windows, hours that overlap them are in them whole
+                    is_inside = kind == "hour" and (window.span or 0) > HOUR
+                    is_inside = is_inside and (start + 1) * HOUR > window.begin and start * HOUR < window.end
+                if window.span is None or is_inside:
+                    held[position] = scores
+            name = (index, window.name)
+            item_window = before.get(name) or _ItemWindow(clusters=[Counter() for _ in self._indexes])
+            self._windows[name] = item_window
+            changed: dict[str, _Scores] = {}
+            come = [table for position, table in held.items() if item_window.tables.get(position) is not table]
+            left = [table for position, table in item_window.tables.items() if held.get(position) is not table]
+            for operator, moved in ((add, come), (sub, left)):
+                for of_items in moved:
+                    for qid, own in of_items.items():
+                        so_far = changed.get(qid) or item_window.items.get(qid)
+                        changed[qid] = own if so_far is None else tuple(map(operator, so_far, own))
+            item_window.tables = held
+            item_window.change(changed)
 
-    def _score(self, table: ItemTable) -> dict[str, _Scores]:
-        """The scores of each item of a table."""
+    def _scores_of(self, table: ItemTable) -> dict[str, _Scores]:
         found, known = {}, self._known
         for qid, facts in table.facts.items():
             parts = []
             for key, n in facts.items():
                 scores = known.get((key, n))
                 if scores is None:
-                    places, counts = self._places.values(), {key: n}
-                    scores = (n, *(part for place in places for part in item_sums(self._table, counts, place)))
+                    sums = (item_sums(self._table, {key: n}, index) for index in self._indexes.values())
+                    scores = (n, *(number for of_metric in sums for number in of_metric))
                     if len(known) >= MEMORY:
                         known.clear()
                     known[key, n] = scores
@@ -265,59 +276,8 @@ class ItemWindows:
             found[qid] = parts[0] if len(parts) == 1 else tuple(map(sum, zip(*parts, strict=True)))
         return found
 
-    def _move(self, window: _ItemWindow, held: dict[_Place, dict[str, _Scores]]) -> None:
-        """Let a window hold other tables."""
-        changed: dict[str, _Scores] = {}
-        nothing = (0,) * (1 + _SIZE * len(self._places))
-        come = [scores for place, scores in held.items() if window.tables.get(place) is not scores]
-        left = [scores for place, scores in window.tables.items() if held.get(place) is not scores]
-        for operator, tables in ((add, come), (sub, left)):
-            for scores_of in tables:
-                for qid, scores in scores_of.items():
-                    known = changed.get(qid) or window.items.get(qid)
-                    changed[qid] = scores if known is None else tuple(map(operator, known, scores))
-        window.tables = held
-        moved: Counter[_Scores] = Counter()  # most items have the same few scores
-        for qid, scores in changed.items():
-            moved[window.items.get(qid, nothing)] -= 1
-            moved[scores] += 1
-            if scores[0]:
-                window.items[qid] = scores
-            else:
-                window.items.pop(qid, None)
-        for scores, n in moved.items():
-            for number, clusters in enumerate(window.clusters):
-                start = 1 + number * _SIZE
-                cluster = ItemSums(*scores[start : start + _SIZE]).cluster()
-                if cluster is not None and n:
-                    clusters[cluster] += n
-                    if not clusters[cluster]:
-                        del clusters[cluster]
-
-
-def _tables(series: Mapping[SeriesKey, Series]) -> Iterator[tuple[_Place, ItemTable]]:
-    """The tables of series with their places."""
-    for key, each in series.items():
-        for start, table in each.item_steps.items():
-            yield (key, "step", start), table
-        for hour, table in each.item_hours.items():
-            yield (key, "hour", hour), table
-        yield (key, "past", 0), each.past_items
-
-
-def _holds(window: Window, place: _Place) -> bool:
-    """Whether a table is in a window; of longer windows, hours that overlap them are in them whole."""
-    _, kind, start = place
-    if window.span is None:
-        return True
-    if kind == "step":
-        return window.begin <= start < window.end
-    is_overlapping = (start + 1) * HOUR > window.begin and start * HOUR < window.end
-    return kind == "hour" and window.span > HOUR and is_overlapping
-
 
 RIGHT: Final = ("OK", "REFUSAL_OK")
-"""The outcomes of right answers."""
 _KNOWN_KEYS: Final = 16_384
 """Facts whose outcome is cached: many items have the same few."""
 
@@ -385,10 +345,6 @@ def item_tables(state: State, asked: SetPipeline) -> list[tuple[int, int, Table]
     """The tables of the items of a set, of every source and build, with the start and the end of their step or hour.
 
     They are of audit members, as `ragmon_gold_items_seen` is, and are not copied.
-
-    Args:
-        state: The counts.
-        asked: The set and the pipeline.
     """
     return [
         timed
@@ -399,14 +355,7 @@ def item_tables(state: State, asked: SetPipeline) -> list[tuple[int, int, Table]
 
 
 def add_points(found: ItemPoints, begin: int, end: int, table: Table) -> None:
-    """Add the answers of a table to those of each item.
-
-    Args:
-        found: What is added to.
-        begin: The start of the table's step or hour, seconds since the epoch; -1 where it has none.
-        end: Its end, likewise.
-        table: The table.
-    """
+    """Add the answers of the table of a step or hour to those of each item; both edges are -1 without a time."""
     for qid, counts in table.items():
         right = wrong = unknown = 0
         for key, n in counts.items():

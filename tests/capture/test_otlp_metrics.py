@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from ragmon.capture.otlp_exporter import SCALE, OtlpExporter, _index
+from ragmon.capture.otlp_exporter import SCALE, OtlpExporter, metrics_data
 from ragmon.core.record import Totals
-from ragmon.stats.histograms import NOT_POSITIVE, bucket, bucket_value, buckets
+from ragmon.stats.histograms import NOT_POSITIVE, bucket, buckets
 from tests.support.otlp_receiver import attributes, receiving
 
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -136,7 +136,13 @@ def test_the_histogram_arrives_bucket_by_bucket(reported, values):
 def test_every_bucket_of_an_octave_has_one_of_its_own():
     """The claim behind the scale: no two of ragmon's buckets fall into one, and each is told by its middle."""
     first = bucket(1.0)
-    found = {_index(bucket_value(first + number) / 1000): first + number for number in range(64 * 20)}
+    reports = [totals(calls=1, latency_ms={first + number: 1}, stratum=str(number)) for number in range(64 * 20)]
+    latency = metrics_data(reports, {}).resource_metrics[0].scope_metrics[0].metrics[-1]
+    found = {
+        point.positive.offset: bucket
+        for point, report in zip(latency.data.data_points, reports, strict=True)
+        for bucket in report.latency_ms
+    }
     assert len(found) == 64 * 20
     for index, expected in found.items():
         assert bucket(2.0 ** ((index + 0.5) / 2**SCALE) * 1000) == expected
