@@ -26,8 +26,16 @@ from ragmon.core.http_client import current_version
 from ragmon.export.charts import interval_bar, time_chart
 from ragmon.export.comparison import WORDS, Canary, subject
 from ragmon.export.pages import asset, by_reason, document, flips_of, render
-from ragmon.export.report import QuestionReport, Report
-from ragmon.export.schema import BaselineDrop, ComparedGate, ComparedSample, GateSummary, ReportData, gate_summary
+from ragmon.export.schema import (
+    BaselineDrop,
+    ComparedGate,
+    ComparedSample,
+    GateSummary,
+    QuestionReport,
+    ReportData,
+    RunResults,
+    gate_summary,
+)
 from ragmon.export.text import (
     better_by,
     bound,
@@ -70,7 +78,7 @@ FROM_FILE: Final = (
 )
 
 
-def report_page(report: Report, questions: int | None = None) -> str:
+def report_page(report: RunResults, questions: int | None = None) -> str:
     """The report as an HTML file.
 
     Args:
@@ -327,7 +335,7 @@ OPEN: Final = 3
 """Charts up to which all of them are shown at once; of more, those of gates that fail."""
 
 
-def fragment(report: Report) -> str:
+def fragment(report: RunResults) -> str:
     """The report as a piece of HTML.
 
     Args:

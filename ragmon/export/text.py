@@ -30,8 +30,15 @@ from ragmon.alarms.plan import describe
 from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.errors import printable, printable_json, printable_line
-from ragmon.export.report import QuestionReport, Report
-from ragmon.export.schema import BaselineDrop, GateSummary, ReportData, SeriesSummary, gate_summary
+from ragmon.export.schema import (
+    BaselineDrop,
+    GateSummary,
+    QuestionReport,
+    ReportData,
+    RunResults,
+    SeriesSummary,
+    gate_summary,
+)
 from ragmon.gates import coverage
 from ragmon.gates.change import REQUESTS, Level, Moved, Side, Stage, Suspect, Times, Why
 from ragmon.gates.coverage import FIELDS, FieldShare
@@ -113,7 +120,7 @@ FLIPS: Final = 20
 _MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ insufficient"}
 
 
-def report_markdown(report: Report, questions: int | None = QUESTIONS) -> str:
+def report_markdown(report: RunResults, questions: int | None = QUESTIONS) -> str:
     """The whole report as Markdown.
 
     Args:
@@ -139,7 +146,7 @@ def report_markdown(report: Report, questions: int | None = QUESTIONS) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def render_gates(report: Report) -> str:
+def render_gates(report: RunResults) -> str:
     """The verdict, the gates and the comparison with a baseline, for a CI step summary."""
     data = report.document
     notes = _list(map(escape, report.notes))
@@ -416,7 +423,7 @@ def _share(share: FieldShare | None) -> str:
     return "withheld" if share.ratio is None else f"{100 * share.ratio:.0f} %"
 
 
-def _reach(report: Report) -> list[str]:
+def _reach(report: RunResults) -> list[str]:
     lines = _list(escape(f"{each.gate.pipeline}/{each.gate.name}: {describe(each)}") for each in report.reach)
     return ["## What live alarms would find at this rate\n", *lines] if lines else []
 
@@ -444,7 +451,7 @@ FAILURES: Final = 5
 """Gates that fail and are named in the `repr` of a report."""
 
 
-def counts(report: Report) -> str:
+def counts(report: RunResults) -> str:
     """How many gates and records there are, in a line."""
     verdicts = Counter(outcome.verdict for outcome in report.outcomes)
     gates = f"{len(report.outcomes)} gate{'' if len(report.outcomes) == 1 else 's'}"
@@ -454,7 +461,7 @@ def counts(report: Report) -> str:
     return f"{text}; {report.read:,} records, {report.scored:,} scored"
 
 
-def brief(report: Report) -> str:
+def brief(report: RunResults) -> str:
     """The report in a few lines, which is its `repr`: verdict, counts, and the gates that fail."""
     origin = f"; gates of {printable_line(report.gates_of)}" if report.gates_of else ""
     lines = [f"<Report {report.verdict}: {counts(report)}{origin}>"]
@@ -473,13 +480,13 @@ _NARROWEST: Final = 24
 """Columns that reasons need beside the table; where a terminal has fewer, they stand below their gate."""
 
 
-def text(report: Report) -> str:
+def text(report: RunResults) -> str:
     """The gates as plain text without colour, one line each, with the verdict on the last line."""
     lines = [*text_table(_rows(report.document.gates)), *_about_run(report)]
     return "\n".join([*lines, f"verdict: {report.verdict}"]) + "\n"
 
 
-def terminal_text(report: Report, width: int, paint: Callable[[str], str] = str) -> str:
+def terminal_text(report: RunResults, width: int, paint: Callable[[str], str] = str) -> str:
     """The same for a terminal: the last column is wrapped within its width, and verdicts are painted.
 
     Args:
@@ -505,7 +512,7 @@ def terminal_text(report: Report, width: int, paint: Callable[[str], str] = str)
     return "\n".join([*lines, *about, f"verdict: {paint(report.verdict)}"]) + "\n"
 
 
-def _about_run(report: Report) -> list[str]:
+def _about_run(report: RunResults) -> list[str]:
     """The kinds of the intervals, the notes, what records lack so that gates cannot be judged, and the changes."""
     data = report.document
     legend = _legend(_kinds(map(interval_kind, data.gates)))
