@@ -346,11 +346,6 @@ def frozen_file(pipelines: dict[str, FrozenPipeline]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, FrozenPipeline]:
-    """The pipelines of a baseline file.
-
-    Raises:
-        ConfigError: It cannot be read, is no baseline file, or was changed by hand.
-    """
     try:
         data = json.loads(path.read_bytes())
     except OSError as error:

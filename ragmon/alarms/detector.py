@@ -52,7 +52,6 @@ _Bet = tuple[float, float, float, float]
 
 @lru_cache(1024)
 def _bets(level: float) -> tuple[_Bet, ...]:
-    """The bet on each drop at a level."""
     capped_level = min(level, HIGHEST)
     bets = [drop / (1.0 - capped_level) for drop in DROPS]
     return tuple(
@@ -367,7 +366,6 @@ def shown(proof: Proof, rule: AlarmRule) -> ShownProof:
 
 
 def _what(rule: AlarmRule) -> str:
-    """What is counted, where it is not the metric itself."""
     if rule.metric == constants.LATENCY:
         return f" slower than {rule.ratio:g} x the usual p95"
     return " in gold items as good as at first" if rule.kind == "paired" else ""

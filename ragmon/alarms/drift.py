@@ -300,7 +300,6 @@ class VersionMonitor(msgspec.Struct):
         self.block = _added(self.block, sums)
 
     def _close(self, minute: int, rule: BlockRule) -> None:
-        """Compare the open block with the reference, and learn it where it does not differ."""
         n, total, _ = self.block
         mean = total / n / MICRO
         if self.blocks < rule.blocks or self.begun - self.first < rule.minutes:

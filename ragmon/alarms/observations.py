@@ -156,7 +156,6 @@ class ClusterMemory(msgspec.Struct):
 
 
 def _name(question: str) -> str:
-    """A question's name, of a bounded length."""
     if len(question) <= _LONG:
         return question
     return blake2b(question.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
@@ -537,7 +536,6 @@ class ObservationSelector:
         return observe_step(found)
 
     def _keys(self, step: Step, rule: AlarmRule, source: str) -> list[CountedRecord]:
-        """The keys of a step's counts that a rule judges."""
         gold = rule.gold
         if rule.needs_gold and gold is None:
             gold = next(iter(self.state.golds.get(source, {})), None)
@@ -553,7 +551,6 @@ class ObservationSelector:
 
 
 def _sums(table: ScoreTable, facts: Mapping[Key, int], index: int) -> ItemSums:
-    """The scores of a cluster's requests in one metric."""
     if len(facts) == 1:
         ((key, n),) = facts.items()
         score = table.scores(key)[index]

@@ -270,7 +270,6 @@ class PipelineAlarms:
             baseline.absorb(observations[observation_key(self._learned[name])].assessed)
 
     def _observe(self, step: Step, clusters: StepClusters) -> dict[tuple[object, ...], StepObservations]:
-        """The observations of the step for every rule, by `observation_key`."""
         freeze = not self._has_recent_alarm(step.minute)
         required, conventions = self._terms.citations_required, self.state.conventions
         observations: dict[tuple[object, ...], StepObservations] = {}
@@ -300,7 +299,6 @@ class PipelineAlarms:
         return list(values.values()) if self.state.latency[source].p95 is None else clusters.latencies(name, values)
 
     def _judge(self, rule: AlarmRule, minute: int, observations: Observations) -> Change | None:
-        """The transition that a step causes in the alarm of a rule; None without one."""
         level = self._level(rule)
         if level is None or not observations.n:
             return None
@@ -317,7 +315,6 @@ class PipelineAlarms:
     def _learn(
         self, step: Step, observations: Mapping[tuple[object, ...], StepObservations], clusters: StepClusters
     ) -> None:
-        """Update the baselines, but only while no recent alarm fires."""
         state, minute, period = self.state, step.minute, self._terms.learn
         if self._has_recent_alarm(minute):
             for baseline in state.baselines.values():

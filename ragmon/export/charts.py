@@ -218,7 +218,6 @@ def stretches(points: Sequence[ChartPoint]) -> list[list[ChartPoint]]:
 
 
 def _figure(value: float) -> str:
-    """A share with three decimals, a count as it is."""
     return f"{value:.3f}" if (abs(value) <= 1 and value != int(value)) or abs(value) < 1 else f"{value:g}"
 
 
@@ -289,8 +288,6 @@ def time_chart(history: GateHistory, *, threshold: float, at_least: bool, name: 
 
 
 class _TimeChart:
-    """The scales of a chart and its parts."""
-
     def __init__(self, history: GateHistory, threshold: float) -> None:
         self._history, self._threshold = history, threshold
         self._points = [point for point in history.points if point.value is not None]
@@ -312,27 +309,23 @@ class _TimeChart:
         return _BOTTOM - (_BOTTOM - _TOP) * (value - self._low) / (self._high - self._low)
 
     def good_side(self, *, at_least: bool) -> Iterator[str]:
-        """The side of the threshold where the gate is kept, and the threshold."""
         y = self._y(self._threshold)
         top, bottom = (_TOP, y) if at_least else (y, _BOTTOM)
         yield _rect("good", _LEFT, top, _RIGHT - _LEFT, bottom - top)
         yield _line("threshold", _LEFT, y, _RIGHT, y)
 
     def alarms(self) -> Iterator[str]:
-        """The spans in which the alarm fired."""
         for begin, end in self._history.alarms:
             left = self._x(begin)
             yield _rect("firing", left, _TOP, max(2.0, self._x(end) - left), _BOTTOM - _TOP)
 
     def marks(self) -> Iterator[str]:
-        """What changed: a line each, with the number of its row in the list of changes."""
         for number, mark in enumerate(self._history.marks, 1):
             x = self._x(mark.ts)
             yield _line("mark", x, _TOP, x, _BOTTOM)
             yield f'<text class="mark" x="{x + 3:.1f}" y="{_TOP + 10}">{number}</text>'
 
     def scale(self) -> Iterator[str]:
-        """The values on the left."""
         for tick in round_ticks(self._low, self._high, _TICKS):
             y = self._y(tick)
             yield _line("grid", _LEFT, y, _RIGHT, y)
@@ -340,7 +333,6 @@ class _TimeChart:
         yield f'<text x="{_LEFT - 6}" y="{_BARS + 10}" text-anchor="end">n {self._most}</text>'
 
     def times(self) -> Iterator[str]:
-        """The times below."""
         seconds = self._history.span.seconds
         step = next((step for step in _TIME_STEPS if seconds / step <= _TIMES), _TIME_STEPS[-1])
         first = math.ceil(self._begin / step) * step
@@ -350,13 +342,11 @@ class _TimeChart:
             yield f'<text x="{self._x(ts):.1f}" y="{HEIGHT - 14}" text-anchor="middle">{text}</text>'
 
     def _runs(self) -> Iterator[list[GatePoint]]:
-        """The points without a gap between them."""
         step = self._history.span.step
         for _, run in groupby(enumerate(self._points), lambda pair: pair[1].end - pair[0] * step):
             yield [point for _, point in run]
 
     def ribbon(self) -> Iterator[str]:
-        """The intervals."""
         for run in self._runs():
             bounded = [(self._x_of(point), point.lower, point.upper) for point in run]
             above = [f"{x:.1f},{self._y(upper):.1f}" for x, _, upper in bounded if upper is not None]
@@ -368,7 +358,6 @@ class _TimeChart:
                 yield _line("whisker", x, self._y(lower or 0.0), x, self._y(upper or 0.0))
 
     def line(self) -> Iterator[str]:
-        """The values."""
         for run in self._runs():
             places = [(self._x_of(point), self._y(point.value)) for point in run if point.value is not None]
             if len(places) > 1:
@@ -376,7 +365,6 @@ class _TimeChart:
             yield from (f'<circle class="last" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in places)
 
     def bars(self) -> Iterator[str]:
-        """The number of requests."""
         width = (_RIGHT - _LEFT) * self._history.span.step / self._history.span.seconds
         for point in self._points:
             height = (_FLOOR - _BARS) * point.n / self._most
@@ -487,7 +475,6 @@ def flow_chart(stage: str, received: int, bands: Sequence[FlowBand]) -> Markup:
 
 
 def _band(kind: str, left: float, right: float, height: float) -> str:
-    """A band between a height on the left and a height on the right, and its end."""
     middle = (_FLOW_LEFT + _FLOW_RIGHT) / 2
     path = (
         f"M{_FLOW_LEFT},{left:.1f} C{middle},{left:.1f} {middle},{right:.1f} {_FLOW_RIGHT},{right:.1f} "

@@ -121,7 +121,6 @@ def _sample(sample: ComparedSample) -> str:
 
 
 def _items(comparison: ComparedGate) -> str:
-    """How many gold items were assessed in both releases, and how many of them changed."""
     if comparison.items is None:
         return "–"
     flips = f"{len(comparison.flips)} flipped, {comparison.worse} for the worse" if comparison.flips else "none flipped"
@@ -129,7 +128,6 @@ def _items(comparison: ComparedGate) -> str:
 
 
 def _why(comparison: ComparedGate) -> str:
-    """How the candidate compares, and the reason of the verdict."""
     if comparison.drop is None:
         return comparison.reason
     points = f"{100 * abs(comparison.drop):.1f} points"

@@ -249,7 +249,6 @@ def overview(settings: Settings) -> DashboardBuilder:
 
 
 def _overview_numbers() -> Iterator[Any]:
-    """How many gates fail, how many alarms fire, and when a record was scored last."""
     panels = {
         "fail": ("Gates that fail", f"sum({worst(GATE_STATUS, _BY, PIPELINE, equals('status', 'fail'))})"),
         "insufficient": (
@@ -273,7 +272,6 @@ def _overview_numbers() -> Iterator[Any]:
 
 
 def _gates(settings: Settings) -> Iterator[Any]:
-    """Every gate with the numbers its verdict rests on."""
     others = [name for name, same_name in gates(settings).items() if not all_shares(same_name)]
     matchers = (PIPELINE, one_of("gate", others, others=True)) if others else (PIPELINE,)
     estimate = pooled(GATE, _BY, *matchers)
@@ -337,7 +335,6 @@ def _only(matchers: tuple[str, ...]) -> str:
 
 
 def _alarms() -> Iterator[Any]:
-    """Which alarms fire, since when, and which are close to firing."""
     firing = f"max by (pipeline, gate, severity) ({at(GATE_ALARM, PIPELINE)} == 1)"
     description = "When which alarm fired: gates by their name, a metric against its own past as `metric:what`."
     legend = "{{pipeline}} {{gate}} ({{severity}})"
@@ -353,7 +350,6 @@ def _alarms() -> Iterator[Any]:
 
 
 def _seen() -> Iterator[Any]:
-    """The builds, indexes and gold sets in use."""
     columns: list[LabelColumn | ValueColumn] = [
         ValueColumn(worst(BUILD_SEEN, "pipeline, build, index_hash", PIPELINE), ""),
         *(LabelColumn(name, name) for name in ("pipeline", "build", "index_hash")),
@@ -446,7 +442,6 @@ def metric_panel(family: type[metrics.Metric], settings: Settings) -> timeseries
 
 
 def _thresholds(metric: str, settings: Settings) -> Iterator[PanelQuery]:
-    """The thresholds of the gates on a metric."""
     for name, same_name in gates(settings).items():
         if all_shares(same_name) and same_name[0].metric == metric:
             expr = at(series_names.GATE_THRESHOLD, PIPELINE, equals("gate", name))
@@ -454,7 +449,6 @@ def _thresholds(metric: str, settings: Settings) -> Iterator[PanelQuery]:
 
 
 def _help(key: str, settings: Settings) -> str:
-    """The help text of a metric."""
     family = families(settings).get(key.partition("@")[0])
     return key if family is None else family().help
 
@@ -478,7 +472,6 @@ def retrieval(settings: Settings) -> DashboardBuilder:
 
 
 def _documents() -> Iterator[Any]:
-    """The number of retrieved documents."""
     labels, matchers = "pipeline, source", (PIPELINE, SOURCE)
     count, total = (rate(f"{series_names.DOCUMENTS}_{end}", labels, *matchers) for end in ("count", "sum"))
     queries = [
@@ -506,7 +499,6 @@ def _index() -> Iterator[Any]:
 
 
 def _coverage() -> Iterator[Any]:
-    """How much of the traffic matches a gold item, and how many gold items were asked."""
     ways = rate(series_names.GOLD_MATCH, "pipeline, how", PIPELINE)
     description = "How the gold items of users' questions were found, requests a second; `none`: there is no gold item."
     yield lines("Gold matches", description, [PanelQuery(ways, "{{pipeline}} {{how}}")], REQUESTS, stacked=True)
@@ -610,7 +602,6 @@ def _heading(family: type[Metric]) -> str:
 
 
 def _labels() -> Iterator[Any]:
-    """Metrics on labels, alone and together with a proxy score that every answer has."""
     series_name = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
     labels = "pipeline, instance"
     queries = [
@@ -630,7 +621,6 @@ def _labels() -> Iterator[Any]:
 
 
 def _slices() -> Any:
-    """The gated metrics of every slice."""
     labels = "pipeline, metric, source, slice, gold"
     score, scored = (
         increase_in_range(name, labels, PIPELINE, SOURCE)

@@ -134,7 +134,6 @@ def lines(
 
 
 def _with_legend(panel: timeseries.Panel, *, many: bool) -> timeseries.Panel:
-    """The panel with its legend and tooltip."""
     panel = panel.tooltip(
         common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING)
     )
@@ -329,7 +328,6 @@ def _query_variable(name: str) -> dashboard_builder.QueryVariable:
 
 
 def _several(name: str) -> dashboard_builder.QueryVariable:
-    """A variable with multiple choice; all values at first."""
     all_values = VariableOption(selected=True, text=["All"], value=["$__all"])
     return _query_variable(name).multi(True).include_all(True).all_value(_EVERYTHING).current(all_values)
 
@@ -418,14 +416,12 @@ def table(
 
 
 def _fields(columns: Sequence[ValueColumn]) -> dict[str, str]:
-    """Grafana's name of each query's value."""
     if len(columns) == 1:
         return {columns[0].expr: "Value"}
     return {column.expr: f"Value #{chr(ord('A') + place)}" for place, column in enumerate(columns)}
 
 
 def _order(columns: Sequence[LabelColumn | ValueColumn], fields: dict[str, str]) -> dict[str, object]:
-    """The shown fields with their positions and titles, and the hidden fields."""
     names = [column.name if isinstance(column, LabelColumn) else fields[column.expr] for column in columns]
     shown = {name: column.title for name, column in zip(names, columns, strict=True) if column.title}
     hidden = [name for name in (_TIME, *names) if name not in shown]

@@ -127,7 +127,6 @@ def _page(
 
 
 def _report_sentences(data: ReportData, questions: Sequence[QuestionReport]) -> Iterator[str]:
-    """What a reader without the field's words should know first."""
     verdicts = Counter(gate.verdict for gate in data.gates)
     yield (
         f"{len(data.gates)} gates: {verdicts['pass']} are kept, {verdicts['fail']} are broken, "
@@ -187,7 +186,6 @@ def gate_charts(
 
 
 def _drop(drop: BaselineDrop) -> dict[str, Any]:
-    """A comparison with the baseline as a row, and the items that flipped."""
     return {
         **flips_of(drop),
         "before": percent(drop.before),
@@ -198,7 +196,6 @@ def _drop(drop: BaselineDrop) -> dict[str, Any]:
 
 
 def _metrics(data: ReportData) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
-    """The metrics of each series that has any: its title, and a row a metric."""
     for series in data.series:
         rows: list[tuple[str, ...]] = [
             (
@@ -216,7 +213,6 @@ def _metrics(data: ReportData) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
 
 
 def _question(question: QuestionReport) -> dict[str, Any]:
-    """A question as a row; the class of its outcome is good, bad or neither."""
     bad = ("HALLUCINATION", "OVER_REFUSAL", "NO_ANSWER")
     kind = "pass" if question.label in RIGHT else "fail" if question.label in bad else "insufficient"
     return {
@@ -263,7 +259,6 @@ def comparison_page(canary: Canary) -> str:
 
 
 def _comparison_sentences(canary: Canary) -> Iterator[str]:
-    """What a reader without the field's words should know first."""
     counts = dict.fromkeys(("pass", "fail", "insufficient"), 0)
     for comparison in canary.gates:
         counts[comparison.verdict] += 1
@@ -283,7 +278,6 @@ def _comparison_sentences(canary: Canary) -> Iterator[str]:
 
 
 def _row(comparison: ComparedGate, max_drop: float) -> dict[str, Any]:
-    """A gate as a row."""
     found = comparison.intervals
     return {
         **flips_of(comparison),
@@ -303,13 +297,11 @@ def _row(comparison: ComparedGate, max_drop: float) -> dict[str, Any]:
 
 
 def _sample(sample: ComparedSample, bounds: tuple[float, float] | None) -> tuple[str, str]:
-    """The value of a release, and its interval with the number of observations."""
     interval = "" if bounds is None else f"{bounds_text(*bounds)}, "
     return percent(sample.value), f"{interval}of {sample.n}"
 
 
 def _bounds(comparison: ComparedGate) -> str:
-    """The interval of the change: a drop with its sign turned."""
     if comparison.intervals is None:
         return "–"
     lower, upper = comparison.intervals.drop
@@ -317,7 +309,6 @@ def _bounds(comparison: ComparedGate) -> str:
 
 
 def _bar(comparison: ComparedGate, max_drop: float) -> Markup:
-    """The change with its interval against the largest drop that is allowed."""
     if comparison.drop is None:
         return Markup()
     lower, upper = (None, None) if comparison.intervals is None else comparison.intervals.drop
@@ -358,6 +349,5 @@ _Charts = list[tuple[str, GateSummary, Markup]]
 
 
 def _groups(first: _Charts, charts: _Charts) -> list[tuple[str, _Charts]]:
-    """The charts that are shown at once, under no heading, and those that are folded."""
     rest = [chart for chart in charts if chart not in first]
     return [("", first), (f"{'The other' if first else 'The'} {len(rest)} gates over time", rest)]

@@ -1,29 +1,11 @@
-"""What rules are for: deployments told apart by their labels, and pipelines with the same gates.
+"""Prometheus rules from ragmon.toml: recording rules and alerts, as YAML for Prometheus or for its operator.
 
 The gates of the top level of ragmon.toml are those of every pipeline without gates of its own, also of pipelines that
-no configuration names and that come with their first record. A list of names could not hold those, so their rules
-select all pipelines but the ones that have rules of their own.
+come with their first record: their rules select all pipelines but the ones that have rules of their own.
 
-Rules, rule groups, and the rule file as YAML for Prometheus and for the Prometheus operator.
-
-The texts of alerts: templates that Prometheus fills in, and the links to the runbook and to the dashboards.
-
-An annotation shows the value with its interval, which builds answer, and where to look.
-
-Recording rules: thresholds of ragmon.toml, sums of scores over replicas, and the names of others.
-
-Shares are sums of scores by requests scored. An interval is the monitor's: it knows strata and clusters, and exports
-its bounds. The rules of `compat_recordings` have the names of the WFGY page on live monitoring
-(ProblemMap/ops/live_monitoring_rag.md).
-
-Alerts on gates and on what users get.
-
-Alarms of ragmon keep a budget of false pages, so the rules on them only pass them on. Everything else opens a ticket or
-informs.
-
-Alerts on ragmon itself: whether it is up, receives records, loses records and runs the current configuration.
-
-Prometheus rules from ragmon.toml: recording rules and alerts.
+Shares are sums of scores by requests scored. Intervals are the monitor's, which knows strata and clusters and exports
+its bounds. Alarms keep a budget of false pages, so the rules on alarms only pass them on; everything else opens a
+ticket or informs.
 """
 
 from __future__ import annotations
@@ -42,45 +24,7 @@ from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import MIN_SAMPLES, Gate
 from ragmon.export import families
-from ragmon.export.families import (
-    BUILD_SEEN,
-    CHUNKS,
-    DOCUMENTS,
-    DROPPED,
-    ERRORS,
-    GATE_INFO,
-    GATE_LOWER,
-    GATE_SAMPLES,
-    GATE_THRESHOLD,
-    GATE_UPPER,
-    GATE_VALUE,
-    GOLD_INFO,
-    JOURNAL_WRITABLE,
-    LAST_SCORED,
-    LATENCY,
-    NAMES_OVERFLOW,
-    PARTITION_BEHIND,
-    PENDING,
-    PREFIX,
-    PRODUCER_DROPPED,
-    RECEIVED,
-    RELOADED,
-    REQUESTS,
-    RESIDUAL,
-    SAMPLES,
-    SCORE,
-    SCORED,
-    SLICE_SCORE,
-    SLICE_SCORED,
-    STREAM_CONFIGS,
-    STREAM_LOST,
-    UNASSESSED,
-    equals,
-    exact,
-    label,
-    one_of,
-    selector,
-)
+from ragmon.export.families import equals, exact, label, one_of, selector
 from ragmon.export.pages import address
 from ragmon.gates import coverage
 from ragmon.gates.coverage import ANSWER, CITATIONS, CONTEXTS, FEW, HALF, IDS, QUESTION, Gap, needs, remedy
@@ -96,7 +40,7 @@ class Deployments:
 
     Args:
         by: The labels that tell them apart: every aggregation keeps them.
-        matchers: What every series must match, as PromQL; empty for all deployments.
+        matchers: PromQL that every series must match; empty for all deployments.
     """
 
     by: tuple[str, ...] = ()
@@ -172,20 +116,21 @@ def rule_scopes(settings: Settings, configured_only: bool = False) -> list[RuleS
         hint = "[pipeline] name, or [pipelines.NAME]; else leave --configured-only out"
         raise RagmonError("the configuration names no pipeline that rules could be for", hint=hint)
     common = _gates(settings.unconfigured, settings)
-    shared = tuple(name for name, own in settings.pipelines.items() if _gates(own, settings) == common)
+    own_gates = {name: _gates(pipeline, settings) for name, pipeline in settings.pipelines.items()}
+    shared = tuple(name for name, gates in own_gates.items() if gates == common)
     others = tuple(name for name in settings.pipelines if name not in shared)
     matchers = (one_of("pipeline", others, others=True),) if others else ()
     if configured_only:
         matchers = (one_of("pipeline", shared),)
-    top = RuleScope(settings.unconfigured, common, shared, matchers, unnamed=not configured_only, shared=True)
-    scopes = [top] if shared or not configured_only else []
-    return scopes + [_own_scope(settings.pipelines[name], settings) for name in others]
-
-
-def _own_scope(pipeline: PipelineSettings, settings: Settings) -> RuleScope:
-    gates = tuple(replace(gate, pipeline=pipeline.name) for gate in _gates(pipeline, settings))
-    matchers = (equals("pipeline", pipeline.name),)
-    return RuleScope(pipeline, gates, (pipeline.name,), matchers, unnamed=False, shared=False)
+    scopes = []
+    if shared or not configured_only:
+        unnamed = not configured_only
+        scopes.append(RuleScope(settings.unconfigured, common, shared, matchers, unnamed=unnamed, shared=True))
+    for name in others:
+        gates = tuple(replace(gate, pipeline=name) for gate in own_gates[name])
+        own = (equals("pipeline", name),)
+        scopes.append(RuleScope(settings.pipelines[name], gates, (name,), own, unnamed=False, shared=False))
+    return scopes
 
 
 def _gates(pipeline: PipelineSettings, settings: Settings) -> tuple[Gate, ...]:
@@ -194,20 +139,8 @@ def _gates(pipeline: PipelineSettings, settings: Settings) -> tuple[Gate, ...]:
     return tuple(replace(gate, pipeline="") for gate in alone.policy(pipeline.name, live=True).gates)
 
 
-def pipelines(scopes: Sequence[RuleScope], excluded: str) -> str:
-    """A matcher for all pipelines that rules are for.
-
-    Args:
-        scopes: The scopes.
-        excluded: A name that stands for no pipeline.
-    """
-    if any(scope.unnamed for scope in scopes):
-        return one_of("pipeline", [excluded], others=True)
-    return one_of("pipeline", [name for scope in scopes for name in scope.names])
-
-
 Form = Literal["prometheus", "kubernetes"]
-HEADER: Final = (
+_HEADER: Final = (
     "# Generated by `ragmon generate {what}` from ragmon.toml. Change that file, and generate this one again.\n"
 )
 
@@ -223,7 +156,6 @@ class Rule:
         annotations: The texts of an alert for people.
         pending: How long the expression must hold before the alert fires; "" for at once.
         keep_firing_for: How long the alert keeps firing after the expression stopped holding.
-        alert: Whether the rule is an alert.
     """
 
     name: str
@@ -272,23 +204,20 @@ class RuleGroup:
 
 
 def render(groups: Sequence[RuleGroup], rule_format: Form = "prometheus") -> str:
-    """The text of a rule file.
-
-    Args:
-        groups: The rule groups.
-        rule_format: A file for `rule_files`, or a PrometheusRule of the Prometheus operator.
-    """
-    spec = {"groups": [group.plain() for group in groups]}
-    if rule_format == "prometheus":
-        return HEADER.format(what="rules") + dump(spec)
-    labels = {"app.kubernetes.io/name": "ragmon"}
-    resource = {
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "PrometheusRule",
-        "metadata": {"name": "ragmon", "labels": labels},
-        "spec": spec,
-    }
-    return HEADER.format(what="rules --format kubernetes") + dump(resource)
+    """The text of a rule file: one for `rule_files`, or a PrometheusRule of the Prometheus operator."""
+    spec: dict[str, Any] = {"groups": [group.plain() for group in groups]}
+    what, document = "rules", spec
+    if rule_format == "kubernetes":
+        what = "rules --format kubernetes"
+        document = {
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "PrometheusRule",
+            "metadata": {"name": "ragmon", "labels": {"app.kubernetes.io/name": "ragmon"}},
+            "spec": spec,
+        }
+    return _HEADER.format(what=what) + yaml.dump(
+        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000
+    )
 
 
 class _Labels(dict[str, str]):
@@ -302,21 +231,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-def _labels(dumper: yaml.SafeDumper, labels: _Labels) -> yaml.MappingNode:
-    return dumper.represent_mapping("tag:yaml.org,2002:map", labels, flow_style=True)
-
-
-_Dumper.add_representer(str, _text)
-_Dumper.add_representer(_Labels, _labels)
-
-
-def dump(data: Any) -> str:
-    """Plain data as YAML; keys keep their order."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+_Dumper.add_representer(
+    _Labels, lambda dumper, labels: dumper.represent_mapping("tag:yaml.org,2002:map", labels, flow_style=True)
+)
 
 
 PAGE: Final = "page"
@@ -364,31 +285,23 @@ class Writer:
         keep: str = "",
         labels: Mapping[str, str] | None = None,
     ) -> Rule:
-        """An alert.
-
-        Args:
-            name: Its name.
-            expr: When it fires.
-            severity: How urgent it is; "" where its expression has a label for it.
-            summary: One line.
-            description: What it means and what to do first.
-            pending: How long the expression must hold before.
-            keep: How long it fires after the expression held last.
-            labels: Further labels.
-        """
-        annotations = {"summary": summary, "description": description}
-        annotations["runbook_url"] = self._runbook().replace("{alert}", name.lower())
+        """An alert with its links; severity "" leaves it to a label of the expression."""
+        if self.links.runbook is not None:
+            runbook = str(self.links.runbook)
+        elif self.links.status is not None:
+            runbook = address(str(self.links.status), "{alert}")
+        else:
+            runbook = _AT_INSTANCE
+        annotations = {
+            "summary": summary,
+            "description": description,
+            "runbook_url": runbook.replace("{alert}", name.lower()),
+        }
         if self.links.dashboard is not None:
             variables = "?var-pipeline={{ $labels.pipeline | urlquery }}" if "$labels.pipeline" in summary else ""
             annotations["dashboard_url"] = f"{str(self.links.dashboard).rstrip('/')}/d/{DASHBOARD}{variables}"
         own = {**(labels or {}), **({"severity": severity} if severity else {})}
         return Rule(name, expr, own, annotations, pending=pending, keep_firing_for=keep, alert=True)
-
-    def _runbook(self) -> str:
-        """The address of the runbook, with `{alert}` for the alert's name in lower case."""
-        if self.links.runbook is not None:
-            return str(self.links.runbook)
-        return _AT_INSTANCE if self.links.status is None else address(str(self.links.status), "{alert}")
 
     def found(self, query: str, shown: str, otherwise: str, *, alarm: bool = False) -> str:
         """A template for the value of a query about the alert's gate, which Prometheus runs when it writes the alert.
@@ -400,8 +313,8 @@ class Writer:
             alarm: Whether it is about the alarm's full name, not the gate's.
         """
         labels = self.of.labels("pipeline", "gate")
-        told = labels.replace("gate", "alarm", 1) if alarm else labels
-        return _asked(query.replace("{GATE}", f"{{{_matchers(labels)}}}"), told, shown, otherwise)
+        values = labels.replace("gate", "alarm", 1) if alarm else labels
+        return _asked(query.replace("{GATE}", f"{{{_matchers(labels)}}}"), values, shown, otherwise)
 
     def of_pipeline(self, query: str, item: str, otherwise: str) -> str:
         """A template for every result of a query about the alert's pipeline.
@@ -425,15 +338,15 @@ class Writer:
 
         The interval may still hold the threshold: an alarm proves more than one window shows.
         """
-        lower, upper = self.share(GATE_LOWER), self.share(GATE_UPPER)
-        samples = self.found(f"sum({GATE_SAMPLES}{{GATE}})", _NUMBER, "0")
+        lower, upper = self.share(families.GATE_LOWER), self.share(families.GATE_UPPER)
+        samples = self.found(f"sum({families.GATE_SAMPLES}{{GATE}})", _NUMBER, "0")
         shown = f"In its whole window {_PERCENT} (95 % interval {lower} to {upper}, n = {samples})"
-        return self.found(f"max({GATE_VALUE}{{GATE}})", shown, "No gate of this name has a value")
+        return self.found(f"max({families.GATE_VALUE}{{GATE}})", shown, "No gate of this name has a value")
 
     @property
     def threshold(self) -> str:
         """The gate's threshold."""
-        return f"threshold {self.share(GATE_THRESHOLD, otherwise='of no gate')}"
+        return f"threshold {self.share(families.GATE_THRESHOLD, otherwise='of no gate')}"
 
     @property
     def lately(self) -> str:
@@ -444,7 +357,7 @@ class Writer:
     @property
     def builds(self) -> str:
         """The builds and indexes that answer, and which of them are new: the first question of an engineer on call."""
-        seen = f"count by (build, index_hash) ({BUILD_SEEN}{{PIPELINE}}"
+        seen = f"count by (build, index_hash) ({families.BUILD_SEEN}{{PIPELINE}}"
         item = "{{ .Labels.build }} on index {{ .Labels.index_hash }}"
         new = self.of_pipeline(f"{seen}) unless {seen} offset 1h)", item, "no build and no index")
         return f"New within the hour: {new}. Answered last: {self.of_pipeline(f'{seen})', item, 'no build is told')}."
@@ -463,7 +376,7 @@ def _asked(query: str, labels: str, shown: str, otherwise: str) -> str:
 
 
 STEP: Final = "5m"
-"""The window of recorded sums; those of longer windows are made of them."""
+"""The window of recorded sums; sums of longer windows are made of them."""
 SCORE_RECORD: Final = f"pipeline_gate:ragmon_gate_score:increase{STEP}"
 SCORED_RECORD: Final = f"pipeline_gate:ragmon_gate_scored:increase{STEP}"
 RATIO: Final = "pipeline_gate:ragmon_gate_score_per_scored:ratio_increase{}"
@@ -483,25 +396,15 @@ EXPECTED: Final = (
     constants.NO_LATENCY,
 )
 """Reasons that are no fault in the data: the gold set does not specify it, the request failed, or the pipeline does not
-capture it. That is a ticket of its own where a gate suffers from it."""
-USUAL: Final = 3600
+capture it, which has a ticket of its own where a gate suffers from it."""
+_RECORDED_WINDOW: Final = 3600
 """Seconds; sliding values are recorded from the window nearest to it."""
 
 
-def rules(scopes: Sequence[RuleScope], of: Deployments, windows: Mapping[str, int]) -> list[Rule]:
-    """All recording rules.
-
-    Args:
-        scopes: The pipelines.
-        of: The deployments.
-        windows: The lengths of the monitor's windows in seconds, by name.
-    """
-    return [*_of_gates(scopes, of), *_ratios(of), *_of_metrics(scopes, of), *compat_recordings(windows, of)]
-
-
-def _of_gates(scopes: Sequence[RuleScope], of: Deployments) -> Iterator[Rule]:
+def recording_rules(scopes: Sequence[RuleScope], of: Deployments, windows: Mapping[str, int]) -> Iterator[Rule]:
+    """All recording rules; `windows` are the lengths of the monitor's windows in seconds, by name."""
     for scope in scopes:
-        served = of.series(GATE_THRESHOLD, *scope.matchers)
+        served = of.series(families.GATE_THRESHOLD, *scope.matchers)
         pipelines = f"0 * group by ({of.labels('pipeline')}) ({served})"
         for gate in scope.gates:
             name = {**scope.labels, "gate": label(gate.name)}
@@ -509,8 +412,22 @@ def _of_gates(scopes: Sequence[RuleScope], of: Deployments) -> Iterator[Rule]:
             if gate.kind != "distinct":  # its samples are builds
                 yield Rule(MIN_SAMPLES_RECORD, f"{pipelines} + {gate.min_samples}", name)
             if gate.kind == "threshold":
-                yield Rule(SCORE_RECORD, _judged(gate, scope, of, SCORE, SLICE_SCORE), name)
-                yield Rule(SCORED_RECORD, _judged(gate, scope, of, SCORED, SLICE_SCORED), name)
+                score = _judged(gate, scope, of, families.SCORE, families.SLICE_SCORE)
+                scored = _judged(gate, scope, of, families.SCORED, families.SLICE_SCORED)
+                yield Rule(SCORE_RECORD, score, name)
+                yield Rule(SCORED_RECORD, scored, name)
+    for window in WINDOWS:  # no data, not zero, where nothing was scored
+        score, scored = _over(SCORE_RECORD, window, of), _over(SCORED_RECORD, window, of)
+        yield Rule(RATIO.format(window), f"{score} / ({scored} > 0)")
+    keys = sorted({gate.metric for scope in scopes for gate in scope.share_gates})
+    for key in keys:
+        metric, _, k = key.partition("@")
+        counter = of.series(f"{families.PREFIX}{metric}{families.SCORED}", *([equals("k", k)] if k else []))
+        yield Rule(METRIC_SCORED, of.total(counter, "1h"), {"metric": key})
+    if keys:
+        counter = of.series(families.UNASSESSED, one_of("metric", keys), one_of("reason", EXPECTED, others=True))
+        yield Rule(METRIC_UNASSESSED, of.total(counter, "1h", "metric"))
+    yield from compat_recordings(windows, of)
 
 
 def _judged(gate: Gate, scope: RuleScope, of: Deployments, ending: str, sliced: str) -> str:
@@ -520,7 +437,7 @@ def _judged(gate: Gate, scope: RuleScope, of: Deployments, ending: str, sliced: 
     would be a number about nothing.
     """
     metric, (name, _, k) = parse(gate.metric), gate.metric.partition("@")
-    series, cut = f"{PREFIX}{name}{ending}", [equals("k", k)] if k else []
+    series, cut = f"{families.PREFIX}{name}{ending}", [equals("k", k)] if k else []
     if gate.where:
         series, cut = sliced, [equals("metric", gate.metric), equals("slice", gate.where)]
     gold = [] if metric.labelled else ['gold!=""' if metric.needs_gold else 'gold=""']
@@ -529,59 +446,33 @@ def _judged(gate: Gate, scope: RuleScope, of: Deployments, ending: str, sliced: 
     counter = of.series(series, *scope.matchers, *cut, equals("source", gate.source or constants.LIVE), *gold)
     if gate.source == constants.LABEL or not (metric.needs_gold or gate.gold):
         return of.total(counter, STEP, "pipeline")
-    present = f'label_replace({of.series(GOLD_INFO)}, "gold_version", "$1", "version", "(.*)")'
+    present = f'label_replace({of.series(families.GOLD_INFO)}, "gold_version", "$1", "version", "(.*)")'
     chosen = f"increase({counter}[{STEP}]) and on ({of.labels('gold', 'gold_version')}) {present}"
     if gate.gold is None:
-        told = of.series(GATE_INFO, equals("gate", gate.name))
-        chosen += f" and on ({of.labels('pipeline', 'gold')}) {told}"
+        info = of.series(families.GATE_INFO, equals("gate", gate.name))
+        chosen += f" and on ({of.labels('pipeline', 'gold')}) {info}"
     return f"sum by ({of.labels('pipeline')}) ({chosen})"
 
 
-def over(series: str, window: str, of: Deployments) -> str:
-    """A recorded sum over a longer window."""
+def _over(series: str, window: str, of: Deployments) -> str:
     return f"sum_over_time({of.series(series)}[{window}:{STEP}])"
 
 
-def _ratios(of: Deployments) -> list[Rule]:
-    """Each gate's mean score over all replicas; no data, not zero, where nothing was scored."""
-    return [
-        Rule(RATIO.format(window), f"{over(SCORE_RECORD, window, of)} / ({over(SCORED_RECORD, window, of)} > 0)")
-        for window in WINDOWS
-    ]
-
-
-def _of_metrics(scopes: Sequence[RuleScope], of: Deployments) -> Iterator[Rule]:
-    """Per gated metric, the requests it scored and those it could not assess."""
-    keys = sorted({gate.metric for scope in scopes for gate in scope.share_gates})
-    for key in keys:
-        name, _, k = key.partition("@")
-        counter = of.series(f"{PREFIX}{name}{SCORED}", *([equals("k", k)] if k else []))
-        yield Rule(METRIC_SCORED, of.total(counter, "1h"), {"metric": key})
-    if keys:
-        counter = of.series(UNASSESSED, one_of("metric", keys), one_of("reason", EXPECTED, others=True))
-        yield Rule(METRIC_UNASSESSED, of.total(counter, "1h", "metric"))
-
-
 def compat_recordings(windows: Mapping[str, int], of: Deployments) -> list[Rule]:
-    """Rules with the names of the WFGY page, so that dashboards made for these names keep working.
-
-    Args:
-        windows: The lengths of the windows in seconds, by name.
-        of: The deployments.
-    """
-    window = equals("window", min(windows, key=lambda name: abs(windows[name] - USUAL)))
-    precision = of.series(f"{PREFIX}answer_precision", window)
-    samples = of.series(f"{PREFIX}answer_precision{SAMPLES}", window)
+    """Rules with the names of the WFGY page (ProblemMap/ops/live_monitoring_rag.md), for dashboards made for these."""
+    window = equals("window", min(windows, key=lambda name: abs(windows[name] - _RECORDED_WINDOW)))
+    precision = of.series(f"{families.PREFIX}answer_precision", window)
+    samples = of.series(f"{families.PREFIX}answer_precision{families.SAMPLES}", window)
     by_gold = f"sum by ({of.labels('pipeline', 'source', 'gold')})"
     by_pipeline = f"sum by ({of.labels('pipeline')})"
-    refusals = of.series(f"{PREFIX}under_refusal_rate{SCORE}")
-    empty = of.series(f"{DOCUMENTS}_bucket", 'le="0.0"')
+    refusals = of.series(f"{families.PREFIX}under_refusal_rate{families.SCORE}")
+    empty = of.series(f"{families.DOCUMENTS}_bucket", 'le="0.0"')
     return [
         Rule("rag_precision_shipped", f"{by_gold} ({precision} * {samples}) / ({by_gold} ({samples}) > 0)"),
         Rule("rag_under_refusal_count_total", f"{by_gold} ({refusals})"),
         Rule("retriever_empty_result_count_total", f"{by_pipeline} ({empty})"),
-        Rule("rag_error_count_total", f"{by_pipeline} ({of.series(ERRORS)})"),
-        Rule("rag_request_count_total", f"{by_pipeline} ({of.series(REQUESTS)})"),
+        Rule("rag_error_count_total", f"{by_pipeline} ({of.series(families.ERRORS)})"),
+        Rule("rag_request_count_total", f"{by_pipeline} ({of.series(families.REQUESTS)})"),
     ]
 
 
@@ -590,41 +481,68 @@ _ON_INDEXES: Final = f'metric="{constants.INDEX_HASH}"'
 _ALARM_NAME: Final = "{{ $labels.pipeline }}/{{ $labels.alarm }}"
 _Z9999: Final = 3.89
 """The normal quantile of a 99.99 % interval: a slow burn is looked at every minute, for ever."""
-_USUAL: Final = 0.05
+_USUAL_LIMIT: Final = 0.05
 """The share of errors, and of empty retrievals, above which a ticket is due where no gate sets a limit."""
 _FIELDS: Final = (QUESTION, ANSWER, IDS, CONTEXTS, CITATIONS, coverage.LATENCY)
 """Fields that the application, or a setting, can bring into every record."""
 
 
-def gate_alerts(scopes: Sequence[RuleScope], of: Deployments, writer: Writer) -> list[Rule]:
+def gate_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
     """All alerts on gates and traffic; those on shares only where a gate is on one."""
-    gates = [gate for scope in scopes for gate in scope.share_gates]
-    # An alert while a gate's exported interval lies beyond the gate's threshold at a replica.
+    of = writer.of
     by, on = f"by ({of.labels('pipeline', 'gate')})", f"on ({of.labels('pipeline', 'gate')})"
-    floor, ceiling = (of.series(THRESHOLD, f'direction="{way}"') for way in ("at_least", "at_most"))
+    # An alert while a gate's exported interval lies beyond the gate's threshold at a replica.
+    floor, ceiling = (of.series(THRESHOLD, f'direction="{direction}"') for direction in ("at_least", "at_most"))
     upper, lower = of.series(families.GATE_UPPER), of.series(families.GATE_LOWER)
-    enough = f"sum {by} ({of.series(families.GATE_SAMPLES)}) >= {on} {of.series(MIN_SAMPLES_RECORD)}"
-    judged = [
-        writer.alert(
-            "RagmonGateBreach",
-            f"(min {by} ({upper}) < {on} {floor} or max {by} ({lower}) > {on} {ceiling})\nand {on} {enough}",
-            INFO,
-            f"{GATE_NAME} does not hold: its 95 % bound is {{{{ $value | humanizePercentage }}}}, {writer.threshold}",
-            f"{writer.value}. One window in forty shows that by chance: who pages is the alarm. {writer.builds}",
-            pending="5m",
-        ),
-        _insufficient(of, writer),
-    ]
-    return [
-        *_alarms(of, writer),
-        *judged,
-        *([_slow_burn(of, writer), _unassessed(of, writer), _capture_gap(scopes, gates, of, writer)] if gates else []),
-        *(rule for scope in scopes for rule in _traffic(scope, of, writer)),
-    ]
+    samples, needed = f"sum {by} ({of.series(families.GATE_SAMPLES)})", f"{on} {of.series(MIN_SAMPLES_RECORD)}"
+    breach = writer.alert(
+        "RagmonGateBreach",
+        f"(min {by} ({upper}) < {on} {floor} or max {by} ({lower}) > {on} {ceiling})\nand {on} {samples} >= {needed}",
+        INFO,
+        f"{GATE_NAME} does not hold: its 95 % bound is {{{{ $value | humanizePercentage }}}}, {writer.threshold}",
+        f"{writer.value}. One window in forty shows that by chance: who pages is the alarm. {writer.builds}",
+        pending="5m",
+    )
+    # Gates that do not apply have none of the statuses.
+    undecided = of.series(families.GATE_STATUS, 'status="insufficient"')
+    insufficient = writer.alert(
+        "RagmonGateInsufficient",
+        f"{samples} < {needed}\nand {on} max {by} ({undecided}) == 1",
+        INFO,
+        f"{GATE_NAME} cannot be judged: {{{{ $value }}}} requests in its window",
+        "A gate without enough requests neither passes nor fails. More probes, a higher sampling rate, or a longer "
+        "window give it more; `ragmon doctor` says how many it takes.",
+        pending="2h",
+    )
+    alerts = [*_alarms(writer), breach, insufficient]
+    if any(scope.share_gates for scope in scopes):
+        lost, scored = of.series(METRIC_UNASSESSED), of.series(METRIC_SCORED)
+        total = f"({lost} + ({scored} or 0 * {lost}))"
+        unassessed = writer.alert(
+            "RagmonTooManyUnassessed",
+            f"{lost} / {total} > 0.05 and {total} >= {MIN_SAMPLES}",
+            TICKET,
+            "{{ $labels.metric }}: {{ $value | humanizePercentage }} of its requests could not be assessed",
+            "What is left may be no fair sample of all. The reasons: "
+            f"`sum by (metric, reason) (increase({families.UNASSESSED}[1h]))`.",
+            pending="15m",
+        )
+        alerts += [_slow_burn(writer), unassessed, _capture_gap(scopes, writer)]
+    return alerts + [rule for scope in scopes for rule in _traffic(scope, writer)]
 
 
-def _alarms(of: Deployments, writer: Writer) -> list[Rule]:
+def _alarms(writer: Writer) -> list[Rule]:
     """Alerts on ragmon's alarms. An alarm is already statistically proven, so no rule waits before it fires."""
+    of = writer.of
+
+    def alarm(name: str, series: str, severity: str, summary: str, description: str) -> Rule:
+        # It fires while the alarm does in at least one replica. The label `alarm` has the alarm's full name, and `gate`
+        # only the gate's, so that alerts on one gate are grouped. One or two scrapes may be missed.
+        named = f'label_replace({series}, "alarm", "$1", "gate", "(.*)")'
+        grouped = f'label_replace({named}, "gate", "$1", "gate", "([^:]+):.*")'
+        expr = f"max by ({of.labels('pipeline', 'gate', 'alarm', 'severity')}) ({grouped}) == 1"
+        return writer.alert(name, expr, severity, summary, description, keep="2m")
+
     index = f"on ({of.labels('pipeline', 'gate')}) {of.series(families.GATE_INFO, _ON_INDEXES)}"
     urgent = of.series(families.GATE_ALARM, f'severity=~"page|ticket",gate!~"{_DRIFT}"')
     looks = of.series(families.GATE_ALARM, f'severity="{constants.LOOK}"')
@@ -642,52 +560,26 @@ def _alarms(of: Deployments, writer: Writer) -> list[Rule]:
     several = "{{ $labels.pipeline }}: one build answers from more than one index"
     part = f"Part of the answers come from another index than the rest. {writer.builds}"
     return [
-        _alarm("RagmonGateAlarm", f"{urgent} unless {index}", "", fires, f"{about} {commands}", writer),
-        _alarm("RagmonLook", looks, INFO, f"{_ALARM_NAME}: a little off its own past", about, writer),
-        _alarm("RagmonDrift", drifts, TICKET, differs, f"A difference, not a fault. {writer.builds}", writer),
-        _alarm("RagmonIndexDrift", indexes, "", several, part, writer),
+        alarm("RagmonGateAlarm", f"{urgent} unless {index}", "", fires, f"{about} {commands}"),
+        alarm("RagmonLook", looks, INFO, f"{_ALARM_NAME}: a little off its own past", about),
+        alarm("RagmonDrift", drifts, TICKET, differs, f"A difference, not a fault. {writer.builds}"),
+        alarm("RagmonIndexDrift", indexes, "", several, part),
     ]
 
 
-def _alarm(name: str, series: str, severity: str, summary: str, description: str, writer: Writer) -> Rule:
-    """An alert that fires while an alarm fires in at least one replica.
-
-    The label `alarm` has the alarm's full name, and `gate` only the gate's, so that alerts on one gate are grouped.
-    """
-    named = f'label_replace({series}, "alarm", "$1", "gate", "(.*)")'
-    grouped = f'label_replace({named}, "gate", "$1", "gate", "([^:]+):.*")'
-    expr = f"max by ({writer.of.labels('pipeline', 'gate', 'alarm', 'severity')}) ({grouped}) == 1"
-    return writer.alert(name, expr, severity, summary, description, keep="2m")  # one or two scrapes may be missed
-
-
-def _insufficient(of: Deployments, writer: Writer) -> Rule:
-    """Alert on gates with too few requests, but not on those that do not apply: these have none of the statuses."""
-    by, on = f"by ({of.labels('pipeline', 'gate')})", f"on ({of.labels('pipeline', 'gate')})"
-    undecided = of.series(families.GATE_STATUS, 'status="insufficient"')
-    samples = of.series(families.GATE_SAMPLES)
-    return writer.alert(
-        "RagmonGateInsufficient",
-        f"sum {by} ({samples}) < {on} {of.series(MIN_SAMPLES_RECORD)}\nand {on} max {by} ({undecided}) == 1",
-        INFO,
-        f"{GATE_NAME} cannot be judged: {{{{ $value }}}} requests in its window",
-        "A gate without enough requests neither passes nor fails. More probes, a higher sampling rate, or a longer "
-        "window give it more; `ragmon doctor` says how many it takes.",
-        pending="2h",
-    )
-
-
-def _slow_burn(of: Deployments, writer: Writer) -> Rule:
+def _slow_burn(writer: Writer) -> Rule:
     """A ticket on a gate that fails over days, by chance hardly ever, and still does.
 
     The windows are those of the SRE workbook's ticket ("Alerting on SLOs"): the long one proves that the gate fails,
     the short one ends the ticket when the failures end.
     """
-    on, (short, long) = f"on ({of.labels('pipeline', 'gate')})", WINDOWS
+    of, (short, long) = writer.of, WINDOWS
+    on = f"on ({of.labels('pipeline', 'gate')})"
     lasting, recent = (of.series(RATIO.format(window)) for window in (long, short))
-    scored = over(SCORED_RECORD, long, of)
+    scored = _over(SCORED_RECORD, long, of)
     sides = []
-    for way, beyond, sign in (("at_least", "<", "-"), ("at_most", ">", "+")):
-        level = of.series(THRESHOLD, f'direction="{way}"')
+    for direction, beyond, sign in (("at_least", "<", "-"), ("at_most", ">", "+")):
+        level = of.series(THRESHOLD, f'direction="{direction}"')
         chance = f"{_Z9999} * sqrt({level} * (1 - {level}) / {on} {scored})"
         sides.append(f"{lasting} {beyond} {on} ({level} {sign} {on} {chance}) and {on} {recent} {beyond} {on} {level}")
     applies = f"max by ({of.labels('pipeline', 'gate')}) ({of.series(families.GATE_STATUS)}) == 1"
@@ -704,51 +596,52 @@ def _slow_burn(of: Deployments, writer: Writer) -> Rule:
     )
 
 
-def _unassessed(of: Deployments, writer: Writer) -> Rule:
-    lost, scored = of.series(METRIC_UNASSESSED), of.series(METRIC_SCORED)
-    total = f"({lost} + ({scored} or 0 * {lost}))"
-    return writer.alert(
-        "RagmonTooManyUnassessed",
-        f"{lost} / {total} > 0.05 and {total} >= {MIN_SAMPLES}",
-        TICKET,
-        "{{ $labels.metric }}: {{ $value | humanizePercentage }} of its requests could not be assessed",
-        "What is left may be no fair sample of all. The reasons: "
-        f"`sum by (metric, reason) (increase({families.UNASSESSED}[1h]))`.",
-        pending="15m",
-    )
-
-
-def _capture_gap(scopes: Sequence[RuleScope], gates: Sequence[Gate], of: Deployments, writer: Writer) -> Rule:
+def _capture_gap(scopes: Sequence[RuleScope], writer: Writer) -> Rule:
     """One ticket for each pipeline whose gates cannot be judged for want of what its records lack, with the remedy.
 
     What is not captured pages nobody: it is unknown, not wrong. A gate on citations in a pipeline that never cites does
     not apply, has none of the statuses, and so is in no ticket.
     """
-    by = f"by ({of.labels('pipeline', 'gate')})"
+    of, by = writer.of, f"by ({writer.of.labels('pipeline', 'gate')})"
     unknown, known = (f"sum {by} ({of.series(name)})" for name in (families.GATE_UNKNOWN, families.GATE_SAMPLES))
     undecided = of.series(families.GATE_STATUS, 'status="insufficient"')
     lacking = (
         f"max by ({of.labels('pipeline')}) (\n  {unknown} / ({unknown} + {known}) > {FEW:g}\n"
         f"  and {unknown} + {known} >= {MIN_SAMPLES} and max {by} ({undecided}) == 1\n)"
     )
+    clauses = [lacking, *(clause for scope in scopes if (clause := _unasked(scope, of)))]
+    # The fields that records lack and gates need, each with what brings it into the records. A pipeline that never
+    # cites lacks nothing: it has no citation to capture.
+    needed = {field for scope in scopes for gate in scope.share_gates for field in needs(parse(gate.metric))}
+    fields = [field for field in _FIELDS if field in needed]
+    ratio = f"{families.CAPTURED_RATIO}{{PIPELINE,{one_of('field', fields)}}}"
+    never = f'{families.CAPTURED_RATIO}{{field="{CITATIONS}"}} == 0'
+    remedies = "".join(
+        f"{{{{ if eq .Labels.field `{field}` }}}}{remedy(Gap(field, 0, 0))}{{{{ end }}}}" for field in fields
+    )
+    lacks = writer.of_pipeline(
+        f"min by (field) ({ratio} unless {never}) < {1 - FEW:g}",
+        f"{{{{ .Value | humanizePercentage }}}} have {{{{ .Labels.field }}}} ({remedies})",
+        "those of this hour have every field",
+    )
     return writer.alert(
         "RagmonCaptureGap",
-        "\nor ".join([lacking, *(clause for scope in scopes for clause in _unasked(scope, of))]),
+        "\nor ".join(clauses),
         TICKET,
         "{{ $labels.pipeline }}: gates cannot be judged, {{ $value | humanizePercentage }} of requests lack something",
-        f"Of its records {_lacks(gates, writer)}. `ragmon doctor` and the table Captured on the status page name the "
+        f"Of its records {lacks}. `ragmon doctor` and the table Captured on the status page name the "
         "setting for records of other origins. What is not captured counts as neither right nor wrong.",
         pending="30m",
         keep="10m",
     )
 
 
-def _unasked(scope: RuleScope, of: Deployments) -> list[str]:
+def _unasked(scope: RuleScope, of: Deployments) -> str:
     """Without a question no request of a user matches gold: gates on gold then have no requests, not unknown ones."""
     on_gold = (gate for gate in scope.share_gates if parse(gate.metric).needs_gold)
     matched = [gate.name for gate in on_gold if gate.source == constants.MATCH]
     if not matched:
-        return []
+        return ""
     by, on = f"by ({of.labels('pipeline')})", f"on ({of.labels('pipeline')})"
     live = f'source="{constants.LIVE}"'
     question = of.series(families.CAPTURED_RATIO, f'field="{QUESTION}"', live, *scope.matchers)
@@ -757,33 +650,18 @@ def _unasked(scope: RuleScope, of: Deployments) -> list[str]:
     asked = " or ".join(f"sum {by} ({of.series(name, live)}) >= {FIRST}" for name in totals)
     gold = f"on ({of.labels()}) group by ({of.labels()}) ({of.series(families.GOLD_INFO)})"
     unasked = f"max {by} (1 - {question} > {HALF:g})"
-    return [f"{unasked}\nand {on} (max {by} ({blocked}) == 1)\nand {on} ({asked}) and {gold}"]
+    return f"{unasked}\nand {on} (max {by} ({blocked}) == 1)\nand {on} ({asked}) and {gold}"
 
 
-def _lacks(gates: Sequence[Gate], writer: Writer) -> str:
-    """A template for the fields that records lack and gates need, and what brings each of them into the records."""
-    needed = {field for gate in gates for field in needs(parse(gate.metric))}
-    fields = [field for field in _FIELDS if field in needed]
-    ratio = f"{families.CAPTURED_RATIO}{{PIPELINE,{one_of('field', fields)}}}"
-    # A pipeline that never cites lacks nothing: a citation there is none of.
-    never = f'{families.CAPTURED_RATIO}{{field="{CITATIONS}"}} == 0'
-    query = f"min by (field) ({ratio} unless {never}) < {1 - FEW:g}"
-    remedies = "".join(
-        f"{{{{ if eq .Labels.field `{field}` }}}}{remedy(Gap(field, 0, 0))}{{{{ end }}}}" for field in fields
-    )
-    item = f"{{{{ .Value | humanizePercentage }}}} have {{{{ .Labels.field }}}} ({remedies})"
-    return writer.of_pipeline(query, item, "those of this hour have every field")
-
-
-def _traffic(scope: RuleScope, of: Deployments, writer: Writer) -> list[Rule]:
-    """Alerts on errors and on empty retrievals, as plain shares of a quarter of an hour."""
+def _traffic(scope: RuleScope, writer: Writer) -> list[Rule]:
+    of = writer.of
 
     def total(name: str, *matchers: str) -> str:
         return of.total(of.series(name, *scope.matchers, *matchers), "15m", "pipeline")
 
     def alert(name: str, metric: str, part: str, whole: str, problem: str) -> Rule:
         limits = [gate.threshold for gate in scope.gates if gate.metric == metric and not (gate.where or gate.at_least)]
-        limit = limits[0] if limits else _USUAL
+        limit = limits[0] if limits else _USUAL_LIMIT
         return writer.alert(
             name,
             f"{part} / {whole} > {exact(limit)}\nand {whole} >= {MIN_SAMPLES}",
@@ -814,33 +692,58 @@ LOST: Final = 0.01
 """Share of lost records above which a ticket is due."""
 
 
-def monitor_alerts(scopes: Sequence[RuleScope], of: Deployments, writer: Writer) -> list[Rule]:
+def monitor_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
     """Alerts on every fault that would silence the other alerts or make them wrong."""
-    which = pipelines(scopes, constants.OTHER)
-    up, by = of.series("up", JOB), of.labels()
+    of = writer.of
+    if any(scope.unnamed for scope in scopes):
+        selected = one_of("pipeline", [constants.OTHER], others=True)
+    else:
+        selected = one_of("pipeline", [name for scope in scopes for name in scope.names])
+    up, by, by_pipeline = of.series("up", JOB), of.labels(), of.labels("pipeline")
+    # No traffic makes no metric zero, so it needs an alert of its own. ragmon serves the gates of a configured pipeline
+    # from its start, and those of any other from its first record until the pipeline is evicted. The range is short and
+    # the wait an hour: a Prometheus that was started a moment ago has not seen an hour without a request.
+    calls = of.total(of.series(f"{families.LATENCY}_count", f'source="{constants.LIVE}"', selected), "15m", "pipeline")
+    expected = f"0 * group by ({by_pipeline}) ({of.series(families.GATE_THRESHOLD, selected)})"
+    # A recorded threshold is there for every pipeline that has gates at all: it misses a gate that is served no longer.
+    labels = of.labels("pipeline", "gate")
+    served = f"max by ({labels}) ({of.series(families.GATE_THRESHOLD, selected)})"
+    recorded, on = of.series(THRESHOLD, selected), f"on ({labels})"
     return [
-        *[
-            writer.alert(
-                "RagmonDown",
-                f"max by ({by}) ({up}) == 0 or group by ({by}) (absent({up}))",
-                PAGE,
-                "Prometheus has not reached ragmon for five minutes",
-                "No gate is judged and no alarm can fire until then. Producers keep what they can and count the rest.",
-                pending="5m",
-            ),
-            writer.alert(
-                "RagmonReplicaDown",
-                f"{up} == 0 and on ({by}) {up} == 1",
-                TICKET,
-                "Prometheus has not reached ragmon at {{ $labels.instance }} for ten minutes",
-                "The others go on; what this one was told is missing from every number until it is back.",
-                pending="10m",
-            ),
-        ],
-        _no_data(which, of, writer),
-        *_records(of, writer),
-        *_state(of, writer),
-        _rules_stale(which, of, writer),
+        writer.alert(
+            "RagmonDown",
+            f"max by ({by}) ({up}) == 0 or group by ({by}) (absent({up}))",
+            PAGE,
+            "Prometheus has not reached ragmon for five minutes",
+            "No gate is judged and no alarm can fire until then. Producers keep what they can and count the rest.",
+            pending="5m",
+        ),
+        writer.alert(
+            "RagmonReplicaDown",
+            f"{up} == 0 and on ({by}) {up} == 1",
+            TICKET,
+            "Prometheus has not reached ragmon at {{ $labels.instance }} for ten minutes",
+            "The others go on; what this one was told is missing from every number until it is back.",
+            pending="10m",
+        ),
+        writer.alert(
+            "RagmonNoData",
+            f"({calls} or {expected}) == 0",
+            TICKET,
+            "{{ $labels.pipeline }}: no request of a user for an hour",
+            "Nobody asks, or nobody tells ragmon: see what its producers say, and `ragmon doctor`.",
+            pending="1h",
+        ),
+        *_records(writer),
+        *_state(writer),
+        writer.alert(
+            "RagmonRulesStale",
+            f"{served} != {on} {recorded}\nor {served} unless {on} {recorded}\nor {recorded} unless {on} {served}",
+            TICKET,
+            f"{GATE_NAME}: the rules and ragmon were configured differently",
+            "Run `ragmon generate rules` with the ragmon.toml the server has, and load the result.",
+            pending="15m",
+        ),
         writer.alert(
             "RagmonWatchdog",
             "vector(1)",
@@ -852,38 +755,17 @@ def monitor_alerts(scopes: Sequence[RuleScope], of: Deployments, writer: Writer)
     ]
 
 
-def _no_data(which: str, of: Deployments, writer: Writer) -> Rule:
-    """No traffic makes no metric zero, so it needs an alert of its own.
-
-    ragmon serves the gates of a configured pipeline from its start, and those of any other from its first record until
-    the pipeline gives its place back. The range is short and the wait an hour: a Prometheus that was started a moment
-    ago has not seen an hour without a request.
-    """
-    calls = of.series(f"{LATENCY}_count", f'source="{constants.LIVE}"', which)
-    seen, by = of.total(calls, "15m", "pipeline"), of.labels("pipeline")
-    expected = f"0 * group by ({by}) ({of.series(GATE_THRESHOLD, which)})"
-    return writer.alert(
-        "RagmonNoData",
-        f"({seen} or {expected}) == 0",
-        TICKET,
-        "{{ $labels.pipeline }}: no request of a user for an hour",
-        "Nobody asks, or nobody tells ragmon: see what its producers say, and `ragmon doctor`.",
-        pending="1h",
-    )
-
-
-def _records(of: Deployments, writer: Writer) -> list[Rule]:
-    """Alerts on records that wait, that are lost, and that are nowhere."""
-    by = of.labels("stage", "instance")
-    recent = f"time() - {of.series(LAST_SCORED)} < 900"
-    received = of.series(RECEIVED)
-    dropped = of.total(of.series(DROPPED), "15m", "stage")
-    lost = of.total(of.series(PRODUCER_DROPPED), "15m")
+def _records(writer: Writer) -> list[Rule]:
+    of, by = writer.of, writer.of.labels("stage", "instance")
+    recent = f"time() - {of.series(families.LAST_SCORED)} < 900"
+    received = of.series(families.RECEIVED)
+    dropped = of.total(of.series(families.DROPPED), "15m", "stage")
+    lost = of.total(of.series(families.PRODUCER_DROPPED), "15m")
     all_sent = f"({lost} + {of.total(received, '15m')})"
     return [
         writer.alert(
             "RagmonScoringStale",
-            f"max by ({by}) ({of.series(PENDING)}) > 0 unless on ({of.labels('instance')}) {recent}",
+            f"max by ({by}) ({of.series(families.PENDING)}) > 0 unless on ({of.labels('instance')}) {recent}",
             TICKET,
             "{{ $value }} records wait at {{ $labels.instance }}, and none was scored for 15 minutes",
             "What gates and alarms say is old. See the server's log, and `ragmon verify`.",
@@ -891,7 +773,7 @@ def _records(of: Deployments, writer: Writer) -> list[Rule]:
         ),
         writer.alert(
             "RagmonAccountingMismatch",
-            f"{of.series(RESIDUAL)} != 0",
+            f"{of.series(families.RESIDUAL)} != 0",
             TICKET,
             "{{ $value }} records of stage {{ $labels.stage }} are unaccounted for at {{ $labels.instance }}",
             "That is a bug in ragmon: received is not scored + ignored + dropped + duplicate + pending.",
@@ -904,20 +786,20 @@ def _records(of: Deployments, writer: Writer) -> list[Rule]:
             TICKET,
             "{{ $value | humanizePercentage }} of the records of stage {{ $labels.stage }} are lost",
             "What is left may be no fair sample. The reasons: "
-            f"`sum by (stage, reason) (increase({DROPPED}[15m]))`, and for stage producer "
-            f"`sum by (reason) (increase({PRODUCER_DROPPED}[15m]))`.",
+            f"`sum by (stage, reason) (increase({families.DROPPED}[15m]))`, and for stage producer "
+            f"`sum by (reason) (increase({families.PRODUCER_DROPPED}[15m]))`.",
             pending="5m",
         ),
     ]
 
 
-def _state(of: Deployments, writer: Writer) -> list[Rule]:
-    """Alerts on the disk, the configuration in force, and names that found no place."""
-    overflow = of.total(of.series(NAMES_OVERFLOW), "1h", "instance", "kind")
+def _state(writer: Writer) -> list[Rule]:
+    of = writer.of
+    overflow = of.total(of.series(families.NAMES_OVERFLOW), "1h", "instance", "kind")
     return [
         writer.alert(
             "RagmonJournalNotWritable",
-            f"{of.series(JOURNAL_WRITABLE)} == 0",
+            f"{of.series(families.JOURNAL_WRITABLE)} == 0",
             PAGE,
             "ragmon at {{ $labels.instance }} cannot write its journal",
             "It takes no records, and producers begin to lose them. Is the disk full, or read-only? /readyz says why.",
@@ -925,7 +807,7 @@ def _state(of: Deployments, writer: Writer) -> list[Rule]:
         ),
         writer.alert(
             "RagmonConfigReloadFailed",
-            f"{of.series(RELOADED)} == 0",
+            f"{of.series(families.RELOADED)} == 0",
             TICKET,
             "ragmon at {{ $labels.instance }} runs on an older configuration than the one on disk",
             "`ragmon config check` names what is wrong with it. What ran before goes on.",
@@ -943,30 +825,12 @@ def _state(of: Deployments, writer: Writer) -> list[Rule]:
     ]
 
 
-def _rules_stale(which: str, of: Deployments, writer: Writer) -> Rule:
-    """Alert when these rules were generated from another configuration than the one in force.
-
-    A recorded threshold is there for every pipeline that has gates at all: a gate that ragmon serves no longer is
-    missed by it.
-    """
-    labels = of.labels("pipeline", "gate")
-    served = f"max by ({labels}) ({of.series(GATE_THRESHOLD, which)})"
-    expected, on = of.series(THRESHOLD, which), f"on ({labels})"
-    return writer.alert(
-        "RagmonRulesStale",
-        f"{served} != {on} {expected}\nor {served} unless {on} {expected}\nor {expected} unless {on} {served}",
-        TICKET,
-        f"{GATE_NAME}: the rules and ragmon were configured differently",
-        "Run `ragmon generate rules` with the ragmon.toml the server has, and load the result.",
-        pending="15m",
-    )
-
-
-def stream_alerts(of: Deployments, writer: Writer) -> list[Rule]:
+def stream_alerts(writer: Writer) -> list[Rule]:
     """Alerts on a log that several processes count."""
-    behind = of.series(PARTITION_BEHIND)
-    lost = of.total(of.series(STREAM_LOST), "1h", "instance")
-    chunks = of.series(CHUNKS, 'result=~"overlapping|unknown|damaged|returned"')
+    of = writer.of
+    behind = of.series(families.PARTITION_BEHIND)
+    lost = of.total(of.series(families.STREAM_LOST), "1h", "instance")
+    chunks = of.series(families.CHUNKS, 'result=~"overlapping|unknown|damaged|returned"')
     return [
         writer.alert(
             "RagmonPartitionBehind",
@@ -983,12 +847,12 @@ def stream_alerts(of: Deployments, writer: Writer) -> list[Rule]:
             TICKET,
             "{{ $value | humanize }} messages were never counted, or chunks were refused, in an hour",
             "A log was deleted before it was counted, or two versions of ragmon divide it in different ways: "
-            f"`{STREAM_LOST}` and `{CHUNKS}` by result say which.",
+            f"`{families.STREAM_LOST}` and `{families.CHUNKS}` by result say which.",
             pending="5m",
         ),
         writer.alert(
             "RagmonStreamConfigsDiffer",
-            f"{of.series(STREAM_CONFIGS)} > 1",
+            f"{of.series(families.STREAM_CONFIGS)} > 1",
             TICKET,
             "Partitions are counted by {{ $value }} configurations at once",
             "While a change is rolled out that is so. When it lasts, a worker or a server has another ragmon.toml, "
@@ -1012,10 +876,10 @@ def rule_groups(settings: Settings, *, configured_only: bool = False, selector: 
     deployments, scopes = Deployments.of(settings.rules.by, selector), rule_scopes(settings, configured_only)
     writer = Writer(settings.unconfigured.links, deployments)
     return [
-        RuleGroup("ragmon.recorded", rules(scopes, deployments, settings.windows)),
-        RuleGroup("ragmon.gates", gate_alerts(scopes, deployments, writer)),
-        RuleGroup("ragmon.monitor", monitor_alerts(scopes, deployments, writer)),
-        *([RuleGroup("ragmon.stream", stream_alerts(deployments, writer))] if settings.stream.model_fields_set else []),
+        RuleGroup("ragmon.recorded", list(recording_rules(scopes, deployments, settings.windows))),
+        RuleGroup("ragmon.gates", gate_alerts(scopes, writer)),
+        RuleGroup("ragmon.monitor", monitor_alerts(scopes, writer)),
+        *([RuleGroup("ragmon.stream", stream_alerts(writer))] if settings.stream.model_fields_set else []),
     ]
 
 

@@ -127,7 +127,6 @@ Counts = TypeVar("Counts", "StageCounters", "SdkStats")
 
 
 def _combined(one: Counts, other: Counts, combine: Callable[[int, int], int]) -> Counts:
-    """Two sets of counts, combined number by number."""
     parts = {part.name: _each(getattr(one, part.name), getattr(other, part.name), combine) for part in fields(one)}
     return replace(one, **parts)
 
@@ -351,7 +350,6 @@ def _loss_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
 
 
 def _loss_warning(template: str, reasons: Mapping[str, int], total: int) -> Iterator[StatusFinding]:
-    """A warning about a loss that is more than a few records, by reason."""
     lost = sum(reasons.values())
     if lost > FEW * total:
         by_reason = ", ".join(f"{printable(reason)} {count}" for reason, count in sorted(reasons.items()))
@@ -365,7 +363,6 @@ def uncovered(current: MonitorSnapshot) -> list[str]:
 
 
 def _uncovered_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
-    """Pipelines with records that no gate of their own covers."""
     hint = "[gates] at the top level of ragmon.toml, or [pipelines.NAME.gates]"
     for pipeline in uncovered(current):
         yield StatusFinding(f"records of {shorten(pipeline)}, and no gates or rules for it", hint=hint)
@@ -384,7 +381,6 @@ def _age_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
 
 
 def _capture_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
-    """The worst gap of each pipeline for which gates cannot be judged."""
     for report in current.capture:
         gap = report.worst
         if gap is not None and gap.blocked:
@@ -434,7 +430,6 @@ def unknown_conventions(current: MonitorSnapshot) -> dict[str, int]:
 
 
 def _by_name(*parts: Mapping[str, int]) -> dict[str, int]:
-    """The sum of counts by name; a journal may hold names of any kind."""
     counts: Counter[str] = Counter()
     for name, n in chain.from_iterable(part.items() for part in parts):
         counts[shown_name(name, constants.OTHER)] += n

@@ -735,7 +735,6 @@ class SideReader:
         return counts
 
     def _estimate(self, measure: Measure, outcome: Outcome, table: ScoreTable, stat: Stat) -> tuple[Estimate, str, int]:
-        """The estimate as the gate makes it, what its interval counts, and the number of calls where it is known."""
         if outcome.source == constants.LIVE and not outcome.gate.where and self.selection.reads.gold is None:
             calls, rows = self._calls()
             total = sum(calls.values())

@@ -86,11 +86,9 @@ class _NotingFacts(Facts):
 
     @cached_property
     def noted(self) -> set[str]:
-        """The fields."""
         return set()
 
     def __getattribute__(self, name: str) -> Any:
-        """The fact, after its fields are noted."""
         if name in _READS:
             self.noted.update(_READS[name])
         return super().__getattribute__(name)
@@ -394,13 +392,11 @@ def covered(snapshot: Snapshot, window: str) -> list[Covered]:
 
 
 def _traffic(snapshot: Snapshot, source: str, window: str) -> Iterator[SeriesStats]:
-    """The series of a source without a gold set or a slice."""
     key = (source, window, "", "")
     return (series for series in snapshot.series if (series.source, series.window, series.slice, series.gold) == key)
 
 
 def _gold_series(snapshot: Snapshot, window: str) -> Iterator[SeriesStats]:
-    """The series over gold sets, slices excluded."""
     return (series for series in snapshot.series if series.gold and (series.window, series.slice) == (window, ""))
 
 
@@ -565,7 +561,6 @@ class _Reader:
             self._compared, _ = series.latest(FIRST, lambda bucket: bucket.compared)
 
     def report(self, gates: Sequence[Needed]) -> CaptureReport:
-        """The report, given the gates of the pipeline."""
         shares = {name: share for name in FIELDS if (share := self._share(name)).of or share.withheld}
         gaps = tuple(self._gaps(shares, gates)) if self._counts.records >= FIRST else ()
         # First what stops most gates; of these what comes first in a request: what follows may be mended with it.
@@ -573,7 +568,6 @@ class _Reader:
         return CaptureReport(self._pipeline, self._source, self._counts.records, self._since, shares, gaps)
 
     def _share(self, name: str) -> FieldShare:
-        """How many records have a field."""
         counts = self._compared if name == GOLD_IDS else self._counts
         if name == GOLD_IDS:
             present = counts.count(lambda mask: bool(mask & lacks.IN_GOLD))
@@ -607,12 +601,10 @@ class _Reader:
             yield CaptureGap(REFUSALS, refusals, answers, sentence(gap), remedy(gap), needing_refusals)
 
     def _is_judged_here(self, gate: Gate, outcome: Outcome | None) -> bool:
-        """Whether a gate is judged on this source; one without data may come to be."""
         source = gate.source if outcome is None or not outcome.n else outcome.source
         return source in (None, self._source) or (source == MATCH and self._source == LIVE)
 
     def _gap(self, name: str, share: FieldShare) -> Gap:
-        """A gap as its texts need it."""
         compared = name == GOLD_IDS
         bucket = self._compared if compared else self._counts
         return Gap(
@@ -654,14 +646,12 @@ _BITS: Final[Mapping[str, tuple[int, int, int]]] = {
 
 
 def _is_gap(name: str, share: FieldShare) -> bool:
-    """Whether so many records lack a field that it is worth a word."""
     if name in (GOLD, GOLD_IDS):  # most questions of users are in no gold set, and searches fail
         return share.present == 0 and share.of >= FIRST
     return share.of - share.present > FEW * share.of
 
 
 def _is_blocked(name: str, share: FieldShare, outcome: Outcome | None) -> bool:
-    """Whether a gate that needs a field cannot be judged for want of it."""
     if name == CITATIONS and not share.present:
         return False  # this pipeline never cites: the gate does not apply to it
     is_most = share.of - share.present > HALF * share.of

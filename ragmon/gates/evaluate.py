@@ -289,7 +289,6 @@ def _remedy(evidence: Evidence, unassessed: Mapping[str, int]) -> str:
 
 
 def _needed_to_pass(gate: Gate) -> int:
-    """The smallest number of observations that can pass the gate."""
     return max(gate.min_samples, needed_for_pass(gate.threshold, at_least=gate.at_least) or 0)
 
 
@@ -408,7 +407,6 @@ def _observations(evidence: Evidence) -> str:
 
 
 def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float | None) -> Outcome:
-    """Judge the p95 of the total latency as a multiple of the baseline's p95."""
     histogram: dict[int, int] = {}
     sources = (gate.source,) if gate.source else FREE_SOURCES
     source = sources[0]
@@ -429,7 +427,6 @@ def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float 
 
 
 def _judge_distinct(gate: Gate, snapshot: Snapshot) -> Outcome:
-    """Judge the number of index hashes under one build, taking the build with the most."""
     by_build: dict[str, set[str]] = {}
     for pipeline, build, index_hash in snapshot.builds:
         if pipeline == gate.pipeline and index_hash:

@@ -287,7 +287,6 @@ def _share(qid: str, points: Iterable[ItemPoint]) -> ItemShare:
 
 
 def _parts(qid: str, points: Iterable[ItemPoint], cut: float) -> tuple[ItemShare, ItemShare]:
-    """The answers with a time, before the cut and after it."""
     timed = [point for point in points if point.begin >= 0]
     return _share(qid, (p for p in timed if p.begin < cut)), _share(qid, (p for p in timed if p.begin >= cut))
 
@@ -303,7 +302,6 @@ def _spread(shares: Iterable[ItemShare]) -> ItemSpread:
 
 
 def _flip(before: ItemShare, after: ItemShare, points: Sequence[ItemPoint]) -> FlippedItem:
-    """An item that flipped, with the time since which it has been as it is now."""
     merged, side = list(_merged(points)), after.right - after.wrong
     since = until = 0
     for point in reversed(merged):

@@ -249,7 +249,6 @@ class Clusters(MinuteBatches):
         return coarse(dict(sorted(clusters_by_mean.items())))
 
     def _sums_of(self, location: SeriesLocation, metric: str) -> Iterator[tuple[ItemSums, int]]:
-        """The scores of clusters, and the number of clusters with equal ones."""
         column = list(self._table.metrics).index(metric)
         if metric in self._measured:
             measures = self._sums.get((location, metric), {})
@@ -263,7 +262,6 @@ class Clusters(MinuteBatches):
             yield item_sums(self._table, by_id[identity], column), clusters
 
     def _cluster_of(self, pipeline: str, record: Record, item: GoldItem | None) -> str:
-        """The cluster of a request; one of its own where it has none of the fields."""
         by = self._cluster(pipeline)
         cluster = cluster_of(record, item, by)
         if item is None and by and cluster == (record.trace_id or ""):
@@ -271,7 +269,6 @@ class Clusters(MinuteBatches):
         return cluster or f"alone {next(self._numbers)}"
 
     def _with(self, counts: _Counts, key: Key) -> _Counts:
-        """The counts of a cluster with one more request."""
         n = sum(counts.values())
         if n > MAX_SHARED_REQUESTS:
             counts[key] = counts.get(key, 0) + 1
@@ -408,7 +405,6 @@ def _judge(gate: Gate, release: Release, snapshot: Snapshot, policy: Policy) -> 
 
 
 def _confidence(low: betting.Scores, high: betting.Scores) -> tuple[float, float]:
-    """The confidence sequence for the mean, whatever the unknown scores are."""
     return betting.confidence_sequence(low)[0], betting.confidence_sequence(high)[1]
 
 
@@ -421,14 +417,6 @@ def _verdict(gate: Gate, low: betting.Scores, high: betting.Scores) -> Verdict |
 
 
 def _decide(evidence: Evidence, scores: betting.Scores, low: betting.Scores, high: betting.Scores) -> Outcome:
-    """The outcome from the scores: proven kept, proven broken, or undecided.
-
-    Args:
-        evidence: The data the gate is judged on.
-        scores: The known scores.
-        low: The scores with 0 for every unknown one.
-        high: The scores with 1 for every unknown one.
-    """
     gate, n = evidence.gate, round(sum(scores.values()))
     unit = "gold items" if evidence.estimand else "observations"
     value = sum(x * count for x, count in scores.items()) / n
@@ -450,7 +438,6 @@ def _decide(evidence: Evidence, scores: betting.Scores, low: betting.Scores, hig
 
 
 def _needed_to_pass(gate: Gate) -> int:
-    """The smallest number of observations that can pass the gate."""
     flawless = {1.0 if gate.at_least else 0.0: 1.0}
     return max(gate.min_samples, betting.needed(flawless, gate.threshold) or 0)
 
@@ -563,7 +550,6 @@ class _Bounded(NamedTuple):
 
 
 def _worst_score(gate: Gate) -> int:
-    """The score that breaks the gate."""
     return 0 if gate.at_least else 1
 
 
@@ -574,7 +560,6 @@ def _scores(gate: Gate, side: _Side, series: SeriesStats) -> _Bounded:
 
 
 def _two_samples(comparison: Comparison, a: _Bounded, b: _Bounded, levels: _Levels) -> Comparison:
-    """The comparison of two independent samples: what is proven holds whatever the unknown scores are."""
     gate = comparison.gate
     a_worst, a_best, b_worst, b_best = (_oriented_counts(gate, x) for x in (a.worst, a.best, b.worst, b.best))
     worse = log_worse(a_worst, b_best) >= -math.log(levels.worse)
@@ -593,7 +578,6 @@ _Extremes = tuple[betting.Scores, betting.Scores]
 def _with_intervals(
     comparison: Comparison, before: _Extremes, after: _Extremes, drop: tuple[float, float]
 ) -> Comparison:
-    """The comparison with the intervals of both means and of the drop."""
     means = [
         _confidence(worst, best) if comparison.gate.at_least else _confidence(best, worst)
         for worst, best in (before, after)
@@ -638,7 +622,6 @@ def _not_worse(samples: tuple[paired.Pairs, paired.Unpaired], levels: _Levels) -
 
 
 def _pairs(gate: Gate, before: _Means, after: _Means) -> tuple[paired.Pairs, paired.Unpaired]:
-    """The scores of the items that both releases were asked, and of the others."""
     shared = before.keys() & after.keys()
     pairs = Counter((_oriented(gate, before[qid]), _oriented(gate, after[qid])) for qid in sorted(shared))
     return pairs, paired.Unpaired(_unpaired(gate, before, after), _unpaired(gate, after, before))
@@ -659,13 +642,11 @@ def _paired(comparison: Comparison, before: _Means, after: _Means) -> Comparison
 
 
 def _item_means(items: Table, table: ScoreTable, metric: str, unknown: int | None = None) -> _Means:
-    """The mean score of every item, with a score for the unknown ones or without them."""
     place = list(table.metrics).index(metric)
     return {qid: item_sums(table, facts, place).mean(unknown) for qid, facts in items.items()}
 
 
 def _mean_counts(means: _Means, qids: Sequence[str] | None) -> betting.Scores:
-    """How often each mean occurs, among some items or among all."""
     return Counter(x for qid in (means if qids is None else qids) if (x := means[qid]) is not None)
 
 
@@ -680,12 +661,10 @@ def _unpaired(gate: Gate, means: _Means, others: _Means) -> betting.Scores:
 
 
 def _oriented(gate: Gate, score: float | None) -> float | None:
-    """A score of which more is better."""
     return score if gate.at_least or score is None else 1 - score
 
 
 def _oriented_counts(gate: Gate, scores: betting.Scores) -> betting.Scores:
-    """Counts of scores of which more is better."""
     return scores if gate.at_least else {1 - x: count for x, count in scores.items()}
 
 

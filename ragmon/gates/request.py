@@ -251,7 +251,6 @@ _NEEDS: Final[Mapping[str, str]] = {
 
 
 def _retrieval(request: AssessedRequest, k: int | None) -> str:
-    """Which gold documents were retrieved, at which ranks, and which were not."""
     facts = request.facts
     facts.relevant(k)  # raises where the ranks are not known
     found = [rank for rank in facts.ranks if k is None or rank <= k]
@@ -297,7 +296,6 @@ _ANSWERED_UNANSWERABLE: Final = "it was answered, and gold calls the question un
 
 
 def _answer(request: AssessedRequest, k: int | None) -> str:
-    """Whether a shipped answer is right and cites gold."""
     facts = request.facts
     if not facts.answerable:
         return _ANSWERED_UNANSWERABLE
@@ -306,7 +304,6 @@ def _answer(request: AssessedRequest, k: int | None) -> str:
 
 
 def _citations(request: AssessedRequest, k: int | None) -> str:
-    """Whether an answer cites gold, and whether what it cites was retrieved."""
     facts = request.facts
     if not facts.answerable:
         return _ANSWERED_UNANSWERABLE
@@ -650,7 +647,6 @@ def _withheld(shown: ShownText, why: str) -> ShownText:
 
 
 def _shown(record: Record, name: str, text: str | None, chars: int | None, content: str) -> ShownText:
-    """A text of a record, and what is to be said of it."""
     if text is not None:
         return ShownText(text, chars, "redacted before it was kept" if is_redacted(record, name) else "")
     if record.error is not None and name == "claim":
@@ -661,7 +657,6 @@ def _shown(record: Record, name: str, text: str | None, chars: int | None, conte
 
 
 def _why_missing(record: Record, chars: int | None, content: str) -> str:
-    """Why a text was not captured, and the setting that would capture it."""
     if content in ("none", "hash"):
         return f'not captured: `[capture] content = "{content}"`; {_KEEPS}'
     if chars is not None:
@@ -692,7 +687,6 @@ def _ranked_documents(
 
 
 def _documents_note(record: Record, content: str) -> str:
-    """Why documents or their texts are missing, or that the texts were changed."""
     facts = record.facts
     if record.retrieved_ids is None and record.contexts is None:
         return _why_missing(record, None, content and "full")

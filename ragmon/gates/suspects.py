@@ -354,7 +354,6 @@ def _shares_within(stage: str, before: SideReader, after: SideReader) -> Iterato
 
 
 def _evidence(then: Stat, now: Stat) -> float:
-    """The evidence that fewer requests are within a limit than before."""
     measure = Within(OCTAVES[0])
     a, b = measure.sums(then), measure.sums(now)
     return gain(a, b) if a.n and b.n and a.mean > b.mean else 0.0
@@ -365,8 +364,6 @@ MIN_SHARE: Final = 0.5
 
 
 class _PartAndRest(NamedTuple):
-    """The measure in a part and in the rest, before and after."""
-
     before: Stat
     after: Stat
     rest_before: Stat
@@ -374,8 +371,6 @@ class _PartAndRest(NamedTuple):
 
 
 class _Finding(NamedTuple):
-    """The evidence against a part."""
-
     how: How
     evidence: float
     p: float

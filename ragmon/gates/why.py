@@ -99,7 +99,6 @@ def search(selection: WindowSelection, outcome: Outcome, table: ScoreTable) -> D
 
 
 def _clearest(available: WindowSelection, outcome: Outcome, table: ScoreTable) -> Diagnosis:
-    """The change of the measure that shows it with most evidence."""
     measures = _measures(available, outcome, table)
     tries = len(OCTAVES) if outcome.gate.kind == "quantile_ratio" else 1
     episodes = [(measure, _last(available.points(measure), tries)) for measure in measures]
@@ -140,13 +139,11 @@ def _last(points: Sequence[Point], tries: int) -> _Episode:
 
 
 def _inverted(point: Point) -> Point:
-    """The same step with good and bad exchanged."""
     n, total = point.sums
     return point._replace(sums=ScoreSums(n, n * MICRO - total))
 
 
 def _measures(selection: WindowSelection, outcome: Outcome, table: ScoreTable) -> Sequence[Measure]:
-    """The measures that may be followed for a gate."""
     if outcome.gate.kind == "quantile_ratio":
         return _within(selection)
     if outcome.gate.kind == "distinct":
@@ -170,7 +167,6 @@ def _first(selection: WindowSelection, dimension: str, name: str) -> float:
 
 
 def _versions(selection: WindowSelection) -> list[str]:
-    """The versions of the gold set with requests in the window selection, the newest last."""
     versions = {
         key.gold_version
         for key in selection.keys
@@ -326,7 +322,6 @@ def _standing(outcome: Outcome, selection: WindowSelection) -> GateState:
 
 
 def _suspects(scorer: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect, ...]:
-    """The parts that separate good requests from bad ones, and the stages that became slower."""
     suspects = ranked([suspect for part in candidates(parts) if (suspect := scorer.suspect(part)) is not None])
     if scorer.before is None:
         return suspects
@@ -336,7 +331,6 @@ def _suspects(scorer: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect
 def _metrics(
     selection: WindowSelection, table: ScoreTable, measure: Measure, before: SideReader | None, after: SideReader
 ) -> tuple[Moved, ...]:
-    """The other metrics of the same requests, largest change first; over all requests, those without gold."""
     stats_before, stats_after = ({} if before is None else table.of(before.total)), table.of(after.total)
     moved = []
     for name, metric in table.metrics.items():
