@@ -1,20 +1,8 @@
-"""Which fields of a record a metric needs: found by letting it score facts that note what is read.
+"""What records have, what metrics need, and what mends a gap; and how much of the traffic matches gold.
 
-No metric declares its fields, and a plugin's need not either: a request whose facts are all known is scored once as an
-answerable and once as an unanswerable question, and whatever fact the metric asks for names the fields behind it.
-
-What is said of a gap of capture: one sentence, and the one setting that mends it. All such texts are here.
-
-Coverage: how much of the traffic matches a gold item, and how many gold items were asked.
-
-The capture report: which fields the records of a pipeline have, the gaps, and the one setting that mends each.
-
-Counts come from `ragmon.scoring.captured`. A live report is of the newest minutes that hold enough records, so that it
-changes soon after a setting was mended; that of a replay is of the whole run.
-
-The log lines on what the first records of a pipeline lack: each gap is named once, with its remedy.
-
-It is a file of its own because it outlives an engine: that of another configuration goes on with what was named before.
+A capture report says which fields the records of a pipeline have, from the counts of `ragmon.scoring.captured`: live,
+of the newest minutes that hold enough records, so that it changes soon after a setting was mended; of a replay, of the
+whole run. All sentences on gaps and their remedies are here.
 """
 
 from __future__ import annotations
@@ -71,14 +59,11 @@ _READS: Final[Mapping[str, tuple[str, ...]]] = {
     "require_grounding": (ANSWER, CONTEXTS),
     "relevant": (IDS, GOLD_IDS),
 }
-"""The fields behind each fact."""
 _KNOWN_METRICS: Final = 512
-"""Metrics whose fields are cached: their scores depend on facts alone."""
 _UNKNOWN: Final = (
     bits.REFUSED | bits.ERROR | bits.OUTCOME_UNKNOWN | bits.WRONG_GOLD_VERSION | bits.CLAIM_CUT | bits.CONTEXTS_CUT
 )
 _ALL: Final = ((1 << 48) - 1) & ~(_UNKNOWN | TOTAL_UNKNOWN | BY_TEXT)
-"""Every flag that says something is known or good."""
 
 
 class _NotingFacts(Facts):
@@ -98,8 +83,8 @@ class _NotingFacts(Facts):
 def needs(metric: Metric) -> frozenset[str]:
     """The fields of a record without which a metric cannot be assessed.
 
-    Args:
-        metric: Any metric; one that raises something else than `Unassessed` needs nothing more.
+    No metric declares its fields: a request whose facts are all known is scored as an answerable and as an unanswerable
+    question, and the facts that the metric reads name the fields behind them.
 
     >>> from ragmon.metrics.base import parse
     >>> sorted(needs(parse("citation_scope"))), sorted(needs(parse("recall@5")))
@@ -122,9 +107,8 @@ def needs(metric: Metric) -> frozenset[str]:
 
 
 NOT_DECORATED: Final = "spans"
-"""The origin of records that come from spans of an instrumentation that is not known."""
+"""The origin of records from spans of an unknown instrumentation."""
 FILE: Final = "file"
-"""The origin of records that were read from a file."""
 
 
 class Gap(NamedTuple):
@@ -290,11 +274,7 @@ def remedy(gap: Gap) -> str:
 
 
 def remedy_of_reason(reason: str, source: str) -> str | None:
-    """What makes requests assessable that are not for a reason; None where nothing would.
-
-    Args:
-        reason: The reason.
-        source: The source of the requests.
+    """What makes requests of a source assessable that are not for a reason; None where nothing would.
 
     >>> remedy_of_reason("no_ids", "replay")
     '`retrieved_ids` in the file, or --map retrieved_ids=NAME'
@@ -357,14 +337,15 @@ def matched(snapshot: Snapshot, window: str) -> list[Matched]:
     """How much of each pipeline's user traffic matches a gold item; nothing where there is no gold set."""
     if not snapshot.golds:
         return []
-    records_by_pipeline: dict[str, int] = {}
+    matching: Counter[str] = Counter()
     for series in _gold_series(snapshot, window):
         if series.source == MATCH:
-            records_by_pipeline[series.pipeline] = records_by_pipeline.get(series.pipeline, 0) + series.records
-    traffic = _traffic(snapshot, LIVE, window)
+            matching[series.pipeline] += series.records
+    live = (LIVE, window, "", "")
     return [
-        Matched(series.pipeline, window, records_by_pipeline.get(series.pipeline, 0), series.records)
-        for series in traffic
+        Matched(series.pipeline, window, matching[series.pipeline], series.records)
+        for series in snapshot.series
+        if (series.source, series.window, series.slice, series.gold) == live
     ]
 
 
@@ -389,11 +370,6 @@ def covered(snapshot: Snapshot, window: str) -> list[Covered]:
         for series in _gold_series(snapshot, window)
         if (key := (series.gold, series.gold_version)) in sizes
     ]
-
-
-def _traffic(snapshot: Snapshot, source: str, window: str) -> Iterator[SeriesStats]:
-    key = (source, window, "", "")
-    return (series for series in snapshot.series if (series.source, series.window, series.slice, series.gold) == key)
 
 
 def _gold_series(snapshot: Snapshot, window: str) -> Iterator[SeriesStats]:
@@ -521,11 +497,15 @@ def capture_reports(
     judged = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in outcomes}
     reports = []
     for (pipeline, source), series in state.captured:
-        if pipeline != DOCTOR_PIPELINE and only in (None, (pipeline, source)):
-            items = gold.items(pipeline, source)
-            reader = _Reader(pipeline, source, series, items, whole=whole)
-            needed = [(gate, judged.get((pipeline, gate.name)), _needs(gate, gold.metrics)) for gate in gates(pipeline)]
-            reports.append(reader.report(needed))
+        if pipeline == DOCTOR_PIPELINE or only not in (None, (pipeline, source)):
+            continue
+        needed: list[Needed] = []
+        for gate in gates(pipeline):
+            fields = frozenset({LATENCY}) if gate.kind == "quantile_ratio" else frozenset[str]()
+            if gate.kind != "quantile_ratio" and gate.metric in gold.metrics:
+                fields = needs(gold.metrics[gate.metric])
+            needed.append((gate, judged.get((pipeline, gate.name)), fields))
+        reports.append(_Reader(pipeline, source, series, gold.items(pipeline, source), whole=whole).report(needed))
     return reports
 
 
@@ -533,22 +513,8 @@ Needed = tuple[Gate, Outcome | None, frozenset[str]]
 """A gate, its outcome, and the fields it needs."""
 
 
-def _needs(gate: Gate, metrics: Mapping[str, Metric]) -> frozenset[str]:
-    if gate.kind == "quantile_ratio":
-        return frozenset({LATENCY})
-    metric = metrics.get(gate.metric)
-    return frozenset() if metric is None else needs(metric)
-
-
 class _Reader:
-    """Reads the counts of one pipeline and source.
-
-    Args:
-        pipeline, source: The pipeline and the source.
-        series: The counts.
-        items: Its gold items.
-        whole: Read everything instead of the newest records.
-    """
+    """Reads the counts of one pipeline and source."""
 
     def __init__(self, pipeline: str, source: str, series: CapturedSeries, items: Items, *, whole: bool) -> None:
         self._pipeline, self._source, self._items, self._whole = pipeline, source, items, whole
@@ -562,64 +528,63 @@ class _Reader:
 
     def report(self, gates: Sequence[Needed]) -> CaptureReport:
         shares = {name: share for name in FIELDS if (share := self._share(name)).of or share.withheld}
-        gaps = tuple(self._gaps(shares, gates)) if self._counts.records >= FIRST else ()
+        gaps: list[CaptureGap] = []
+        if self._counts.records >= FIRST:
+            for name, share in shares.items():
+                missing = share.of - share.present
+                is_gap = missing > FEW * share.of
+                if name in (GOLD, GOLD_IDS):  # most questions of users are in no gold set, and searches fail
+                    is_gap = share.present == 0 and share.of >= FIRST
+                if is_gap:
+                    needing = [
+                        (gate.name, _is_blocked(name, share, outcome))
+                        for gate, outcome, needed in gates
+                        if name in needed and self._judges_here(gate, outcome)
+                    ]
+                    names, blocked = [n for n, _ in needing], [n for n, is_blocked in needing if is_blocked]
+                    gaps.append(self._gap(name, missing, share.of, names, blocked))
+            refusals = self._counts.count(lambda mask: bool(mask & lacks.UNCOUNTED_REFUSAL))
+            answers = self._counts.count(lambda mask: not mask & lacks.NO_ANSWER)
+            if refusals > FEW * answers:
+                names = [gate.name for gate, _, needed in gates if ANSWER in needed]
+                gaps.append(self._gap(REFUSALS, refusals, answers, names))
         # First what stops most gates; of these what comes first in a request: what follows may be mended with it.
-        gaps = tuple(sorted(gaps, key=lambda gap: (-len(gap.blocked), not gap.gates)))
-        return CaptureReport(self._pipeline, self._source, self._counts.records, self._since, shares, gaps)
+        gaps.sort(key=lambda gap: (-len(gap.blocked), not gap.gates))
+        return CaptureReport(self._pipeline, self._source, self._counts.records, self._since, shares, tuple(gaps))
 
     def _share(self, name: str) -> FieldShare:
-        counts = self._compared if name == GOLD_IDS else self._counts
         if name == GOLD_IDS:
-            present = counts.count(lambda mask: bool(mask & lacks.IN_GOLD))
-            return FieldShare(present, counts.compared)
+            return FieldShare(self._compared.count(lambda mask: bool(mask & lacks.IN_GOLD)), self._compared.compared)
         if name == GOLD and not self._items.by_qid:
             return FieldShare(0, 0)
         lacking, withheld, beside = _BITS[name]
-        could = [(mask, n) for mask, n in counts.masks.items() if not mask & beside]
+        could = [(mask, n) for mask, n in self._counts.masks.items() if not mask & beside]
         kept_back = sum(n for mask, n in could if mask & withheld)
         of = sum(n for _, n in could) - kept_back
         return FieldShare(sum(n for mask, n in could if not mask & lacking), of, kept_back)
 
-    def _gaps(self, shares: Mapping[str, FieldShare], gates: Sequence[Needed]) -> Iterator[CaptureGap]:
-        for name, share in shares.items():
-            missing = share.of - share.present
-            if _is_gap(name, share):
-                needing = [
-                    (gate, outcome)
-                    for gate, outcome, needed in gates
-                    if name in needed and self._is_judged_here(gate, outcome)
-                ]
-                names = tuple(gate.name for gate, _ in needing)
-                blocked = tuple(gate.name for gate, outcome in needing if _is_blocked(name, share, outcome))
-                gap = self._gap(name, share)
-                yield CaptureGap(name, missing, share.of, sentence(gap), remedy(gap), names, blocked)
-        refusals = self._counts.count(lambda mask: bool(mask & lacks.UNCOUNTED_REFUSAL))
-        answers = self._counts.count(lambda mask: not mask & lacks.NO_ANSWER)
-        if refusals > FEW * answers:
-            gap = self._gap(REFUSALS, FieldShare(answers - refusals, answers))
-            needing_refusals = tuple(gate.name for gate, _, needed in gates if ANSWER in needed)
-            yield CaptureGap(REFUSALS, refusals, answers, sentence(gap), remedy(gap), needing_refusals)
-
-    def _is_judged_here(self, gate: Gate, outcome: Outcome | None) -> bool:
+    def _judges_here(self, gate: Gate, outcome: Outcome | None) -> bool:
         source = gate.source if outcome is None or not outcome.n else outcome.source
         return source in (None, self._source) or (source == MATCH and self._source == LIVE)
 
-    def _gap(self, name: str, share: FieldShare) -> Gap:
-        compared = name == GOLD_IDS
-        bucket = self._compared if compared else self._counts
-        return Gap(
+    def _gap(self, name: str, missing: int, of: int, gates: Sequence[str], blocked: Sequence[str] = ()) -> CaptureGap:
+        bucket = self._compared if name == GOLD_IDS else self._counts
+        # The path whose values fit gold best.
+        fitting = {path: count.fitting / count.documents for path, count in bucket.candidates.items() if count.fitting}
+        gap = Gap(
             field=name,
-            missing=share.of - share.present,
-            of=share.of,
+            missing=missing,
+            of=of,
             origin=self._origin(bucket),
             ids=bucket.ids,
             examples=tuple(map(shortened, bucket.examples)),
-            gold_examples=tuple(map(shortened, sorted(self._items.ids)[:2])) if compared else (),
-            other_ids=_best(bucket),
+            gold_examples=tuple(map(shortened, sorted(self._items.ids)[:2])) if name == GOLD_IDS else (),
+            other_ids=max(fitting.items(), key=lambda entry: (entry[1], entry[0]), default=None),
         )
+        return CaptureGap(name, missing, of, sentence(gap), remedy(gap), tuple(gates), tuple(blocked))
 
     def _origin(self, bucket: CapturedBucket) -> str:
-        """Where most records come from: "" for decorated calls, an instrumentation, a file, or unknown spans."""
+        # Where most records come from: "" for decorated calls, an instrumentation, a file, or unknown spans.
         from_elsewhere = bucket.count(lambda mask: bool(mask & lacks.NOT_DECORATED))
         if 2 * from_elsewhere < bucket.records:
             return ""
@@ -645,12 +610,6 @@ _BITS: Final[Mapping[str, tuple[int, int, int]]] = {
 """The bits of records that lack a field, where it was withheld, and where there can be none."""
 
 
-def _is_gap(name: str, share: FieldShare) -> bool:
-    if name in (GOLD, GOLD_IDS):  # most questions of users are in no gold set, and searches fail
-        return share.present == 0 and share.of >= FIRST
-    return share.of - share.present > FEW * share.of
-
-
 def _is_blocked(name: str, share: FieldShare, outcome: Outcome | None) -> bool:
     if name == CITATIONS and not share.present:
         return False  # this pipeline never cites: the gate does not apply to it
@@ -659,19 +618,14 @@ def _is_blocked(name: str, share: FieldShare, outcome: Outcome | None) -> bool:
     return is_most or undecided
 
 
-def _best(bucket: CapturedBucket) -> tuple[str, float] | None:
-    """The path whose values fit gold best, and the share that does; None where none fits."""
-    shares = {path: count.fitting / count.documents for path, count in bucket.candidates.items() if count.fitting}
-    return max(shares.items(), key=lambda entry: (entry[1], entry[0]), default=None)
-
-
 _log = logging.getLogger("ragmon")
 
 
 class CaptureLog:
     """The log lines on what records lack: the worst gap of the first records of a pipeline and source, each gap once.
 
-    It is looked for again later, because ids are compared with gold only where a question matches a gold item.
+    Later records are looked at again, because ids are compared with gold only where a question matches a gold item. The
+    log outlives an engine: an engine of another configuration goes on with what was named before.
     """
 
     LOOKS: Final = (FIRST, 10 * FIRST, 100 * FIRST)
@@ -691,12 +645,12 @@ class CaptureLog:
     def name(self, report: CaptureReport) -> None:
         """Log the worst gap of a report and its remedy; nothing where no gate suffers from one."""
         gap = report.worst
-        if gap is None or (said := (report.pipeline, report.source, gap.field)) in self._named:
+        if gap is None or (key := (report.pipeline, report.source, gap.field)) in self._named:
             return
-        self._named.add(said)
+        self._named.add(key)
         _log.warning("%s", printable_line(f"{report.pipeline}, {report.source}: {gap.text}; {gap.remedy}"))
 
     def forget(self, pipeline: str) -> None:
         """Begin anew with a pipeline."""
         self._records = Counter({key: n for key, n in self._records.items() if key[0] != pipeline})
-        self._named = {said for said in self._named if said[0] != pipeline}
+        self._named = {key for key in self._named if key[0] != pipeline}
