@@ -1,12 +1,6 @@
-"""Who acknowledged which alarm, when and why, and whether it has fired anew since.
-
-The alarms of all pipelines: a minute of a pipeline's records is a step, and a step may start or end an alarm.
+"""The alarms of all pipelines: a minute of a pipeline's records is a step, and a step may start or end an alarm.
 
 No clock, no files, no randomness: the same steps give the same transitions.
-
-Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
-
-All processes that read the same ragmon.toml get the same parts.
 """
 
 from __future__ import annotations
@@ -41,7 +35,6 @@ from ragmon.alarms.observations import (
     NOTHING,
     ClusterMemory,
     Conventions,
-    Observations,
     ObservationSelector,
     Selection,
     SourceSwitch,
@@ -56,7 +49,6 @@ from ragmon.scoring.minutes import STEP, MinuteBatches, Minutes, Step
 from ragmon.scoring.score_table import ScoreTable
 
 MAX_ALARMS: Final = 100
-"""Alarms whose acknowledgements are kept."""
 LONGEST_REASON: Final = 1000
 """Characters of a reason that are kept; a journal has all of it."""
 SHOWN: Final = 7 * 86_400.0
@@ -85,11 +77,7 @@ class AcknowledgedAlarm(msgspec.Struct, frozen=True):
 
 
 class Acknowledgements(msgspec.Struct):
-    """The last acknowledgement of each alarm.
-
-    Attributes:
-        by_alarm: The acknowledgements by pipeline and alarm, the newest last.
-    """
+    """The last acknowledgement of each alarm, by pipeline and alarm, the newest last."""
 
     by_alarm: dict[tuple[str, str], AcknowledgedAlarm] = {}
 
@@ -234,23 +222,18 @@ class PipelineAlarms:
         return FrozenPipeline(metrics, state.selection.golds, first)
 
     def step(self, step: Step) -> list[AlarmTransition]:
-        """Process one step.
-
-        Args:
-            step: The pipeline's records of a minute, later than any before.
-
-        Returns:
-            The transitions, in the order of the rules.
-        """
+        """Process the pipeline's records of a minute, later than any before; returns the transitions."""
         transitions = self._restart(self.selector.turn(step), step.minute)
         self.state.conventions.see(step)
         clusters = self.state.clusters.open(step)
         observations = self._observe(step, clusters)
-        for rule in self.rules.values():
+        for rule, alarm in self.judged():
             current = observations[observation_key(rule)].keeping(at_least=rule.at_least)
-            change = self._judge(rule, step.minute, current)
-            if change is not None:
-                transitions.append(self._transition(rule, step.minute, change))
+            level = self._level(rule)
+            if level is not None and current.n:
+                change = alarm.step(rule, step.minute, current if rule.at_least else current.turned, level)
+                if change is not None:
+                    transitions.append(self._transition(rule, step.minute, change))
         self._learn(step, observations, clusters)
         self.state.clusters.close()
         for signal in self.drift.step(step, self.selector.user_source):
@@ -298,13 +281,6 @@ class PipelineAlarms:
         values = step.latency.get(name, {})
         return list(values.values()) if self.state.latency[source].p95 is None else clusters.latencies(name, values)
 
-    def _judge(self, rule: AlarmRule, minute: int, observations: Observations) -> Change | None:
-        level = self._level(rule)
-        if level is None or not observations.n:
-            return None
-        seen = observations if rule.at_least else observations.turned
-        return self.state.alarms[rule.alert].step(rule, minute, seen, level)
-
     def _level(self, rule: AlarmRule) -> float | None:
         """The lower bound for the mean, after an upper bound was inverted; None while the baseline is learned."""
         baseline = self.baseline_of(rule)
@@ -347,12 +323,7 @@ class PipelineAlarms:
         )
 
     def _restart(self, switch: SourceSwitch, minute: int) -> list[AlarmTransition]:
-        """Reset the alarms and baselines whose source or gold set changed: the population is another one.
-
-        Args:
-            switch: What changed.
-            minute: When.
-        """
+        """Reset the alarms and baselines whose source or gold set changed: the population is another one."""
         if switch == SourceSwitch():
             return []
         resolved: list[AlarmRule | DriftSignal] = []
@@ -459,28 +430,27 @@ class AlarmState:
 
 def states_of(alarms: PipelineAlarms) -> list[AlarmState]:
     """The state of every alarm of a pipeline."""
-    states = [_state(alarms, rule, alarm) for rule, alarm in alarms.judged()]
+    states = []
+    for rule, alarm in alarms.judged():
+        baseline = alarms.baseline_of(rule)
+        state = AlarmState(
+            alarms.pipeline,
+            rule.alert,
+            rule.metric,
+            rule.severity,
+            minute_end(alarm.firing),
+            alarm.evidence(rule),
+            alarms.held_against(rule),
+            "" if baseline is None else baseline.phase,
+            "" if baseline is None else baseline.version,
+            None if alarm.proof is None else shown(alarm.proof, rule),
+        )
+        states.append(state)
     for signal in alarms.drift.signals:
         firing = minute_end(signal.firing)
         evidence = float(firing is not None)
         states.append(AlarmState(alarms.pipeline, signal.alert, signal.metric, signal.severity, firing, evidence))
     return states
-
-
-def _state(alarms: PipelineAlarms, rule: AlarmRule, alarm: Alarm) -> AlarmState:
-    baseline = alarms.baseline_of(rule)
-    return AlarmState(
-        alarms.pipeline,
-        rule.alert,
-        rule.metric,
-        rule.severity,
-        minute_end(alarm.firing),
-        alarm.evidence(rule),
-        alarms.held_against(rule),
-        "" if baseline is None else baseline.phase,
-        "" if baseline is None else baseline.version,
-        None if alarm.proof is None else shown(alarm.proof, rule),
-    )
 
 
 class AlarmsState(msgspec.Struct):
@@ -519,14 +489,7 @@ class AlarmEngine:
         self.pipelines: dict[str, PipelineAlarms] = {}
 
     def advance(self, now: float) -> list[AlarmTransition]:
-        """Judge every minute that ended.
-
-        Args:
-            now: Seconds since the epoch, on the clock of record arrival.
-
-        Returns:
-            The transitions, in the order of time.
-        """
+        """Judge every minute that ended, on the clock of record arrival; the transitions are in the order of time."""
         return [transition for pipeline, step in self.steps.close(now) for transition in self.of(pipeline).step(step)]
 
     def of(self, pipeline: str) -> PipelineAlarms:
@@ -560,12 +523,7 @@ class AlarmEngine:
         return self.pipelines[pipeline].acknowledge(alert, self.steps.state.closed)
 
     def give_up(self, pipeline: str, now: float) -> list[AlarmTransition]:
-        """Remove a pipeline; its firing alarms are resolved.
-
-        Args:
-            pipeline: The pipeline's name.
-            now: Seconds since the epoch.
-        """
+        """Remove a pipeline; its firing alarms are resolved."""
         alarms = self.pipelines.pop(pipeline, None)
         return [] if alarms is None else alarms.end(int(now) // STEP)
 
@@ -584,15 +542,10 @@ class AlarmEngine:
 
 
 CACHE_SIZE: Final = 1024
-"""Pipelines whose alarm terms are cached."""
 
 
 def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
     """The alarms of a configuration, in their initial state.
-
-    Args:
-        settings: The configuration.
-        table: The metrics that are counted.
 
     Raises:
         ConfigError: A baseline file cannot be read, or is invalid.
