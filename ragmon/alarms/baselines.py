@@ -1,12 +1,7 @@
 """Baselines: the mean of a metric while nothing is wrong, learned from its traffic or taken from a file, then frozen.
 
 The latency's baseline has two parts: first the p95, then the share of requests above it. A baseline file holds the
-baselines of a release run; they are used as they are instead of being learned in production. `AlarmTerms` holds the
-alarm settings of one pipeline: its rules, the learning time, and how many indexes are allowed.
-
-Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
-
-All processes that read the same ragmon.toml get the same parts.
+baselines of a release run, which are used as they are.
 """
 
 from __future__ import annotations
@@ -35,7 +30,6 @@ DELAY: Final = 15
 CHRONIC_MINUTES: Final = 360
 """Minutes after which a firing gate counts as the normal state, and no longer stops learning."""
 SHOWN: Final = 8
-"""Hex digits of a version."""
 PAUSE_EVIDENCE: Final = 0.35
 """A metric's baseline learns nothing while the evidence of any of its detectors is above this."""
 P95: Final = 0.95
@@ -336,16 +330,12 @@ _HINT: Final = "write it with `ragmon baseline freeze TRACES --output FILE`"
 
 
 def frozen_file(pipelines: dict[str, FrozenPipeline]) -> dict[str, Any]:
-    """A baseline file's content.
-
-    Args:
-        pipelines: The frozen baselines, by pipeline name.
-    """
+    """A baseline file's content, given the frozen baselines by pipeline name."""
     frozen = msgspec.to_builtins(pipelines)
     return {"kind": KIND, "v": VERSION, "version": version(frozen), "pipelines": frozen}
 
 
-def _read(path: Path) -> dict[str, FrozenPipeline]:
+def read_frozen(path: Path) -> dict[str, FrozenPipeline]:
     try:
         data = json.loads(path.read_bytes())
     except OSError as error:

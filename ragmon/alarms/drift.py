@@ -1,8 +1,8 @@
 """Drift alarms that need no labels: distributions of the traffic, the indexes of each build, and judges that changed.
 
 They are tickets: they report that something changed, never that it is worse. A distribution is compared block by block
-with its first one. The mean of a judge's scores is compared with that of all blocks before, under the same version, and
-so is label minus score: scores that moved tell of the judge or of the answers; labels tell which.
+with its first block. The mean of a judge's scores is compared with that of all blocks before, under the same version,
+and so is label minus score: scores that moved tell of the judge or of the answers; labels tell which.
 """
 
 from __future__ import annotations
@@ -54,11 +54,7 @@ class DriftMonitor(msgspec.Struct):
 
 
 def psi(reference: Sequence[int], block: Sequence[int]) -> float:
-    """The population stability index: how far a binned distribution moved from a reference.
-
-    Args:
-        reference: Counts by bin.
-        block: Counts by bin of the distribution that is compared with it.
+    """The population stability index: how far a block's counts by bin moved from those of a reference.
 
     Source: symmetrised Kullback-Leibler divergence (Jeffreys, Proc. R. Soc. A 186 (1946)) of two histograms.
 
@@ -147,10 +143,9 @@ class DistributionMonitor(DriftMonitor):
         if not (edges and compared):
             return None
         before, after = ([total / sum(bins) for total in accumulate(bins)] for bins in (reference, compared))
-        place = max(range(len(edges)), key=lambda n: abs(after[n] - before[n]))
-        return Shift(
-            bucket_edge(edges[place]), before[place], after[place], sum(compared), self.compared_from, self.compared_to
-        )
+        widest = max(range(len(edges)), key=lambda n: abs(after[n] - before[n]))
+        below = bucket_edge(edges[widest])
+        return Shift(below, before[widest], after[widest], sum(compared), self.compared_from, self.compared_to)
 
     def clear(self) -> None:
         """Reset: the next block becomes the reference."""
@@ -444,12 +439,7 @@ class Drift:
         ]
 
     def step(self, step: Step, source: str) -> list[DriftSignal]:
-        """Process one step; returns the alarms that changed.
-
-        Args:
-            step: The step.
-            source: The source of user traffic.
-        """
+        """Process one step, with the source of user traffic; returns the alarms that changed."""
         state, minute = self.state, step.minute
         changed = {
             term.alert for term in self._indexes if state.indexes[term.alert].step(minute, step.indexes, term.limit)
@@ -458,21 +448,16 @@ class Drift:
             counts = step.shape(source, _DISTRIBUTIONS[alert])
             if counts and monitor.step(minute, counts):
                 changed.add(alert)
-        changed |= self._step_judges(step, source)
-        return [signal for signal in self.signals if signal.alert in changed] if changed else []
-
-    def _step_judges(self, step: Step, source: str) -> set[str]:
-        """Process the scores of judges, whose alarms begin with their first score; returns those that changed."""
         scored: dict[str, dict[str, list[int]]] = {}
         for (scored_source, metric, version), sums in step.judged.items():
             if scored_source in (source, constants.LABEL):
                 labelled = scored_source == constants.LABEL
                 alert = alert_name(metric, labelled=labelled)
                 scored.setdefault(alert, {})[version] = sums
-                if alert not in self.state.judges:
-                    self.state.judges[alert] = JudgeMonitor(metric=metric, labelled=labelled)
-        judges = self.state.judges.items()
-        return {alert for alert, monitor in judges if monitor.step(step.minute, scored.get(alert, {}))}
+                if alert not in state.judges:  # the alarm of a judge begins with its first score
+                    state.judges[alert] = JudgeMonitor(metric=metric, labelled=labelled)
+        changed |= {alert for alert, judge in state.judges.items() if judge.step(minute, scored.get(alert, {}))}
+        return [signal for signal in self.signals if signal.alert in changed] if changed else []
 
     def judge_shift(self, alert: str) -> JudgeShift | None:
         """How the scores of a judge moved; None for other alarms, and before a block was compared."""

@@ -5,13 +5,11 @@ sessions asked it than the session asked questions. A retry storm is one observa
 
 Over the steps a session counts in the first one in which a metric can score it, until it was silent for `IDLE`
 minutes or is `LIFE` minutes old. A question that is asked `CROWD` times in a minute, and was asked within `LULL`
-minutes before, counts once in `REPEAT` minutes. What a metric sees in a step is new, so that its mean, given the past,
-is that of new sessions, however much the requests of one session have in common.
-Gold items that are probed or replayed are no part of this: who asks, and when, does not depend on the answers.
+minutes before, counts once in `REPEAT` minutes. So each step counts only new sessions, and its mean, given the past, is
+that of new sessions, however much the requests of one session have in common. Gold items that are probed or replayed
+are no part of this: who asks, and when, does not depend on the answers.
 
 The memory is a function of the steps: it uses no clock and no chance, and the order within a step does not matter.
-
-`ObservationSelector` chooses the source and the gold set that each alarm rule judges.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ class Counted(msgspec.Struct, array_like=True, gc=False):
 
 
 @lru_cache(1024)
-def _with(uses: tuple[int, ...], use: int) -> tuple[int, ...]:
+def _with_use(uses: tuple[int, ...], use: int) -> tuple[int, ...]:
     return tuple(sorted({*uses, use}))
 
 
@@ -130,18 +128,13 @@ class ClusterMemory(msgspec.Struct):
         return not (self.halvings and name) or self._samples(name)
 
     def uses_of(self, member: Membership, asked: Mapping[str, int]) -> tuple[int, ...]:
-        """For what a session or question was counted.
-
-        Args:
-            member: The session and the question.
-            asked: How often each question is asked in this step.
-        """
+        """For what a session or question was counted, given how often each question is asked in this step."""
         session, question = self.sessions.get(member.session), self.questions.get(_name(member.question))
         found = () if session is None else session.uses
         return (*found, *question.uses) if question is not None and asked[member.question] >= CROWD else found
 
     def number(self, use: str) -> int:
-        """The place of a use, given at its first one."""
+        """The number of a use, given at its first one."""
         if use not in self.uses:
             self.uses.append(use)
         return self.uses.index(use)
@@ -152,7 +145,7 @@ class ClusterMemory(msgspec.Struct):
             for names, name in ((self.sessions, member.session), (self.questions, _name(member.question))):
                 if name:
                     counted = names.setdefault(name, Counted(minute, minute))
-                    counted.uses = _with(counted.uses, use)
+                    counted.uses = _with_use(counted.uses, use)
 
 
 def _name(question: str) -> str:
@@ -172,9 +165,16 @@ class StepClusters:
     def __init__(self, step: Step, memory: ClusterMemory | None = None) -> None:
         self._minute, self._memory = step.minute, memory or ClusterMemory()
         found: dict[str, set[Membership]] = {}
-        for place, members in step.facts.items():
-            found.setdefault(place.source, set()).update(members)
-        asked = _asked(step)
+        by_source: dict[str, Counter[str]] = {}
+        for location, members in step.facts.items():
+            found.setdefault(location.source, set()).update(members)
+            if not location.where:
+                counts = by_source.setdefault(location.source, Counter())
+                for member, facts in members.items():
+                    counts[member.question] += max(1, sum(facts.values()))
+        asked: Counter[str] = Counter()
+        for counts in by_source.values():
+            asked |= counts  # the most of any source: a request that matches gold is counted under two
         self._before = {
             member: self._memory.uses_of(member, asked)
             for member in set().union(*found.values())
@@ -227,20 +227,6 @@ class StepClusters:
             joined.setdefault(clusters[member], []).extend(values[member])
         self._memory.mark(members, self._minute, self._memory.number(f"{source}/{LATENCY}"))
         return list(joined.values())
-
-
-def _asked(step: Step) -> Counter[str]:
-    """How often each question is asked in a step; a request that matches gold is counted under two sources."""
-    asked: Counter[str] = Counter()
-    by_source: dict[str, Counter[str]] = {}
-    for place, members in step.facts.items():
-        if not place.where:
-            counts = by_source.setdefault(place.source, Counter())
-            for member, facts in members.items():
-                counts[member.question] += max(1, sum(facts.values()))
-    for counts in by_source.values():
-        asked |= counts
-    return asked
 
 
 def coarser(members: Collection[Membership]) -> dict[Membership, Cluster]:
@@ -428,12 +414,7 @@ class ObservationSelector:
         return self.state.sources.get(False, "")
 
     def give(self, golds: Mapping[str, Mapping[str, str]], first: Mapping[str, Mapping[str, int]]) -> None:
-        """Compare with a release run.
-
-        Args:
-            golds: By source, its gold sets and their versions.
-            first: By metric and gold item, the item's score in micro-units.
-        """
+        """Compare with a release run: its gold sets and versions by source, and each item's score by metric, in micro-units."""
         self.state.given = {gold: version for versions in golds.values() for gold, version in versions.items()}
         self.state.first = {name: dict(scores) for name, scores in first.items()}
 

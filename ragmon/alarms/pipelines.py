@@ -25,8 +25,8 @@ from ragmon.alarms.baselines import (
     FrozenMetric,
     FrozenPipeline,
     LatencyBaseline,
-    _read,
     index_terms,
+    read_frozen,
     version,
 )
 from ragmon.alarms.detector import Alarm, Change, ShownProof, shown
@@ -552,7 +552,7 @@ def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
     """
     pipelines = (settings.unconfigured, *settings.pipelines.values())
     files = {path for pipeline in pipelines if (path := pipeline.alarms.baseline.file) is not None}
-    frozen = {path: _read(path) for path in files}
+    frozen = {path: read_frozen(path) for path in files}
     slices = frozenset(gate.where for pipeline in pipelines for gate in pipeline.resolved_gates if gate.where)
 
     @lru_cache(CACHE_SIZE)  # pipeline names come from the traffic

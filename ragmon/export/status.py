@@ -1,8 +1,6 @@
-"""Snapshots of a running monitor for exporters: metrics, gate outcomes, alarms and the monitor's own counters.
+"""The state of a monitor for exporters (`MonitorSnapshot`), and its status at a glance as JSON data.
 
-The status of a monitor: problems, warnings, gates, alarms and record counters at a glance, as JSON data.
-
-The content of requests is never shown. `ragmon.export.pages` makes pages of it.
+The content of requests is never shown. `ragmon.export.pages` makes pages of the status.
 """
 
 from __future__ import annotations
@@ -123,10 +121,10 @@ class SdkStats:
         )
 
 
-Counts = TypeVar("Counts", "StageCounters", "SdkStats")
+_Counts = TypeVar("_Counts", "StageCounters", "SdkStats")
 
 
-def _combined(one: Counts, other: Counts, combine: Callable[[int, int], int]) -> Counts:
+def _combined(one: _Counts, other: _Counts, combine: Callable[[int, int], int]) -> _Counts:
     parts = {part.name: _each(getattr(one, part.name), getattr(other, part.name), combine) for part in fields(one)}
     return replace(one, **parts)
 
@@ -249,7 +247,6 @@ FEW: Final = 0.01
 OLD: Final = 600.0
 """Seconds without a scored record after which the numbers are reported as old."""
 SHOWN: Final = 20
-"""Findings of one kind that are shown."""
 _URGENT: Final = (constants.PAGE, constants.LOOK, constants.TICKET)
 
 
@@ -315,28 +312,47 @@ def _gate_text(outcome: Outcome, *, bounded: bool = True) -> str:
 
 def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
     """Data-quality warnings: why the numbers may be incomplete or old."""
-    sources = (
-        _stage_warnings,
-        _loss_warnings,
-        _unread_warnings,
-        _uncovered_warnings,
-        _age_warnings,
-        _capture_warnings,
-    )
-    return _truncated([finding for find in sources for finding in find(current)])
+    findings = [
+        *_lost_records(current),
+        *_unread_requests(current),
+        *(
+            StatusFinding(
+                f"records of {shorten(pipeline)}, and no gates or rules for it",
+                hint="[gates] at the top level of ragmon.toml, or [pipelines.NAME.gates]",
+            )
+            for pipeline in uncovered(current)
+        ),
+    ]
+    names, last = current.overflow.get(constants.PIPELINE_NAMES, 0), current.last_scored
+    if names:
+        hint = "[serve] max_series is more places, and [pipelines.NAME] is one of its own"
+        text = f"pipelines that found no place: {names} times, counted as {constants.OTHER}"
+        findings.append(StatusFinding(text, hint=hint))
+    if last is None:
+        findings.append(StatusFinding("nothing was scored yet"))
+    elif current.snapshot.now - last > OLD:
+        findings.append(StatusFinding("nothing was scored lately: the numbers are old", last))
+    for report in current.capture:
+        gap = report.worst
+        if gap is not None and gap.blocked:
+            text = printable_line(f"{report.pipeline}, {report.source}: {gap.text}")
+            findings.append(StatusFinding(text, hint=gap.remedy))
+    return _truncated(findings)
 
 
-def _stage_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+def _lost_records(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+    def lost(template: str, reasons: Mapping[str, int], total: int) -> Iterator[StatusFinding]:
+        n = sum(reasons.values())
+        if n > FEW * total:
+            by_reason = ", ".join(f"{printable(reason)} {count}" for reason, count in sorted(reasons.items()))
+            yield StatusFinding(f"{template.format(n)}: {by_reason}")
+
     for stage, counters in sorted(current.stages.items()):
         if counters.residual:
             hint = "a bug in ragmon: ragmon verify says where"
             yield StatusFinding(f"{stage}: {counters.residual} records are not accounted for", hint=hint)
-        yield from _loss_warning(
-            f"{stage}: {{}} of {counters.received} records dropped", counters.dropped, counters.received
-        )
-
-
-def _loss_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+        template = f"{stage}: {{}} of {counters.received} records dropped"
+        yield from lost(template, counters.dropped, counters.received)
     served = current.served
     if served is None:
         return
@@ -346,14 +362,7 @@ def _loss_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     if served.missing > FEW * received:
         hint = "a network, another server that takes some of them, or they are on their way"
         yield StatusFinding(f"{served.missing} records that producers sent have not come", hint=hint)
-    yield from _loss_warning("producers lost {} records themselves", served.lost, received)
-
-
-def _loss_warning(template: str, reasons: Mapping[str, int], total: int) -> Iterator[StatusFinding]:
-    lost = sum(reasons.values())
-    if lost > FEW * total:
-        by_reason = ", ".join(f"{printable(reason)} {count}" for reason, count in sorted(reasons.items()))
-        yield StatusFinding(f"{template.format(lost)}: {by_reason}")
+    yield from lost("producers lost {} records themselves", served.lost, received)
 
 
 def uncovered(current: MonitorSnapshot) -> list[str]:
@@ -362,32 +371,7 @@ def uncovered(current: MonitorSnapshot) -> list[str]:
     return sorted(with_records - {outcome.gate.pipeline for outcome in current.outcomes})
 
 
-def _uncovered_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
-    hint = "[gates] at the top level of ragmon.toml, or [pipelines.NAME.gates]"
-    for pipeline in uncovered(current):
-        yield StatusFinding(f"records of {shorten(pipeline)}, and no gates or rules for it", hint=hint)
-    names = current.overflow.get(constants.PIPELINE_NAMES, 0)
-    if names:
-        hint = "[serve] max_series is more places, and [pipelines.NAME] is one of its own"
-        yield StatusFinding(f"pipelines that found no place: {names} times, counted as {constants.OTHER}", hint=hint)
-
-
-def _age_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
-    last, now = current.last_scored, current.snapshot.now
-    if last is None:
-        yield StatusFinding("nothing was scored yet")
-    elif now - last > OLD:
-        yield StatusFinding("nothing was scored lately: the numbers are old", last)
-
-
-def _capture_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
-    for report in current.capture:
-        gap = report.worst
-        if gap is not None and gap.blocked:
-            yield StatusFinding(printable_line(f"{report.pipeline}, {report.source}: {gap.text}"), hint=gap.remedy)
-
-
-def _unread_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+def _unread_requests(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     for scope, n in sorted(unknown_conventions(current).items(), key=lambda item: (-item[1], item[0])):
         hint = "docs/integrations/instrumentations.md: an instrumentation that is read, or @ragmon.trace"
         text = f"{n} requests of {printable(scope)} tell of a model or a retrieval in words that are not read"
@@ -513,13 +497,7 @@ def status(
 def gates(
     outcomes: Sequence[Outcome], configured: Mapping[str, object], alarms: Sequence[AlarmState]
 ) -> list[dict[str, Any]]:
-    """The gates as the status shows them, those of configured pipelines first.
-
-    Args:
-        outcomes: The outcomes of all gates.
-        configured: The configured pipelines.
-        alarms: All alarms.
-    """
+    """The gates as the status shows them, those of configured pipelines first."""
     states = {(state.pipeline, state.alert): state for state in alarms}
     configured_outcomes = [outcome for outcome in outcomes if outcome.gate.pipeline in configured]
     others = [outcome for outcome in outcomes if outcome.gate.pipeline not in configured]
@@ -530,7 +508,6 @@ def gates(
 
 
 _WINDOW_ALONE: Final = {"pass": "the gate is kept", "insufficient": "undecided"}
-"""What the window of a gate says by itself while its alarm fires."""
 
 
 def gate(outcome: Outcome, state: AlarmState | None = None) -> dict[str, Any]:
@@ -557,12 +534,7 @@ def gate(outcome: Outcome, state: AlarmState | None = None) -> dict[str, Any]:
 
 
 def status_history(span: TimeSpan, histories: Mapping[GateKey, GateHistory]) -> dict[str, Any]:
-    """How gates were over a span of time, as plain JSON data.
-
-    Args:
-        span: The span of time and its windows.
-        histories: The history of every gate over that span.
-    """
+    """How gates were over a span of time, as plain JSON data."""
     entries = [
         {"pipeline": pipeline, "gate": name, "points": entry.points, "alarms": entry.alarms}
         for (pipeline, name), entry in histories.items()
@@ -572,12 +544,7 @@ def status_history(span: TimeSpan, histories: Mapping[GateKey, GateHistory]) -> 
 
 
 def gold(snapshot: Snapshot, windows: Sequence[str]) -> dict[str, Any]:
-    """How much of the traffic the gold covers, and how much of the gold was asked.
-
-    Args:
-        snapshot: The current snapshot.
-        windows: The names of the windows to show.
-    """
+    """How much of the traffic the gold covers, and how much of the gold was asked, in each window."""
     return {
         "sets": [row._asdict() for window in windows for row in coverage.covered(snapshot, window)],
         "traffic": [row._asdict() for window in windows for row in coverage.matched(snapshot, window)],
@@ -587,12 +554,7 @@ def gold(snapshot: Snapshot, windows: Sequence[str]) -> dict[str, Any]:
 
 
 def captured(reports: Sequence[CaptureReport], configured: Mapping[str, object]) -> list[dict[str, Any]]:
-    """What was captured of each pipeline and source as the status shows it, configured pipelines first.
-
-    Args:
-        reports: All reports.
-        configured: The configured pipelines.
-    """
+    """What was captured of each pipeline and source as the status shows it, configured pipelines first."""
     own = [report for report in reports if report.pipeline in configured]
     others = [report for report in reports if report.pipeline not in configured]
     return [report.data() for report in (*own, *others[:OTHERS])]

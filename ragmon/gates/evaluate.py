@@ -171,8 +171,11 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
         return replace(evidence.outcome("insufficient", lacks), value=None, applicable=False)
     value = evidence.value
     if evidence.series is None or value is None:
+        # Labels of people bring their own truth.
+        needs_gold = gate.metric in snapshot.gold_metrics and gate.source != constants.LABEL
         outcome = without_data(evidence)
-        return replace(outcome, reason=NO_GOLD) if _lacks_gold(evidence, snapshot) else outcome
+        lacks_gold = evidence.series is None and needs_gold and not snapshot.golds
+        return replace(outcome, reason=NO_GOLD) if lacks_gold else outcome
     maturity = snapshot.maturity.get(evidence.series.pipeline, 1.0)
     if evidence.source == constants.LABEL and maturity < MIN_MATURITY:
         reason = f"{maturity:.0%} of the labels on these answers are here, at least {MIN_MATURITY:.0%} must be"
@@ -206,12 +209,15 @@ def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: boo
         for gold in (gate.gold,) if gate.gold else ("", None):
             series = snapshot.find(gate.pipeline, source, window=window, gold=gold, where=gate.where)
             stat = series.metrics.get(gate.metric) if series is not None else None
-            weighted = series.estimates.get(gate.metric) if series is not None else None
-            has_data = stat is not None and (stat.n or stat.unassessed or (weighted is not None and weighted.n))
-            if series is not None and stat is not None and has_data:
+            if series is None or stat is None:
+                continue
+            weighted = series.estimates.get(gate.metric)
+            if stat.n or stat.unassessed or (weighted is not None and weighted.n):
                 if whole_run and not series.gold:
-                    series = _gold_run(series, snapshot, gate.where)
-                return Evidence(gate, source, series, stat, _estimand(gate, series, source), weighted)
+                    run = snapshot.find(series.pipeline, source, window=series.window, gold=None, where=gate.where)
+                    series = run if run is not None and run.records == series.records else series
+                estimand = (gate.estimand or usual_estimand(source)) if series.gold else ""
+                return Evidence(gate, source, series, stat, estimand, weighted)
     series = snapshot.find(gate.pipeline, sources[0], window=window, gold=gate.gold or "", where=gate.where)
     return Evidence(gate, sources[0], series, Stat(), gate.estimand or "")
 
@@ -221,18 +227,6 @@ def sources_of(gate: Gate, snapshot: Snapshot) -> tuple[str, ...]:
     if gate.source:
         return (gate.source,)
     return GOLD_SOURCES if gate.metric in snapshot.gold_metrics else FREE_SOURCES
-
-
-def _gold_run(series: SeriesStats, snapshot: Snapshot, where: str) -> SeriesStats:
-    """The gold set's series if it has the same requests as the series over all requests, else the latter."""
-    gold = snapshot.find(series.pipeline, series.source, window=series.window, gold=None, where=where)
-    return gold if gold is not None and gold.records == series.records else series
-
-
-def _estimand(gate: Gate, series: SeriesStats, source: str) -> str:
-    if not series.gold:
-        return ""
-    return gate.estimand or usual_estimand(source)
 
 
 def usual_estimand(source: str) -> Estimand:
@@ -247,12 +241,6 @@ def without_data(evidence: Evidence) -> Outcome:
     else:
         reason = "no data" if evidence.series is None else "no request in the denominator"
     return evidence.outcome("insufficient", reason, needed=_needed_to_pass(evidence.gate))
-
-
-def _lacks_gold(evidence: Evidence, snapshot: Snapshot) -> bool:
-    """Whether a gate has no data because it needs gold, and there is none; labels of people bring their own truth."""
-    needs_gold = evidence.gate.metric in snapshot.gold_metrics and evidence.gate.source != constants.LABEL
-    return evidence.series is None and needs_gold and not snapshot.golds
 
 
 def _unassessed(stat: Stat) -> str:
@@ -311,18 +299,14 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) ->
         if any(each.gold == series.gold and each.pipeline != gate.pipeline for each in snapshot.series):
             reason += "; other pipelines have traces of this set: `[gold.NAME] pipeline` says whose questions they are"
         return evidence.outcome("insufficient", reason, interval=interval)
-    return _judge_whole_set(evidence, series, interval)
-
-
-def _judge_whole_set(evidence: Evidence, series: SeriesStats, interval: tuple[float, float] | None) -> Outcome:
-    """The verdict on all items of a gold set, which holds whatever the scores are that could not be assessed."""
-    gate, stat = evidence.gate, evidence.stat
+    # The verdict on all items holds whatever the scores are that could not be assessed.
+    stat = evidence.stat
     worst, best = sorted(stat.extremes or (0.0, 1.0), key=lambda x: x if gate.at_least else -x)
     reason = f"exact over {series.traced} gold items"
     if stat.unknown:
         reason = f"over {series.traced} gold items, whatever the others are: {not_assessable(evidence)}"
         if gate.holds(best) and not gate.holds(worst):
-            bounds = f"{_percent(worst)} if they all broke the gate, {_percent(best)} if none"
+            bounds = f"{100 * worst:.1f} % if they all broke the gate, {100 * best:.1f} % if none"
             reason = f"{not_assessable(evidence)}; {bounds}"
             return evidence.outcome("insufficient", reason, interval=interval)
     elif stat.unassessed:
@@ -330,10 +314,6 @@ def _judge_whole_set(evidence: Evidence, series: SeriesStats, interval: tuple[fl
     if interval is not None:
         reason += "; interval: questions like these"
     return evidence.outcome("pass" if gate.holds(worst) else "fail", reason, interval=interval)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
@@ -372,7 +352,8 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
         return outcome("pass", f"the whole interval keeps the gate{worth}")
     if not (gate.holds(lower) or gate.holds(upper)):
         return outcome("fail", f"the whole interval breaks the gate{worth}")
-    if evidence.stat.unknown and _decides(gate, evidence, n_eff):
+    assessed = wilson(value * n_eff, n_eff)
+    if evidence.stat.unknown and gate.holds(assessed[0]) == gate.holds(assessed[1]):  # they alone would decide
         return outcome("insufficient", f"{not_assessable(evidence)}{worth}")
     side = "keeps" if gate.holds(value) else "breaks"
     points = 100 * abs(value - gate.threshold)
@@ -383,13 +364,6 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
         reason += f"; no pass is possible with less than {_needed_to_pass(gate)} {_observations(evidence)}"
     needed = needed_to_decide(value, gate.threshold)
     return outcome("insufficient", reason + worth, None if needed is None else _in_samples(needed, evidence, n_eff))
-
-
-def _decides(gate: Gate, evidence: Evidence, n_eff: float) -> bool:
-    """Whether the assessed requests alone would decide the gate."""
-    value = evidence.value or 0.0
-    lower, upper = wilson(value * n_eff, n_eff)
-    return gate.holds(lower) == gate.holds(upper)
 
 
 def _in_samples(plain: int, evidence: Evidence, n_eff: float) -> int:

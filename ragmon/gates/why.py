@@ -90,17 +90,29 @@ def search(selection: WindowSelection, outcome: Outcome, table: ScoreTable) -> D
         outcome: The gate's outcome.
         table: The metrics.
     """
-    versions = _versions(selection)
+    versions = {
+        key.gold_version
+        for key in selection.keys
+        if any(True for _ in selection.rows(key, selection.begin, selection.end))
+    }
     if selection.reads.gold and len(versions) > 1:
-        diagnosis = _clearest(replace(selection, version=versions[-1]), outcome, table)
+        newest = max(versions, key=lambda version: (_first(selection, GOLD_VERSION, version), version))
+        diagnosis = _clearest(replace(selection, version=newest), outcome, table)
         if diagnosis.change.began is not None:
             return diagnosis
     return _clearest(selection, outcome, table)
 
 
 def _clearest(available: WindowSelection, outcome: Outcome, table: ScoreTable) -> Diagnosis:
-    measures = _measures(available, outcome, table)
-    tries = len(OCTAVES) if outcome.gate.kind == "quantile_ratio" else 1
+    measures: Sequence[Measure]
+    tries = 1
+    if outcome.gate.kind == "quantile_ratio":
+        measures, tries = _within(available), len(OCTAVES)
+    elif outcome.gate.kind == "distinct":
+        indexes = sorted({key.index_hash for key in available.keys if key.index_hash})
+        measures = [SameIndex(min(indexes, key=lambda index: _first(available, INDEX, index), default=""))]
+    else:
+        measures = [GateMetric(outcome.gate, table)]
     episodes = [(measure, _last(available.points(measure), tries)) for measure in measures]
     measure, (change, begin, end) = max(
         episodes, key=lambda entry: (entry[1].change.began is not None, entry[1].change.evidence)
@@ -114,12 +126,7 @@ def _clearest(available: WindowSelection, outcome: Outcome, table: ScoreTable) -
 
 
 def _last(points: Sequence[Point], tries: int) -> _Episode:
-    """The last change for the worse, without earlier changes that had ended before it began.
-
-    Args:
-        points: Steps in order of time.
-        tries: The number of measures of the same requests that are tried.
-    """
+    """The last change for the worse, without earlier changes that had ended before it began."""
     change = locate(points, tries)
     if change.began is None:
         return _Episode(change)
@@ -127,7 +134,10 @@ def _last(points: Sequence[Point], tries: int) -> _Episode:
         [point for point in points if point.start >= change.began],
         [point for point in points if point.start < change.began],
     ):
-        better = locate([_inverted(point) for point in side], tries).began
+        inverted = [
+            point._replace(sums=ScoreSums(point.sums.n, point.sums.n * MICRO - point.sums.total)) for point in side
+        ]
+        better = locate(inverted, tries).began
         if better is not None:
             later = _last([point for point in points if point.start >= better], tries)
             if later.change.began is not None:
@@ -136,20 +146,6 @@ def _last(points: Sequence[Point], tries: int) -> _Episode:
             if better > change.began and closer.began is not None:
                 return _Episode(closer, end=better)
     return _Episode(change)
-
-
-def _inverted(point: Point) -> Point:
-    n, total = point.sums
-    return point._replace(sums=ScoreSums(n, n * MICRO - total))
-
-
-def _measures(selection: WindowSelection, outcome: Outcome, table: ScoreTable) -> Sequence[Measure]:
-    if outcome.gate.kind == "quantile_ratio":
-        return _within(selection)
-    if outcome.gate.kind == "distinct":
-        indexes = sorted({key.index_hash for key in selection.keys if key.index_hash})
-        return [SameIndex(min(indexes, key=lambda index: _first(selection, INDEX, index), default=""))]
-    return [GateMetric(outcome.gate, table)]
 
 
 def _within(selection: WindowSelection) -> Sequence[Measure]:
@@ -164,15 +160,6 @@ def _first(selection: WindowSelection, dimension: str, name: str) -> float:
     """When an index or a gold version was seen first; 0 where it is older than the rows kept by time."""
     keys = [key for key in selection.keys if getattr(key, dimension) == name]
     return first_seen(selection.state, keys) or 0.0
-
-
-def _versions(selection: WindowSelection) -> list[str]:
-    versions = {
-        key.gold_version
-        for key in selection.keys
-        if any(True for _ in selection.rows(key, selection.begin, selection.end))
-    }
-    return sorted(versions, key=lambda version: (_first(selection, GOLD_VERSION, version), version))
 
 
 BACK: Final = 7200.0
