@@ -336,6 +336,11 @@ def frozen_file(pipelines: dict[str, FrozenPipeline]) -> dict[str, Any]:
 
 
 def read_frozen(path: Path) -> dict[str, FrozenPipeline]:
+    """The pipelines of a baseline file.
+
+    Raises:
+        ConfigError: It cannot be read, is no baseline file, or was changed by hand.
+    """
     try:
         data = json.loads(path.read_bytes())
     except OSError as error:

@@ -414,7 +414,7 @@ class ObservationSelector:
         return self.state.sources.get(False, "")
 
     def give(self, golds: Mapping[str, Mapping[str, str]], first: Mapping[str, Mapping[str, int]]) -> None:
-        """Compare with a release run: its gold sets and versions by source, and each item's score by metric, in micro-units."""
+        """Compare with a release run: its gold versions by source, and each item's score by metric, in micro-units."""
         self.state.given = {gold: version for versions in golds.values() for gold, version in versions.items()}
         self.state.first = {name: dict(scores) for name, scores in first.items()}
 

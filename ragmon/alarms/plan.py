@@ -303,7 +303,7 @@ def detectable_in_run(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome
 
 
 def detectable_now(settings: Settings, outcomes: Sequence[Outcome], outcome: Outcome) -> Detectability | None:
-    """What the alarm of a live gate detects at the rate of its window; None without an alarm, or without observations."""
+    """What the alarm of a live gate detects at the rate of its window; None without alarm or observations."""
     gate, minutes = outcome.gate, settings.windows.get(outcome.gate.window, 0) / 60
     if not minutes or not outcome.audited:
         return None

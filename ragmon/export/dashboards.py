@@ -1,14 +1,8 @@
-"""The overview dashboard (gates, alarms, builds in use) and the health dashboard of the monitor itself.
+"""Grafana dashboards of a configuration, from panels that show series of `ragmon.export.families` only.
 
-The dashboards on quality and traffic, and the panels of gates and metrics.
-
-Three dashboards answer one question each: does retrieval find the right documents; are the answers right, cited and
-grounded, and does the pipeline refuse what it should; how many requests are there, how many fail, how long do they
-take.
-
-Grafana dashboards of a configuration: its gates, its metrics, its judges.
-
-They need `ragmon[dashboard]`. Series have the names of `ragmon.export.families`, and every panel shows series only.
+Each dashboard answers one question: which gates hold (overview); does the monitor itself fare well (health); does
+retrieval find the right documents; are the answers right, cited and grounded; how much traffic is there, how much of it
+fails, and how long does it take. They need `ragmon[dashboard]`.
 """
 
 from __future__ import annotations
@@ -62,7 +56,6 @@ from ragmon.export.panels import (
     table,
     timeline,
 )
-from ragmon.metrics import Metric
 from ragmon.metrics.base import JudgeMetric, judged
 from ragmon.scoring.cohorts import METRIC
 
@@ -210,19 +203,12 @@ def overview(settings: Settings) -> DashboardBuilder:
 
 
 def _overview_numbers() -> Iterator[Any]:
-    panels = {
-        "fail": ("Gates that fail", f"sum({worst(declared.GATE_STATUS, _BY, PIPELINE, equals('status', 'fail'))})"),
-        "insufficient": (
-            "Gates undecided",
-            f"sum(min by ({_BY}) ({at(declared.GATE_STATUS, PIPELINE, equals('status', 'insufficient'))}))",
-        ),
-    }
-    title, expr = panels["fail"]
-    yield number(
-        title, "A gate fails where a replica proves that it does not hold.", PanelQuery(expr, ""), NUMBER, limit=1
-    )
-    title, expr = panels["insufficient"]
-    yield number(title, "Gates for whose verdict no replica has enough data.", PanelQuery(expr, ""), NUMBER)
+    failing = f"sum({worst(declared.GATE_STATUS, _BY, PIPELINE, equals('status', 'fail'))})"
+    description = "A gate fails where a replica proves that it does not hold."
+    yield number("Gates that fail", description, PanelQuery(failing, ""), NUMBER, limit=1)
+    undecided = f"sum(min by ({_BY}) ({at(declared.GATE_STATUS, PIPELINE, equals('status', 'insufficient'))}))"
+    description = "Gates for whose verdict no replica has enough data."
+    yield number("Gates undecided", description, PanelQuery(undecided, ""), NUMBER)
     for severity, name in ((constants.PAGE, "Pages"), (constants.TICKET, "Tickets"), (constants.LOOK, "Looks")):
         alarm = worst(declared.GATE_ALARM, _BY, PIPELINE, equals("severity", severity))
         description = f"Alarms of severity {severity} that fire; each keeps the false-alarm budget of `[alarms]`."
@@ -352,13 +338,7 @@ def all_shares(gates: Sequence[Gate]) -> bool:
 
 
 def gate_panel(name: str, gates: Sequence[Gate], settings: Settings) -> timeseries.Panel:
-    """The value of a gate, its interval and its threshold.
-
-    Args:
-        name: The name of the gates.
-        gates: The gates of this name in all pipelines.
-        settings: The configuration.
-    """
+    """The value, the interval and the threshold of the gates of a name in all pipelines."""
     matchers = (PIPELINE, equals("gate", name))
     threshold = PanelQuery(worst(declared.GATE_THRESHOLD, "pipeline", *matchers), "threshold {{pipeline}}")
     metric = gates[0].metric
@@ -367,7 +347,9 @@ def gate_panel(name: str, gates: Sequence[Gate], settings: Settings) -> timeseri
         description = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
         value = PanelQuery(worst(declared.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
         return lines(title, description, [value, threshold], NUMBER, width=12)
-    description = f"{_help(metric, settings)} Over the gate's window. {_POOLED} Dashes: what the gate must keep."
+    family = families(settings).get(metric.partition("@")[0])
+    text = metric if family is None else family().help
+    description = f"{text} Over the gate's window. {_POOLED} Dashes: what the gate must keep."
     estimate = pooled(declared.GATE, "pipeline", *matchers)
     queries = [
         PanelQuery(estimate.value, "{{pipeline}}"),
@@ -384,36 +366,23 @@ def metric_panel(family: type[metrics.Metric], settings: Settings) -> timeseries
     labels = ["pipeline", "source", *(["gold"] if family.needs_gold else []), *(["k"] if family.at_k else [])]
     estimate = pooled(windowed(family.name), ", ".join(labels), PIPELINE, SOURCE, WINDOW)
     legend_labels = ("pipeline", "source", "gold") if len(settings.gold) > 1 else ("pipeline", "source")
-    legend = " ".join(f"{{{{{part}}}}}" for part in labels if part in legend_labels)
-    better = "More is better." if family.better == "higher" else "Less is better."
-    description = f"{family().help} {better} Over the window chosen above. {_POOLED}"
+    legend = " ".join(f"{{{{{name}}}}}" for name in labels if name in legend_labels)
+    about = f"{family().help} {'More' if family.better == 'higher' else 'Less'} is better."
     if family.at_k:
         with_cutoff = f'label_replace({estimate.value}, "k", "all", "k", "")'
-        description = (
-            f"{family().help} {better} One line for each cut, `all` for the whole list. Over the window chosen above."
-        )
-        return lines(
-            family.name, description, [PanelQuery(with_cutoff, f"{legend} @{{{{k}}}}")], SHARE, ceiling=1, many=True
-        )
+        description = f"{about} One line for each cut, `all` for the whole list. Over the window chosen above."
+        query = PanelQuery(with_cutoff, f"{legend} @{{{{k}}}}")
+        return lines(family.name, description, [query], SHARE, ceiling=1, many=True)
     queries = [
         PanelQuery(estimate.value, legend),
         PanelQuery(estimate.lower, f"{legend} lower"),
         PanelQuery(estimate.upper, f"{legend} upper"),
-        *_thresholds(family.name, settings),
     ]
-    return lines(family.name, description, queries, SHARE, floor=None)
-
-
-def _thresholds(metric: str, settings: Settings) -> Iterator[PanelQuery]:
     for name, same_name in gates(settings).items():
-        if all_shares(same_name) and same_name[0].metric == metric:
+        if all_shares(same_name) and same_name[0].metric == family.name:
             expr = at(declared.GATE_THRESHOLD, PIPELINE, equals("gate", name))
-            yield PanelQuery(f"max by (pipeline, gate) ({expr})", "threshold {{pipeline}} {{gate}}")
-
-
-def _help(key: str, settings: Settings) -> str:
-    family = families(settings).get(key.partition("@")[0])
-    return key if family is None else family().help
+            queries.append(PanelQuery(f"max by (pipeline, gate) ({expr})", "threshold {{pipeline}} {{gate}}"))
+    return lines(family.name, f"{about} Over the window chosen above. {_POOLED}", queries, SHARE, floor=None)
 
 
 def retrieval(settings: Settings) -> DashboardBuilder:
@@ -547,21 +516,18 @@ def answers(settings: Settings) -> DashboardBuilder:
     rows: dict[str, list[Any]] = {"Against gold": [], "Without gold": [], "Judges": [], "Metrics of your own": []}
     for family in families(settings).values():
         if family.area == "answers" and family.name != METRIC:
-            rows[_heading(family)].append(metric_panel(family, settings))
+            heading = "Against gold" if family.needs_gold else "Without gold"
+            if issubclass(family, JudgeMetric):
+                heading = "Judges"
+            elif not family.__module__.startswith(_BUILT_IN):
+                heading = "Metrics of your own"
+            rows[heading].append(metric_panel(family, settings))
     for title, panels in rows.items():
         frame.row(title, panels)
     frame.row("Labels people gave", [metric_panel(families(settings)[METRIC], settings), *_labels()])
     if any(section.slices for section in (settings.unconfigured, *settings.pipelines.values())):
         frame.row("Slices", [_slices()])
     return frame
-
-
-def _heading(family: type[Metric]) -> str:
-    if issubclass(family, JudgeMetric):
-        return "Judges"
-    if not family.__module__.startswith(_BUILT_IN):
-        return "Metrics of your own"
-    return "Against gold" if family.needs_gold else "Without gold"
 
 
 def _labels() -> Iterator[Any]:

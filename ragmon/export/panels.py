@@ -309,8 +309,8 @@ class DashboardBuilder:
     def json(self) -> str:
         """The dashboard as JSON for Grafana's provisioning; panels are numbered in their order."""
         document = json.loads(json.dumps(self._dashboard.build(), cls=JSONEncoder))
-        for place, panel in enumerate(document["panels"], start=1):
-            panel["id"] = place
+        for panel_id, panel in enumerate(document["panels"], start=1):
+            panel["id"] = panel_id
         for annotation in document["annotations"]["list"]:
             annotation.update(_ANNOTATIONS[annotation["name"]][2])
         return json.dumps(document, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
@@ -408,28 +408,22 @@ def table(
         panel = panel.sort_by([common.TableSortByFieldState().display_name(first).desc(True)])
     if len(values) > 1:
         panel = panel.with_transformation(DataTransformerConfig("merge", options={}))
-    panel = panel.with_transformation(DataTransformerConfig("organize", options=_order(columns, _fields(values))))
+    # Grafana names the value of a query by its letter; the value of a single query has no letter.
+    fields = {column.expr: f"Value #{letter}" for letter, column in zip(ascii_uppercase, values, strict=False)}
+    if len(values) == 1:
+        fields = {values[0].expr: "Value"}
+    names = [column.name if isinstance(column, LabelColumn) else fields[column.expr] for column in columns]
+    shown = {name: column.title for name, column in zip(names, columns, strict=True) if column.title}
+    order = {
+        "excludeByName": dict.fromkeys((name for name in (_TIME, *names) if name not in shown), True),
+        "indexByName": {name: index for index, name in enumerate(shown)},
+        "renameByName": shown,
+    }
+    panel = panel.with_transformation(DataTransformerConfig("organize", options=order))
     for column in columns:
         if properties := _properties(column):
             panel = panel.with_override(named(column.title), properties)
     return panel
-
-
-def _fields(columns: Sequence[ValueColumn]) -> dict[str, str]:
-    if len(columns) == 1:
-        return {columns[0].expr: "Value"}
-    return {column.expr: f"Value #{chr(ord('A') + place)}" for place, column in enumerate(columns)}
-
-
-def _order(columns: Sequence[LabelColumn | ValueColumn], fields: dict[str, str]) -> dict[str, object]:
-    names = [column.name if isinstance(column, LabelColumn) else fields[column.expr] for column in columns]
-    shown = {name: column.title for name, column in zip(names, columns, strict=True) if column.title}
-    hidden = [name for name in (_TIME, *names) if name not in shown]
-    return {
-        "excludeByName": dict.fromkeys(hidden, True),
-        "indexByName": {name: place for place, name in enumerate(shown)},
-        "renameByName": shown,
-    }
 
 
 def _properties(column: LabelColumn | ValueColumn) -> list[DynamicConfigValue]:
