@@ -112,13 +112,7 @@ class Baseline(msgspec.Struct):
             self.waiting.append((minute, seen.n, seen.total))
 
     def learn(self, minute: int, enough: Enough, period: int) -> None:
-        """Learn the queued steps that are older than `DELAY`.
-
-        Args:
-            minute: The minute since the epoch.
-            enough: The observations it needs.
-            period: Minutes of traffic before it is used.
-        """
+        """Learn the queued steps that are older than `DELAY`."""
         while self.waiting and self.waiting[0][0] <= minute - DELAY and not self.frozen:
             _, n, total = self.waiting.pop(0)
             self.n += n
@@ -162,12 +156,7 @@ class LatencyBaseline(msgspec.Struct):
         self.share.give(n, total)
 
     def of(self, clusters: Sequence[Sequence[float]], ratio: float = 1.0) -> Observations:
-        """The share of slow requests in each cluster of a step; no observations while the p95 is unknown.
-
-        Args:
-            clusters: Latencies in milliseconds.
-            ratio: The multiple of the p95 that counts as slow.
-        """
+        """The share of slow requests in each cluster of a step; no observations while the p95 is unknown."""
         if self.p95 is None:
             return NONE
         limit = ratio * self.p95

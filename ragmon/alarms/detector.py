@@ -212,13 +212,7 @@ def follow(stretches: dict[int, Stretch], minute: int, seen: Observations, growt
 
 
 def proven(stretches: dict[int, Stretch], minute: int, level: float) -> Proof | None:
-    """The stretch of the bet that won most; None where no bet won, or a moving level was above the mean only before.
-
-    Args:
-        stretches: By the number of the bet.
-        minute: The minute in which the alarm fires.
-        level: The level in that minute.
-    """
+    """The stretch of the bet that won most; None where no bet won, or a moving level was above the mean only before."""
     best = max(stretches.values(), key=lambda stretch: stretch.gain, default=None)
     if best is None or not best.total < level * best.n:
         return None

@@ -170,13 +170,7 @@ class IndexMonitor(DriftMonitor):
     seen: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
 
     def step(self, minute: int, indexes: Iterable[tuple[str, str]], limit: int) -> bool:
-        """Process a minute; returns whether the alarm changed.
-
-        Args:
-            minute: The minute since the epoch.
-            indexes: The `(build, index_hash)` pairs that answered.
-            limit: The number of indexes that one build may have.
-        """
+        """Process a minute; returns whether the alarm changed."""
         for build, index in sorted(indexes):
             self.seen.setdefault(build, {})[index] = minute
         recent = (

@@ -190,14 +190,7 @@ class StepClusters:
     def fold(
         self, source: str, use: str, members: Collection[Membership], sums: Callable[[Membership], ItemSums]
     ) -> Iterator[ItemSums]:
-        """The sums of each cluster; what has a score is counted, and does not count in later steps.
-
-        Args:
-            source: The source of the requests.
-            use: What they are counted for.
-            members: The groups of requests.
-            sums: The scores of the requests in the same groups.
-        """
+        """The sums of each cluster; what has a score is counted, and does not count in later steps."""
         clusters, counted = self._clusters[source], []
         folded: dict[Cluster, ItemSums] = {}
         for member in self.new(source, use, members):
@@ -213,12 +206,7 @@ class StepClusters:
         return iter(folded.values())
 
     def latencies(self, source: str, values: Mapping[Membership, list[float]]) -> list[list[float]]:
-        """The latencies of each cluster; they are counted.
-
-        Args:
-            source: The source of the requests.
-            values: Milliseconds, by the groups of the requests.
-        """
+        """The latencies of each cluster; they are counted."""
         clusters = self._clusters.get(source, {})
         # Of very many clusters a sample is kept, and of facts another one than of latencies where some have none.
         members = self.new(source, LATENCY, [member for member in values if member in clusters])

@@ -62,14 +62,6 @@ def interval_bar(
 ) -> Markup:
     """A value with its interval against its threshold, which is always in the middle; the good side is tinted.
 
-    Args:
-        value: The value; None draws the threshold alone.
-        lower: The lower end of its 95 % interval; None without one.
-        upper: The upper end.
-        threshold: The threshold.
-        at_least: Whether the good side is above the threshold.
-        verdict: The verdict, which becomes the CSS class of the interval.
-
     >>> "interval pass" in interval_bar(0.9, 0.85, 0.95, threshold=0.8, at_least=True, verdict="pass")
     True
     """
@@ -92,12 +84,6 @@ def interval_bar(
 
 def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | None, name: str) -> Markup:
     """A value over time, with its threshold as a dashed line; gaps are windows in which nothing was scored.
-
-    Args:
-        points: The points, in order of time.
-        begin: The start of the time axis, seconds since the epoch; it ends with the last point.
-        threshold: The threshold; None without one.
-        name: What is shown, for screen readers.
 
     Returns:
         The chart; nothing where no point has a value.
@@ -136,10 +122,6 @@ def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | 
 def share_bar(share: float, kind: str) -> Markup:
     """A share of a whole as a bar; the figure stands beside it.
 
-    Args:
-        share: The share, in [0, 1].
-        kind: The CSS class of the bar.
-
     >>> 'width="80.0"' in share_bar(0.5, "bar")
     True
     """
@@ -150,10 +132,6 @@ def share_bar(share: float, kind: str) -> Markup:
 
 def stacked_bar(parts: Sequence[tuple[int, str]], *, width: int = INTERVAL_WIDTH) -> Markup:
     """The parts of a whole side by side, as long as they are large; the figures stand beside it.
-
-    Args:
-        parts: The size and the CSS class of each.
-        width: Its width, CSS pixels.
 
     >>> stacked_bar([(1, "pass"), (3, "fail")]).count("<rect"), stacked_bar([(0, "pass")])
     (2, Markup(''))
@@ -180,14 +158,7 @@ class Tick(NamedTuple):
 
 
 def tick_strip(ticks: Sequence[Tick], *, begin: float, cut: float, end: float) -> Markup:
-    """What happened over time as ticks on a line, with a mark between two spans; words beside it say the same.
-
-    Args:
-        ticks: The ticks, in order of time.
-        begin: The start of the line, seconds since the epoch.
-        cut: Where the second span begins, likewise.
-        end: The end of the line, likewise.
-    """
+    """What happened over time as ticks on a line, with a mark between two spans; words beside it say the same."""
     span = max(1.0, end - begin)
 
     def x_of(ts: float) -> float:
@@ -257,12 +228,6 @@ _TIMES: Final = 8
 
 def time_chart(history: GateHistory, *, threshold: float, at_least: bool, name: str) -> Markup:
     """The chart of a gate.
-
-    Args:
-        history: The points and the alarms.
-        threshold: The threshold.
-        at_least: Whether the good side is above the threshold.
-        name: What is shown, for screen readers.
 
     Returns:
         The chart; nothing where no window has a value.
@@ -439,11 +404,6 @@ def flow_bands(counters: StageCounters) -> list[FlowBand]:
 
 def flow_chart(stage: str, received: int, bands: Sequence[FlowBand]) -> Markup:
     """The flow of a stage as SVG.
-
-    Args:
-        stage: The name of the stage, for screen readers.
-        received: Records that came in.
-        bands: Where they went.
 
     Returns:
         The chart; nothing where nothing came in.

@@ -574,9 +574,5 @@ DASHBOARDS: Final[Mapping[str, Callable[[Settings], DashboardBuilder]]] = {
 
 
 def generate(settings: Settings) -> dict[str, str]:
-    """Every dashboard as the text of a JSON file, by uid.
-
-    Args:
-        settings: The configuration.
-    """
+    """Every dashboard as the text of a JSON file, by uid."""
     return {f"{TAG}-{name}": make(settings).json() for name, make in DASHBOARDS.items()}

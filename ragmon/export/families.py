@@ -117,13 +117,7 @@ class Family(str):
         return family
 
     def of(self, series_name: str, metric_text: str = "", cut: tuple[str, ...] = ()) -> Family:
-        """The family of one quality metric.
-
-        Args:
-            series_name: The name of the metric's series, which this ending follows.
-            metric_text: The HELP text of the metric, for endings that repeat it.
-            cut: A further label; empty for a metric without a cut-off.
-        """
+        """The family of one quality metric."""
         text = self.text.format(name=series_name, help=metric_text)
         return Family(f"{series_name}{self}", text, self.scope, (*self.labels, *cut))
 
@@ -425,11 +419,6 @@ def one_of(name: str, values: Iterable[str], *, others: bool = False) -> str:
 def selector(name: str, matchers: Mapping[str, str] | None = None, *more: str) -> str:
     r"""A series selector.
 
-    Args:
-        name: The series.
-        matchers: Labels and the values they must have.
-        more: Further matchers as PromQL.
-
     >>> selector("up", {"job": "ragmon"}), selector("up", {"job": 'a"b'}, 'gold!=""')
     ('up{job="ragmon"}', 'up{job="a\\"b",gold!=""}')
     """
@@ -475,13 +464,7 @@ class EstimateQuery(NamedTuple):
 
 
 def pooled(series: EstimateQuery, by: str, *matchers: str) -> EstimateQuery:
-    """A value over all replicas, and an interval that holds those of all: for one replica its own.
-
-    Args:
-        series: The names of the series.
-        by: The labels to keep.
-        matchers: Which series.
-    """
+    """A value over all replicas, and an interval that holds those of all: for one replica its own."""
     value, lower, upper, samples = (at(name, *matchers) for name in series)
     total = f"sum by ({by}) ({samples})"
     mean = f"sum by ({by}) ({value} * {samples}) / {total}"

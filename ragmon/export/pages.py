@@ -187,13 +187,7 @@ _ABOUT: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questio
 def overview_page(
     status: Mapping[str, Any], history: Mapping[GateKey, GateHistory] | None = None, span: str = "last 24 h"
 ) -> str:
-    """The overview as HTML.
-
-    Args:
-        status: The data of `/api/status`.
-        history: The history of every gate; gates without one have no line.
-        span: What a reader calls the time that it covers.
-    """
+    """The overview as HTML."""
     histories, now, gold = history or {}, status["now"], status["gold"]
     wrong = []
     for found in status["wrong"]:
@@ -351,16 +345,7 @@ def pipeline_page(
     window: str,
     history: PipelineHistory,
 ) -> str:
-    """The page of a pipeline as HTML.
-
-    Args:
-        status: The data of `/api/status`.
-        current: The state it was made of.
-        pipeline: The pipeline.
-        windows: The names of the windows that can be chosen.
-        window: The one that was chosen.
-        history: The pipeline over time.
-    """
+    """The page of a pipeline as HTML."""
     gates = [gate_row(gate, None) for gate in status["gates"] if gate["pipeline"] == pipeline]
     failing = sum(gate["verdict"] == "fail" for gate in gates)
     firing = sum(gate["firing"] is not None for gate in gates)
@@ -554,15 +539,7 @@ def gate_page(
     spans: Iterable[TimeSpan],
     details: GateDetails,
 ) -> str:
-    """The page of a gate as HTML.
-
-    Args:
-        status: The data of `/api/status`.
-        gate: The gate in it.
-        history: The gate over time.
-        spans: What else it can be shown over.
-        details: What else is shown.
-    """
+    """The page of a gate as HTML."""
     at_least, name = gate["direction"] == "at_least", f"{gate['pipeline']}/{gate['gate']}"
     state = {"pass": "passes", "fail": "fails", "insufficient": "is undecided"}[gate["verdict"]]
     points = [
@@ -669,15 +646,7 @@ def gold_page(
     found: GoldFindings,
     spans: Sequence[TimeSpan],
 ) -> str:
-    """The page of gold, labels and judges: ids, facts and numbers, neither texts nor the names of raters.
-
-    Args:
-        status: The data of `/api/status`.
-        current: The state it was made of.
-        settings: The configuration in force.
-        found: What is known of items and raters.
-        spans: The spans of time that can be compared with what was before them.
-    """
+    """The page of gold, labels and judges: ids, facts and numbers, neither texts nor the names of raters."""
     windows = list(settings.windows)
     broke = sum(findings.broke for findings in found.sets.values())
     title = "no gold item is wrong that was right"
@@ -908,14 +877,7 @@ def alarm_spans(transitions: Iterable[AlarmTransition], since: float) -> list[Al
 def alarms_page(
     status: Mapping[str, Any], current: MonitorSnapshot, settings: Settings, transitions: Sequence[AlarmTransition]
 ) -> str:
-    """The page of alarms: when each fired in the last thirty days, what it was, and the budget of false alarms.
-
-    Args:
-        status: The data of `/api/status`.
-        current: The state it was made of.
-        settings: The configuration in force.
-        transitions: The alarm transitions that are kept, in order of time.
-    """
+    """The page of alarms: when each fired in the last thirty days, what it was, and the budget of false alarms."""
     now = status["now"]
     spans = alarm_spans(transitions, now - DAYS * _DAY)
     states = {(state.pipeline, state.alert): state for state in current.alarms}
@@ -1011,15 +973,7 @@ _HEADINGS: Final = {
 
 
 def trace_page(asked: str, requests: Sequence[RequestReport], *, now: float, version: str, may_ask: bool) -> str:
-    """The page of a trace: its requests, what each of them retrieved, and why it scores as it does.
-
-    Args:
-        asked: The trace id, or its beginning.
-        requests: Its requests, with as much content as may be shown.
-        now: Seconds since the epoch.
-        version: That of ragmon.
-        may_ask: Whether the page offers to show the texts to whoever has the token.
-    """
+    """The page of a trace: its requests, what each of them retrieved, and why it scores as it does."""
     failed = {gate for request in requests for result in request.metrics for gate in result.gates}
     shown = []
     for request in requests:
@@ -1057,13 +1011,7 @@ _MIB: Final = 2**20
 
 
 def monitor_page(status: Mapping[str, Any], current: MonitorSnapshot, settings: Settings) -> str:
-    """The page of the monitor itself: where every record went, its journal, and the configuration in force.
-
-    Args:
-        status: The data of `/api/status`.
-        current: The state it was made of.
-        settings: The configuration in force.
-    """
+    """The page of the monitor itself: where every record went, its journal, and the configuration in force."""
     residual = sum(counters["residual"] for counters in status["books"].values())
     state = "every record is accounted for" if not residual else f"{residual} records are not accounted for"
     rows = [(key, toml_text(value), origin) for key, value, origin in masked_values(settings)]
@@ -1097,10 +1045,6 @@ PATH: Final = "/runbook"
 
 def address(base: str, alert: str) -> str:
     """The address of an alert's section.
-
-    Args:
-        base: The address of the status page.
-        alert: The name of the alert, or a text that stands for it in lower case.
 
     >>> address("https://ragmon.example/", "RagmonDown")
     'https://ragmon.example/runbook#ragmondown'

@@ -515,10 +515,6 @@ def gate(outcome: Outcome, state: AlarmState | None = None) -> dict[str, Any]:
 
     An alarm may fire for a stretch of time in which the gate is broken, while the window as a whole is undecided. Then
     the alarm's proof is shown, and no interval that seems to deny it.
-
-    Args:
-        outcome: The outcome of the gate in its window.
-        state: The state of its alarm; None where it has none.
     """
     fields = ("source", "gold", "estimand", "value", "lower", "upper", "n", "verdict", "reason", "of")
     labels = {"pipeline": outcome.gate.pipeline, "gate": outcome.gate.name, "metric": outcome.gate.metric}

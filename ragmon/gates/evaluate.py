@@ -198,11 +198,7 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
 def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: bool) -> Evidence:
     """The data to judge a gate on. A gate without a source takes the first source with data, in a fixed order.
 
-    Args:
-        gate: The gate.
-        snapshot: The counts.
-        window: The window.
-        whole_run: Prefer a gold set to all requests if all requests belong to it.
+    A whole run prefers a gold set to all requests if all requests belong to it.
     """
     sources = sources_of(gate, snapshot)
     for source in sources:

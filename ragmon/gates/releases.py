@@ -651,12 +651,6 @@ def compare_runs(baseline: EvaluatedRun, run: EvaluatedRun, table: ScoreTable, *
     Gold records are paired by item, each item counts once; for all other records the values of the gates are compared.
     Each run is compared in the source that its own gate was judged on.
 
-    Args:
-        baseline: The earlier run.
-        run: The run.
-        table: The metrics.
-        max_drop: How much worse a metric may be, in [0, 1].
-
     Returns:
         One entry per gate that has a value in both runs, in the order of the run's outcomes.
     """

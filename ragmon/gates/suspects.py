@@ -106,13 +106,7 @@ def traits_of(key: Key) -> tuple[str, ...]:
 
 
 def compared(before: Mapping[Key, int], after: Mapping[Key, int], failing: Mapping[Key, int]) -> tuple[Moved, ...]:
-    """Every trait that at least one request has, largest change first.
-
-    Args:
-        before: The requests before the change, by facts.
-        after: The requests after the change, by facts.
-        failing: The requests after the change that break the gate, by facts.
-    """
+    """Every trait that at least one request has, largest change first."""
 
     def trait_share(name: str, cells: Mapping[Key, int]) -> Stat:
         assessed = [(present, n) for key, n in cells.items() if (present := has(name, key)) is not None]
@@ -291,13 +285,7 @@ _NO_REQUESTS: Final = Level(0, None)
 
 
 def slower(stages: Sequence[Stage], before: SideReader, after: SideReader) -> list[Suspect]:
-    """The stages that became slower, those with most evidence first; the total is not a stage.
-
-    Args:
-        stages: The latency of every stage.
-        before: The requests before the change.
-        after: The requests after the change.
-    """
+    """The stages that became slower, those with most evidence first; the total is not a stage."""
     suspects = []
     for stage in stages:
         quantiles = ((stage.before.p50, stage.after.p50), (stage.before.p95, stage.after.p95))

@@ -84,11 +84,6 @@ def search(selection: WindowSelection, outcome: Outcome, table: ScoreTable) -> D
     """The last change for the worse of a gate's metric.
 
     Requests of the newest gold version are searched first; a change found only over all versions is one of the version.
-
-    Args:
-        selection: The whole time range.
-        outcome: The gate's outcome.
-        table: The metrics.
     """
     versions = {
         key.gold_version
