@@ -273,7 +273,7 @@ INDEX_ALERT: Final = f"{constants.INDEX_HASH}:drift"
 
 
 @dataclass(frozen=True)
-class IndexTerms:
+class IndexLimit:
     """An alarm on the number of indexes under one build.
 
     Args:
@@ -287,7 +287,7 @@ class IndexTerms:
 
 
 @dataclass(frozen=True)
-class AlarmTerms:
+class AlarmSettings:
     """The alarm settings of one pipeline.
 
     Args:
@@ -303,14 +303,14 @@ class AlarmTerms:
     learn: int = LEARN
     given: FrozenPipeline | None = None
     cluster: Collection[str] = CLUSTER
-    indexes: Sequence[IndexTerms] = (IndexTerms(),)
+    indexes: Sequence[IndexLimit] = (IndexLimit(),)
     citations_required: bool = False
 
 
-def index_terms(gates: Sequence[Gate]) -> tuple[IndexTerms, ...]:
+def index_limits(gates: Sequence[Gate]) -> tuple[IndexLimit, ...]:
     """The index alarms of declared gates on distinct indexes; without one, a second index is a ticket."""
     declared = [gate for gate in gates if gate.kind == "distinct"]
-    return tuple(IndexTerms(int(gate.threshold), gate.name, gate.severity) for gate in declared) or (IndexTerms(),)
+    return tuple(IndexLimit(int(gate.threshold), gate.name, gate.severity) for gate in declared) or (IndexLimit(),)
 
 
 KIND: Final = "ragmon-baseline"

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ragmon.alarms.baselines import AlarmTerms
+from ragmon.alarms.baselines import AlarmSettings
 from ragmon.core import constants
 from ragmon.scoring.cohorts import add_counts
 from ragmon.scoring.minutes import SHAPES, Step
@@ -244,7 +244,7 @@ _LARGEST: Final = 2**63
 
 def _added(own: Sums, other: Sequence[int]) -> Sums:
     """Both together; the first alone where the squares are too many to be saved, of more than nine million scores."""
-    both = [one + another for one, another in zip(own, other, strict=True)]
+    both = [a + b for a, b in zip(own, other, strict=True)]
     return both if both[2] < _LARGEST else own
 
 
@@ -406,14 +406,14 @@ class Drift:
     """The drift alarms of a pipeline.
 
     Args:
-        terms: Names, severities and limits of the index alarms.
+        settings: Names, severities and limits of the index alarms.
         state: What they have seen, where they continue.
     """
 
-    def __init__(self, terms: AlarmTerms, state: DriftMonitors | None = None) -> None:
+    def __init__(self, settings: AlarmSettings, state: DriftMonitors | None = None) -> None:
         self.state = state = state or DriftMonitors()
-        self._indexes = terms.indexes
-        state.indexes = {term.alert: state.indexes.get(term.alert, IndexMonitor()) for term in terms.indexes}
+        self._indexes = settings.indexes
+        state.indexes = {limit.alert: state.indexes.get(limit.alert, IndexMonitor()) for limit in settings.indexes}
         state.distributions = {alert: state.distributions.get(alert, DistributionMonitor()) for alert in _DISTRIBUTIONS}
 
     @property
@@ -422,8 +422,8 @@ class Drift:
         state, ticket = self.state, constants.TICKET
         return [
             *(
-                DriftSignal(term.alert, constants.INDEX_HASH, term.severity, state.indexes[term.alert].firing)
-                for term in self._indexes
+                DriftSignal(limit.alert, constants.INDEX_HASH, limit.severity, state.indexes[limit.alert].firing)
+                for limit in self._indexes
             ),
             *(
                 DriftSignal(alert, _DISTRIBUTIONS[alert], ticket, monitor.firing)
@@ -436,7 +436,7 @@ class Drift:
         """Process one step, with the source of user traffic; returns the alarms that changed."""
         state, minute = self.state, step.minute
         changed = {
-            term.alert for term in self._indexes if state.indexes[term.alert].step(minute, step.indexes, term.limit)
+            limit.alert for limit in self._indexes if state.indexes[limit.alert].step(minute, step.indexes, limit.limit)
         }
         for alert, monitor in state.distributions.items():
             counts = step.shape(source, _DISTRIBUTIONS[alert])

@@ -20,12 +20,12 @@ from ragmon.alarms.baselines import (
     LEARN,
     LIVE,
     PAUSE_EVIDENCE,
-    AlarmTerms,
+    AlarmSettings,
     Baseline,
     FrozenMetric,
     FrozenPipeline,
     LatencyBaseline,
-    index_terms,
+    index_limits,
     read_frozen,
     version,
 )
@@ -156,7 +156,7 @@ class PipelineAlarms:
 
     Args:
         pipeline: The pipeline's name.
-        terms: The alarm rules and baseline settings of the pipeline.
+        settings: The alarm rules and baseline settings of the pipeline.
         table: The metrics.
         state: What they have seen, where they continue; alarms and baselines that are new start empty.
         place: Its place in the false-alarm budget (`ragmon.alarms.plan.budget_divisor`); 0 for a configured pipeline.
@@ -169,15 +169,21 @@ class PipelineAlarms:
     """
 
     def __init__(
-        self, pipeline: str, terms: AlarmTerms, table: ScoreTable, state: PipelineState | None = None, *, place: int = 0
+        self,
+        pipeline: str,
+        settings: AlarmSettings,
+        table: ScoreTable,
+        state: PipelineState | None = None,
+        *,
+        place: int = 0,
     ) -> None:
         self.pipeline = pipeline
-        self.rules = {rule.alert: rule for rule in terms.rules}
+        self.rules = {rule.alert: rule for rule in settings.rules}
         self.state = state = state or PipelineState()
-        self._terms, self._table = terms, table
+        self._settings, self._table = settings, table
         self._learned: dict[str, AlarmRule] = {}
         sources = [_USERS]
-        for rule in terms.rules:
+        for rule in settings.rules:
             if rule.metric == constants.LATENCY:
                 sources.append(rule.source or _USERS)
             elif rule.kind != "gate":  # rules on the same observations share a baseline
@@ -187,9 +193,9 @@ class PipelineAlarms:
         state.alarms = {alert: state.alarms.get(alert, Alarm()) for alert in self.rules}
         state.baselines = {name: state.baselines.get(name, Baseline()) for name in self._learned}
         state.latency = {source: state.latency.get(source, LatencyBaseline()) for source in sources}
-        self.drift = Drift(terms, state.drift)
+        self.drift = Drift(settings, state.drift)
         self.selector = ObservationSelector(table, state.selection)
-        self._give(terms.given, known)
+        self._give(settings.given, known)
 
     def _give(self, frozen: FrozenPipeline | None, known: Container[str]) -> None:
         """Use the baselines of a file: all of them at first, and later those of metrics without a baseline so far."""
@@ -254,7 +260,7 @@ class PipelineAlarms:
 
     def _observe(self, step: Step, clusters: StepClusters) -> dict[tuple[object, ...], StepObservations]:
         freeze = not self._has_recent_alarm(step.minute)
-        required, conventions = self._terms.citations_required, self.state.conventions
+        required, conventions = self._settings.citations_required, self.state.conventions
         observations: dict[tuple[object, ...], StepObservations] = {}
         for rule in self.rules.values():
             key = observation_key(rule)
@@ -291,7 +297,7 @@ class PipelineAlarms:
     def _learn(
         self, step: Step, observations: Mapping[tuple[object, ...], StepObservations], clusters: StepClusters
     ) -> None:
-        state, minute, period = self.state, step.minute, self._terms.learn
+        state, minute, period = self.state, step.minute, self._settings.learn
         if self._has_recent_alarm(minute):
             for baseline in state.baselines.values():
                 baseline.forget()
@@ -465,7 +471,7 @@ class AlarmEngine:
 
     Args:
         table: The metrics.
-        terms: Returns the alarm settings of a pipeline at a place in the false-alarm budget.
+        settings: Returns the alarm settings of a pipeline at a place in the false-alarm budget.
         slices: Slices with at least one gate.
         configured: Pipelines with a share of the budget of their own, at place 0. Every other pipeline takes the first
             free place from 1 on when its first minute closes, and gives it back when it is removed.
@@ -478,14 +484,14 @@ class AlarmEngine:
     def __init__(
         self,
         table: ScoreTable,
-        terms: Callable[[str, int], AlarmTerms],
+        settings: Callable[[str, int], AlarmSettings],
         slices: frozenset[str],
         configured: Collection[str] = (),
     ) -> None:
         self._table = table
-        self._terms = terms
+        self._settings = settings
         self._configured = frozenset(configured)
-        self.steps = MinuteBatches(slices, lambda pipeline: terms(pipeline, 0).cluster)
+        self.steps = MinuteBatches(slices, lambda pipeline: settings(pipeline, 0).cluster)
         self.pipelines: dict[str, PipelineAlarms] = {}
 
     def advance(self, now: float) -> list[AlarmTransition]:
@@ -506,7 +512,7 @@ class AlarmEngine:
             taken = {alarms.state.place for alarms in self.pipelines.values()}
             place = 0 if saved is None or saved.place in taken else saved.place
             place = place or next(number for number in count(1) if number not in taken)
-        return PipelineAlarms(pipeline, self._terms(pipeline, place), self._table, saved, place=place)
+        return PipelineAlarms(pipeline, self._settings(pipeline, place), self._table, saved, place=place)
 
     def states(self) -> list[AlarmState]:
         """The state of every alarm of every pipeline that had records."""
@@ -556,8 +562,7 @@ def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
     slices = frozenset(gate.where for pipeline in pipelines for gate in pipeline.resolved_gates if gate.where)
 
     @lru_cache(CACHE_SIZE)  # pipeline names come from the traffic
-    def terms(name: str, place: int) -> AlarmTerms:
-        # The alarm terms of one pipeline, whose budgets are divided by a number (`budget_divisor`).
+    def settings_of(name: str, place: int) -> AlarmSettings:
         pipeline = settings.of(name)
         divisor = budget_divisor(len(settings.pipelines), place)
         alarms, baseline_file = pipeline.alarms, pipeline.alarms.baseline.file
@@ -569,13 +574,13 @@ def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
             divisor=divisor,
         )
         learn = alarms.baseline.learn
-        return AlarmTerms(
+        return AlarmSettings(
             rules,
             learn=LEARN if learn is None else max(1, round(float(learn) / 60)),
             given=None if baseline_file is None else frozen[baseline_file].get(pipeline.name),
             cluster=pipeline.metrics.cluster,
-            indexes=index_terms(pipeline.resolved_gates),
+            indexes=index_limits(pipeline.resolved_gates),
             citations_required=bool(pipeline.metrics.citations_required),
         )
 
-    return AlarmEngine(table, terms, slices, frozenset(settings.pipelines))
+    return AlarmEngine(table, settings_of, slices, frozenset(settings.pipelines))

@@ -1,22 +1,13 @@
-"""Small charts as SVG, drawn where the page is made: they need no script, and their colours come from the style sheet.
+"""Charts as SVG, drawn where the page is made: they need no script, and their colours come from the style sheet.
 
-Every chart repeats what stands in words beside it, or carries the words itself for screen readers. The chart of a gate
-over time is in `ragmon.export.charts`.
-
-A gate over time as SVG: the value as a line, its interval as a ribbon, the number of requests as bars below.
-
-The threshold is a dashed line; the good side is tinted. Spans in which the alarm fired are shaded.
-
-The counters of a stage as a flow: what came in on the left, where each record went on the right.
-
-The widths of the bands are in proportion to the records, so they add up where nothing is lost. The same figures stand
-in a table beside the picture.
+Small charts repeat figures that stand beside them. A gate over time has its value as a line, its interval as a ribbon,
+its threshold dashed, the number of requests as bars below. The flow of a stage has bands in proportion to its records.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -96,7 +87,7 @@ def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | 
     room = max(SMALLEST, high - low) * (MARGIN - 1)
     low, high, span = low - room, high + room, max(1.0, points[-1].end - begin)
 
-    def place(point: ChartPoint, value: float) -> tuple[float, float]:
+    def position(point: ChartPoint, value: float) -> tuple[float, float]:
         return (point.end - begin) / span * (SPARKLINE_WIDTH - 4), _y_of(value, low, high)
 
     parts = []
@@ -104,14 +95,14 @@ def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | 
         y = _y_of(threshold, low, high)
         parts.append(_line("threshold", 0, y, SPARKLINE_WIDTH, y))
     for stretch in stretches(points):
-        places = [place(point, point.value) for point in stretch if point.value is not None]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        if len(places) > 1:
+        positions = [position(point, point.value) for point in stretch if point.value is not None]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in positions)
+        if len(positions) > 1:
             parts.append(f'<polyline class="line" points="{path}"/>')
         else:
-            parts.append(f'<circle class="line" cx="{places[0][0]:.1f}" cy="{places[0][1]:.1f}" r="1"/>')
+            parts.append(f'<circle class="line" cx="{positions[0][0]:.1f}" cy="{positions[0][1]:.1f}" r="1"/>')
     last = next(point for point in reversed(points) if point.value is not None)
-    x, y = place(last, values[-1])
+    x, y = position(last, values[-1])
     parts.append(f'<circle class="last" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>')
     words = (
         f"{printable(name)}: lowest {_figure(min(values))}, highest {_figure(max(values))}, last {_figure(values[-1])}"
@@ -226,30 +217,22 @@ _TIME_STEPS: Final = (120, 600, 1800, HOUR, 2 * HOUR, 4 * HOUR, 24 * HOUR)
 _TIMES: Final = 8
 
 
-def time_chart(history: GateHistory, *, threshold: float, at_least: bool, name: str) -> Markup:
-    """The chart of a gate.
+def picture(kind: str, width: int, height: float, parts: Iterable[str], words: str | Markup) -> Markup:
+    """A large chart, which a page scales; the words are for screen readers, and escaped."""
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" viewBox="0 0 {width} {height:.0f}" role="img"'
+    body = "".join(parts)
+    return Markup(f'{opening} aria-label="{words}" focusable="false">{body}</svg>')  # noqa: S704 - escaped words, numbers
 
-    Returns:
-        The chart; nothing where no window has a value.
-    """
+
+def time_chart(history: GateHistory, *, threshold: float, at_least: bool, name: str) -> Markup:
+    """The chart of a gate; nothing where no window has a value."""
     if not history.values:
         return Markup()
     chart = _TimeChart(history, threshold)
-    parts = [
-        *chart.good_side(at_least=at_least),
-        *chart.alarms(),
-        *chart.marks(),
-        *chart.scale(),
-        *chart.times(),
-        *chart.ribbon(),
-        *chart.line(),
-        *chart.bars(),
-    ]
+    parts = [*chart.background(at_least=at_least), *chart.axes(), *chart.curve(), *chart.bars()]
     lowest, highest, last = min(history.values), max(history.values), history.values[-1]
     words = Markup("{}: lowest {:.3f}, highest {:.3f}, last {:.3f}").format(printable(name), lowest, highest, last)
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" class="over-time" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
-    body = "".join(parts)
-    return Markup(f'{opening} aria-label="{words}" focusable="false">{body}</svg>')  # noqa: S704 - escaped words, numbers
+    return picture("over-time", WIDTH, HEIGHT, parts, words)
 
 
 class _TimeChart:
@@ -273,46 +256,36 @@ class _TimeChart:
     def _y(self, value: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * (value - self._low) / (self._high - self._low)
 
-    def good_side(self, *, at_least: bool) -> Iterator[str]:
+    def background(self, *, at_least: bool) -> Iterator[str]:
         y = self._y(self._threshold)
         top, bottom = (_TOP, y) if at_least else (y, _BOTTOM)
         yield _rect("good", _LEFT, top, _RIGHT - _LEFT, bottom - top)
         yield _line("threshold", _LEFT, y, _RIGHT, y)
-
-    def alarms(self) -> Iterator[str]:
         for begin, end in self._history.alarms:
             left = self._x(begin)
             yield _rect("firing", left, _TOP, max(2.0, self._x(end) - left), _BOTTOM - _TOP)
-
-    def marks(self) -> Iterator[str]:
         for number, mark in enumerate(self._history.marks, 1):
             x = self._x(mark.ts)
             yield _line("mark", x, _TOP, x, _BOTTOM)
             yield f'<text class="mark" x="{x + 3:.1f}" y="{_TOP + 10}">{number}</text>'
 
-    def scale(self) -> Iterator[str]:
+    def axes(self) -> Iterator[str]:
         for tick in round_ticks(self._low, self._high, _TICKS):
             y = self._y(tick)
             yield _line("grid", _LEFT, y, _RIGHT, y)
             yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
         yield f'<text x="{_LEFT - 6}" y="{_BARS + 10}" text-anchor="end">n {self._most}</text>'
-
-    def times(self) -> Iterator[str]:
         seconds = self._history.span.seconds
         step = next((step for step in _TIME_STEPS if seconds / step <= _TIMES), _TIME_STEPS[-1])
         first = math.ceil(self._begin / step) * step
         for ts in range(first, int(self._history.now) + 1, step):
-            moment = datetime.fromtimestamp(ts, UTC)
-            text = moment.strftime("%d %b" if step >= 24 * HOUR else "%H:%M")
+            text = datetime.fromtimestamp(ts, UTC).strftime("%d %b" if step >= 24 * HOUR else "%H:%M")
             yield f'<text x="{self._x(ts):.1f}" y="{HEIGHT - 14}" text-anchor="middle">{text}</text>'
 
-    def _runs(self) -> Iterator[list[GatePoint]]:
-        step = self._history.span.step
-        for _, run in groupby(enumerate(self._points), lambda pair: pair[1].end - pair[0] * step):
-            yield [point for _, point in run]
-
-    def ribbon(self) -> Iterator[str]:
-        for run in self._runs():
+    def curve(self) -> Iterator[str]:
+        step, lines = self._history.span.step, []
+        for _, numbered in groupby(enumerate(self._points), lambda pair: pair[1].end - pair[0] * step):
+            run = [point for _, point in numbered]  # without a gap
             bounded = [(self._x_of(point), point.lower, point.upper) for point in run]
             above = [f"{x:.1f},{self._y(upper):.1f}" for x, _, upper in bounded if upper is not None]
             below = [f"{x:.1f},{self._y(lower):.1f}" for x, lower, _ in bounded if lower is not None]
@@ -321,13 +294,11 @@ class _TimeChart:
             elif above:
                 x, lower, upper = next(entry for entry in bounded if entry[2] is not None)
                 yield _line("whisker", x, self._y(lower or 0.0), x, self._y(upper or 0.0))
-
-    def line(self) -> Iterator[str]:
-        for run in self._runs():
-            places = [(self._x_of(point), self._y(point.value)) for point in run if point.value is not None]
-            if len(places) > 1:
-                yield f'<polyline class="line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>'
-            yield from (f'<circle class="last" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in places)
+            values = [(self._x_of(point), self._y(point.value)) for point in run if point.value is not None]
+            if len(values) > 1:
+                lines.append(f'<polyline class="line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in values)}"/>')
+            lines += [f'<circle class="last" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in values]
+        yield from lines  # above all ribbons
 
     def bars(self) -> Iterator[str]:
         width = (_RIGHT - _LEFT) * self._history.span.step / self._history.span.seconds
@@ -414,8 +385,8 @@ def flow_chart(stage: str, received: int, bands: Sequence[FlowBand]) -> Markup:
     slots = [max(height, _GAP) for height in heights]
     parts, left, right = [], float(_FLOW_TOP), float(_FLOW_TOP)
     for band, height, slot in zip(bands, heights, slots, strict=True):
-        place = right + (slot - height) / 2
-        parts.append(_band(band.kind, left, place, height))
+        top = right + (slot - height) / 2
+        parts.append(_band(band.kind, left, top, height))
         words = f"{band.n:,} {printable(band.words)}"
         parts.append(f'<text x="{_FLOW_RIGHT + _NODE + 8}" y="{right + slot / 2 + 4:.1f}">{escape(words)}</text>')
         left, right = left + height, right + slot + 2
@@ -425,13 +396,10 @@ def flow_chart(stage: str, received: int, bands: Sequence[FlowBand]) -> Markup:
     middle = (_FLOW_TOP + left) / 2
     parts.append(f'<text x="{_FLOW_LEFT - _NODE - 8}" y="{middle - 4:.1f}" text-anchor="end">{received:,}</text>')
     parts.append(f'<text x="{_FLOW_LEFT - _NODE - 8}" y="{middle + 12:.1f}" text-anchor="end">received</text>')
-    height = max(left, right) + _FLOW_TOP
     words = Markup("{}: {} received; {}").format(
         stage, received, "; ".join(f"{printable(band.words)} {band.n}" for band in bands)
     )
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" class="flow" viewBox="0 0 {FLOW_WIDTH} {height:.0f}" role="img"'
-    body = "".join(parts)
-    return Markup(f'{opening} aria-label="{words}" focusable="false">{body}</svg>')  # noqa: S704 - escaped words, numbers
+    return picture("flow", FLOW_WIDTH, max(left, right) + _FLOW_TOP, parts, words)
 
 
 def _band(kind: str, left: float, right: float, height: float) -> str:

@@ -35,6 +35,7 @@ from ragmon.export.charts import (
     flow_bands,
     flow_chart,
     interval_bar,
+    picture,
     share_bar,
     sparkline,
     stacked_bar,
@@ -957,9 +958,7 @@ def timeline(spans: Sequence[AlarmSpan], now: float) -> Markup:
                     f'<rect class="alarm {span.severity}" x="{left:.1f}" y="{y + 12}" width="{width:.1f}" height="8"/>'
                 )
     words = f"{len(spans)} alarms of {len(alarms)} kinds in the last {DAYS} days"
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" class="over-time" viewBox="0 0 {_WIDTH} {height}" role="img"'
-    body = "".join(parts)
-    return Markup(f'{opening} aria-label="{words}" focusable="false">{body}</svg>')  # noqa: S704 - escaped names, numbers
+    return picture("over-time", _WIDTH, height, parts, words)
 
 
 _HEADINGS: Final = {

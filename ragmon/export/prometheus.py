@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Exemplar as Marked
 
 from ragmon import metrics
-from ragmon.alarms.baselines import AlarmTerms, index_terms
+from ragmon.alarms.baselines import AlarmSettings, index_limits
 from ragmon.alarms.drift import Drift
 from ragmon.alarms.pipelines import AlarmState
 from ragmon.alarms.plan import plan
@@ -114,22 +114,22 @@ def quality_families(snapshot: Snapshot) -> Iterator[Metric]:
 
 def exported_series(snapshot: Snapshot) -> Iterator[SeriesStats]:
     """The series whose metrics are exported: those of no slice, and of gold sets in use."""
-    versions = _Versions(snapshot)
-    return (series for series in snapshot.series if not series.slice and versions.show(series))
+    in_use = _in_use(snapshot)
+    return (series for series in snapshot.series if not series.slice and in_use(series))
 
 
-class _Versions:
-    """Which versions of gold sets are exported: gauges of the current one, counters of all that a window still has."""
+def _in_use(snapshot: Snapshot) -> Callable[[SeriesStats], bool]:
+    """Whether a series is exported: gauges of the current gold version, counters of all that a window still has."""
+    present = {(gold.name, gold.version) for gold in snapshot.golds}
+    windowed = {(series.gold, series.gold_version) for series in snapshot.series if series.window != ALL}
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._present = {(gold.name, gold.version) for gold in snapshot.golds}
-        self._windowed = {(series.gold, series.gold_version) for series in snapshot.series if series.window != ALL}
-
-    def show(self, series: SeriesStats) -> bool:
+    def in_use(series: SeriesStats) -> bool:
         version = (series.gold, series.gold_version)
         if not series.gold_version:  # no gold set, or labels, which have no version
             return True
-        return version in self._present or (series.window == ALL and version in self._windowed)
+        return version in present or (series.window == ALL and version in windowed)
+
+    return in_use
 
 
 def estimands(snapshot: Snapshot) -> Iterator[Metric]:
@@ -184,10 +184,10 @@ def judge_versions(judges: Sequence[JudgeVersion]) -> Iterator[Metric]:
 def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     """The gated metrics of every slice, over all time."""
     gated = {(outcome.gate.pipeline, outcome.gate.metric) for outcome in outcomes}
-    versions = _Versions(snapshot)
+    in_use = _in_use(snapshot)
     sums: dict[tuple[str, ...], tuple[int, int, int]] = {}
     for series in snapshot.series:
-        if not series.slice or series.window != ALL or not versions.show(series):
+        if not series.slice or series.window != ALL or not in_use(series):
             continue
         about = (series.source, label(series.slice), label(series.gold), series.gold_version)
         for key, stat in exported_metrics(series, snapshot):
@@ -238,33 +238,25 @@ def latency(
         timed: All calls in log buckets of milliseconds, by pipeline and source; empty where calls were not timed.
         exemplars: A trace for the end-to-end latency, by pipeline and source; exported in OpenMetrics only.
     """
-    end_to_end, by_stage = histogram(declared.LATENCY), histogram(declared.STAGE_LATENCY)
-    for (pipeline, source), counts in sorted(timed.items()):
-        buckets, total = _buckets(_seconds(counts), declared.LATENCY)
-        end_to_end.add_metric(
-            (label(pipeline), source), _with_exemplar(buckets, exemplars.get((pipeline, source))), total
-        )
+    totals, by_stage = dict(sorted(timed.items())), histogram(declared.STAGE_LATENCY)
     for series in snapshot.series:
         if series.window != ALL or series.slice or series.gold or series.source in constants.ALSO_LIVE_SOURCES:
             continue
-        labels = (label(series.pipeline), series.source)
         for stage, counts in sorted(series.latency.items()):
             if stage != "total":
-                by_stage.add_metric((*labels, stage), *_buckets(_seconds(counts), declared.STAGE_LATENCY))
+                labels = (label(series.pipeline), series.source, stage)
+                by_stage.add_metric(labels, *_buckets(_seconds(counts), declared.STAGE_LATENCY))
             elif not timed:
-                buckets, total = _buckets(_seconds(counts), declared.LATENCY)
-                end_to_end.add_metric(
-                    labels, _with_exemplar(buckets, exemplars.get((series.pipeline, series.source))), total
-                )
+                totals[series.pipeline, series.source] = counts
+    end_to_end = histogram(declared.LATENCY)
+    for (pipeline, source), counts in totals.items():
+        buckets, total = _buckets(_seconds(counts), declared.LATENCY)
+        marked: list[Bucket | tuple[str, float, Marked]] = [*buckets]
+        if exemplar := exemplars.get((pipeline, source)):
+            index = next(index for index, (bound, _) in enumerate(buckets) if exemplar.seconds <= float(bound))
+            marked[index] = (*buckets[index], Marked({"trace_id": exemplar.trace_id}, exemplar.seconds, exemplar.ts))
+        end_to_end.add_metric((label(pipeline), source), marked, total)
     yield from (end_to_end, by_stage)
-
-
-def _with_exemplar(buckets: Sequence[Bucket], exemplar: Exemplar | None) -> list[Bucket | tuple[str, float, Marked]]:
-    if exemplar is None:
-        return list(buckets)
-    index = next(index for index, (bound, _) in enumerate(buckets) if exemplar.seconds <= float(bound))
-    marked = Marked({"trace_id": exemplar.trace_id}, exemplar.seconds, exemplar.ts)
-    return [*buckets[:index], (*buckets[index], marked), *buckets[index + 1 :]]
 
 
 def _seconds(counts: Mapping[int, int]) -> dict[float, int]:
@@ -538,7 +530,7 @@ def budget(settings: Settings) -> SeriesBudget:
 
 def _gates_and_alarms(pipeline: PipelineSettings, settings: Settings) -> int:
     rules = plan(pipeline.resolved_gates, settings.build_metrics())
-    drift = Drift(AlarmTerms(rules, indexes=index_terms(pipeline.resolved_gates)))
+    drift = Drift(AlarmSettings(rules, indexes=index_limits(pipeline.resolved_gates)))
     return (
         _SERIES[SeriesScope.GATE] * len(pipeline.resolved_gates)
         + _SERIES[SeriesScope.ALARM] * (len(rules) + len(drift.signals) + _JUDGE_ALARMS * len(pipeline.judges))

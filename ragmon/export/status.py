@@ -124,21 +124,22 @@ class SdkStats:
 _Counts = TypeVar("_Counts", "StageCounters", "SdkStats")
 
 
-def _combined(one: _Counts, other: _Counts, combine: Callable[[int, int], int]) -> _Counts:
-    parts = {part.name: _each(getattr(one, part.name), getattr(other, part.name), combine) for part in fields(one)}
-    return replace(one, **parts)
+def _combined(own: _Counts, other: _Counts, combine: Callable[[int, int], int]) -> _Counts:
+    names = [each.name for each in fields(own)]
+    parts = {name: _each(getattr(own, name), getattr(other, name), combine) for name in names}
+    return replace(own, **parts)
 
 
-def _each(one: Any, other: Any, combine: Callable[[int, int], int]) -> Any:
+def _each(own: Any, other: Any, combine: Callable[[int, int], int]) -> Any:
     """Two numbers, mappings of numbers or data classes of them, combined number by number; zeros are left out."""
-    if isinstance(one, int):
-        return combine(one, other)
-    if isinstance(one, Mapping):
-        values = [*one.values(), *other.values()]
+    if isinstance(own, int):
+        return combine(own, other)
+    if isinstance(own, Mapping):
+        values = [*own.values(), *other.values()]
         nothing: Any = 0 if all(isinstance(value, int) for value in values) else Counter()
-        pairs = {key: _each(one.get(key, nothing), other.get(key, nothing), combine) for key in {**one, **other}}
+        pairs = {key: _each(own.get(key, nothing), other.get(key, nothing), combine) for key in {**own, **other}}
         return {key: value for key, value in pairs.items() if value}
-    return _combined(one, other, combine)
+    return _combined(own, other, combine)
 
 
 @dataclass(frozen=True)

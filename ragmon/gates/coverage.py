@@ -327,7 +327,7 @@ def match_counts(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """
     by_pipeline: dict[str, dict[str, int]] = {}
     for traffic in matched(snapshot, ALL):
-        counts = {way: n for way in MATCH_METHODS if (n := snapshot.matched.get((traffic.pipeline, way), 0))}
+        counts = {how: n for how in MATCH_METHODS if (n := snapshot.matched.get((traffic.pipeline, how), 0))}
         if counts or not traffic.matched:
             by_pipeline[traffic.pipeline] = {**counts, UNMATCHED: traffic.records - traffic.matched}
     return by_pipeline
@@ -357,7 +357,7 @@ def match_summary(ways: dict[str, int]) -> str:
     """
     records = sum(ways.values())
     n = records - ways.get(UNMATCHED, 0)
-    how = ", ".join(f"{count} by {way}" for way, count in ways.items() if way != UNMATCHED)
+    how = ", ".join(f"{count} by {method}" for method, count in ways.items() if method != UNMATCHED)
     share = f" ({n / records:.1%})".replace("%", " %") if records else ""
     return f"{n} of {records} audit records of users match a gold item{share}{': ' if how else ''}{how}"
 
