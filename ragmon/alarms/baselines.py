@@ -33,6 +33,15 @@ SHOWN: Final = 8
 PAUSE_EVIDENCE: Final = 0.35
 """A metric's baseline learns nothing while the evidence of any of its detectors is above this."""
 P95: Final = 0.95
+VERSION: Final = 1
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+LEARN: Final = 60
+"""Minutes of traffic before a baseline is used."""
+INDEX_ALERT: Final = f"{constants.INDEX_HASH}:drift"
+KIND: Final = "ragmon-baseline"
+"""The `kind` of a baseline file."""
+_HINT: Final = "write it with `ragmon baseline freeze TRACES --output FILE`"
 
 
 class Enough(NamedTuple):
@@ -208,11 +217,6 @@ class LatencyBaseline(msgspec.Struct):
         self.share.forget()
 
 
-VERSION: Final = 1
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
-
-
 class FrozenMetric(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The baseline of one metric.
 
@@ -267,11 +271,6 @@ def version(pipelines: object) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:SHOWN]
 
 
-LEARN: Final = 60
-"""Minutes of traffic before a baseline is used."""
-INDEX_ALERT: Final = f"{constants.INDEX_HASH}:drift"
-
-
 @dataclass(frozen=True)
 class IndexLimit:
     """An alarm on the number of indexes under one build.
@@ -311,11 +310,6 @@ def index_limits(gates: Sequence[Gate]) -> tuple[IndexLimit, ...]:
     """The index alarms of declared gates on distinct indexes; without one, a second index is a ticket."""
     declared = [gate for gate in gates if gate.kind == "distinct"]
     return tuple(IndexLimit(int(gate.threshold), gate.name, gate.severity) for gate in declared) or (IndexLimit(),)
-
-
-KIND: Final = "ragmon-baseline"
-"""The `kind` of a baseline file."""
-_HINT: Final = "write it with `ragmon baseline freeze TRACES --output FILE`"
 
 
 def frozen_file(pipelines: dict[str, FrozenPipeline]) -> dict[str, Any]:

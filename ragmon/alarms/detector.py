@@ -45,6 +45,11 @@ _Bet = tuple[float, float, float, float]
 * the logarithm of what a score of 0 multiplies the wealth by,
 * and that of a score of 1.
 """
+SAME_INCIDENT: Final = 720
+"""Minutes after its end in which an alarm that fires again goes on with its incident."""
+_MINUTE: Final = 60.0
+_MOST_DECIMALS: Final = 12
+Change = Literal["firing", "resolved"]
 
 
 @lru_cache(1024)
@@ -149,12 +154,6 @@ PAGE_PROOF: Final = RecoveryProof(900.0, 3.0, 0.175)
 chance made larger is cut: half of it would be no recovery."""
 LOOK_PROOF: Final = RecoveryProof(100.0, 0.5, 1.0)
 """A look wakes nobody; it ends sooner, so that it is ready for the next change."""
-SAME_INCIDENT: Final = 720
-"""Minutes after its end in which an alarm that fires again goes on with its incident."""
-
-
-_MINUTE: Final = 60.0
-_MOST_DECIMALS: Final = 12
 
 
 class Stretch(msgspec.Struct, array_like=True):
@@ -217,9 +216,6 @@ def proven(stretches: dict[int, Stretch], minute: int, level: float) -> Proof | 
     if best is None or not best.total < level * best.n:
         return None
     return Proof(best.begin, minute, best.n, best.total, level)
-
-
-Change = Literal["firing", "resolved"]
 
 
 class Alarm(msgspec.Struct):

@@ -34,6 +34,20 @@ _CRITICAL: Final = (10.828, 13.816, 16.266, 18.467, 20.515, 22.458, 24.322, 26.1
 """The 99.9 % quantile of chi-squared with 1 to 9 degrees of freedom."""
 _SMALL: Final = 0.5
 """The count used for an empty bin, because log(0) is undefined."""
+MIN_SHIFT: Final = 0.1
+"""Smaller changes of a mean are irrelevant, however certain."""
+FULL: Final = 168
+"""Blocks of a reference; it learns no more when it has them."""
+SILENT: Final = 1440
+"""Minutes without a score after which a version is forgotten."""
+MAX_VERSIONS: Final = 8
+"""Versions of a judge that are compared at the same time; the one that was silent longest gives way."""
+Sums = list[int]
+"""`[n, sum, sum of squares]` in micro-units."""
+_LARGEST: Final = 2**63
+"""A sum is saved as a number of 64 bits."""
+_DISTRIBUTIONS: Final = {f"{name}:drift": name for name in SHAPES}
+"""By alert, the property whose distribution is watched."""
 
 
 class DriftMonitor(msgspec.Struct):
@@ -186,16 +200,6 @@ class IndexMonitor(DriftMonitor):
         self.seen.clear()
 
 
-MIN_SHIFT: Final = 0.1
-"""Smaller changes of a mean are irrelevant, however certain."""
-FULL: Final = 168
-"""Blocks of a reference; it learns no more when it has them."""
-SILENT: Final = 1440
-"""Minutes without a score after which a version is forgotten."""
-MAX_VERSIONS: Final = 8
-"""Versions of a judge that are compared at the same time; the one that was silent longest gives way."""
-
-
 class BlockRule(NamedTuple):
     """How blocks are made and compared.
 
@@ -234,12 +238,6 @@ class JudgeShift(NamedTuple):
     n: int
     begin: int
     end: int
-
-
-Sums = list[int]
-"""`[n, sum, sum of squares]` in micro-units."""
-_LARGEST: Final = 2**63
-"""A sum is saved as a number of 64 bits."""
 
 
 def _added(own: Sums, other: Sequence[int]) -> Sums:
@@ -396,10 +394,6 @@ class DriftMonitors(msgspec.Struct):
     indexes: dict[str, IndexMonitor] = {}
     distributions: dict[str, DistributionMonitor] = {}
     judges: dict[str, JudgeMonitor] = {}
-
-
-_DISTRIBUTIONS: Final = {f"{name}:drift": name for name in SHAPES}
-"""By alert, the property whose distribution is watched."""
 
 
 class Drift:

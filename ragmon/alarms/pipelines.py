@@ -53,6 +53,9 @@ LONGEST_REASON: Final = 1000
 """Characters of a reason that are kept; a journal has all of it."""
 SHOWN: Final = 7 * 86_400.0
 """Seconds for which an acknowledgement is shown."""
+_USERS: Final = ""
+"""Stands for the source of user traffic, whichever that is."""
+CACHE_SIZE: Final = 1024
 
 
 class AcknowledgedAlarm(msgspec.Struct, frozen=True):
@@ -100,10 +103,6 @@ class Acknowledgements(msgspec.Struct):
     def shown(self, now: float) -> list[AcknowledgedAlarm]:
         """The acknowledgements of the last days, the newest first; `now` is in seconds since the epoch."""
         return [entry for entry in reversed(self.by_alarm.values()) if entry.at > now - SHOWN]
-
-
-_USERS: Final = ""
-"""Stands for the source of user traffic, whichever that is."""
 
 
 @dataclass(frozen=True)
@@ -545,9 +544,6 @@ class AlarmEngine:
         by_place = sorted(state.pipelines.items(), key=lambda entry: (entry[1].place or inf, entry[0]))
         for name, saved in by_place:  # who has a place keeps it
             self.pipelines[name] = self._new(name, saved)
-
-
-CACHE_SIZE: Final = 1024
 
 
 def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:

@@ -40,6 +40,10 @@ LIVE_METRICS: Final = (
     "error_rate",
 )
 """Label-free metrics that are compared with their baseline on the bad side; the refusal rate on both sides."""
+PAGE_MARGIN: Final = 0.10
+"""The distance beyond its threshold that is worth a page, for a gate without `page_beyond`."""
+MIN_MINUTES: Final = 60.0
+"""Minimum span of a run in minutes before its rate is used as that of live traffic."""
 
 
 @dataclass(frozen=True)
@@ -178,10 +182,6 @@ def _baseline_rules(metrics: Mapping[str, Metric]) -> Iterator[AlarmRule]:
     yield replace(rule, alert=f"{constants.LATENCY}:look", metric=constants.LATENCY)
 
 
-PAGE_MARGIN: Final = 0.10
-"""The distance beyond its threshold that is worth a page, for a gate without `page_beyond`."""
-
-
 @dataclass(frozen=True)
 class Detectability:
     """What the alarm of one gate detects.
@@ -273,10 +273,6 @@ def duration(minutes: float) -> str:
         return f"{max(1, round(minutes))} min"
     hours = minutes / 60
     return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
-
-
-MIN_MINUTES: Final = 60.0
-"""Minimum span of a run in minutes before its rate is used as that of live traffic."""
 
 
 def detectable_in_run(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[Detectability]:

@@ -34,6 +34,29 @@ _TICK: Final = 2.0
 """Width of the shortest tick."""
 _EDGE: Final = 3
 """Pixels kept free at the upper and lower edge of a sparkline."""
+WIDTH: Final = 880
+"""Width of the drawing; a page scales it."""
+HEIGHT: Final = 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 872, 12, 222
+"""The edges of the part with the line."""
+_BARS, _FLOOR = 236, 286
+"""The upper and lower edge of the bars."""
+_TICKS: Final = 5
+_TIME_STEPS: Final = (120, 600, 1800, HOUR, 2 * HOUR, 4 * HOUR, 24 * HOUR)
+"""Distances between times on the axis, seconds; the first that gives at most `_TIMES` of them is used."""
+_TIMES: Final = 8
+FLOW_WIDTH: Final = 640
+"""Width of the drawing; a page scales it."""
+_FLOW_LEFT, _FLOW_RIGHT = 120, 380
+"""Where the bands begin and end."""
+_NODE: Final = 12
+_THICKNESS: Final = 120
+"""Height of all bands together."""
+_THINNEST: Final = 2.0
+"""Height of the smallest band, so that a single record is seen."""
+_GAP: Final = 16
+"""Between two bands on the right, so that each has room for its line of text."""
+_FLOW_TOP: Final = 14
 
 
 class ChartPoint(NamedTuple):
@@ -204,19 +227,6 @@ def _svg(kind: str, width: int, height: int, parts: Sequence[str], words: str) -
     return Markup(f"{opening}{''.join(parts)}</svg>")  # noqa: S704 - numbers, fixed class names and escaped words
 
 
-WIDTH: Final = 880
-"""Width of the drawing; a page scales it."""
-HEIGHT: Final = 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 872, 12, 222
-"""The edges of the part with the line."""
-_BARS, _FLOOR = 236, 286
-"""The upper and lower edge of the bars."""
-_TICKS: Final = 5
-_TIME_STEPS: Final = (120, 600, 1800, HOUR, 2 * HOUR, 4 * HOUR, 24 * HOUR)
-"""Distances between times on the axis, seconds; the first that gives at most `_TIMES` of them is used."""
-_TIMES: Final = 8
-
-
 def picture(kind: str, width: int, height: float, parts: Iterable[str], words: str | Markup) -> Markup:
     """A large chart, which a page scales; the words are for screen readers, and escaped."""
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" viewBox="0 0 {width} {height:.0f}" role="img"'
@@ -321,20 +331,6 @@ def round_ticks(low: float, high: float, most: int) -> list[float]:
 
 def _rect(kind: str, x: float, y: float, width: float, height: float) -> str:
     return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
-
-
-FLOW_WIDTH: Final = 640
-"""Width of the drawing; a page scales it."""
-_FLOW_LEFT, _FLOW_RIGHT = 120, 380
-"""Where the bands begin and end."""
-_NODE: Final = 12
-_THICKNESS: Final = 120
-"""Height of all bands together."""
-_THINNEST: Final = 2.0
-"""Height of the smallest band, so that a single record is seen."""
-_GAP: Final = 16
-"""Between two bands on the right, so that each has room for its line of text."""
-_FLOW_TOP: Final = 14
 
 
 class FlowBand(NamedTuple):

@@ -61,6 +61,10 @@ from ragmon.scoring.cohorts import METRIC
 
 _YES = {"0": ("no", "red"), "1": ("yes", "green")}
 _BYTES = "bytes"
+_BY = "pipeline, gate"
+_POOLED = "Replicas are put together by their requests; dots: 95 % interval."
+_QUANTILES = (0.5, 0.95, 0.99)
+_BUILT_IN = "ragmon.metrics."
 
 
 def health(settings: Settings) -> DashboardBuilder:
@@ -178,9 +182,6 @@ def _server() -> Iterator[Any]:
         ValueColumn(worst(declared.BUILD_INFO, "instance, version"), ""),
     ]
     yield table("Replicas and versions", "Who answers, in which version, with how many series.", columns, width=12)
-
-
-_BY = "pipeline, gate"
 
 
 def overview(settings: Settings) -> DashboardBuilder:
@@ -313,9 +314,6 @@ def _seen() -> Iterator[Any]:
     yield table("Gold sets", "The gold sets in use, and how many items each has.", sets, width=12)
 
 
-_POOLED = "Replicas are put together by their requests; dots: 95 % interval."
-
-
 def families(settings: Settings) -> dict[str, type[metrics.Metric]]:
     """Every metric class that is counted, by name: registered ones, those of plugins, and those of judges."""
     sections = (settings.unconfigured, *settings.pipelines.values())
@@ -442,9 +440,6 @@ def _coverage() -> Iterator[Any]:
     )
 
 
-_QUANTILES = (0.5, 0.95, 0.99)
-
-
 def traffic(settings: Settings) -> DashboardBuilder:
     """The dashboard on traffic."""
     frame = DashboardBuilder(
@@ -499,9 +494,6 @@ def _latency() -> Iterator[Any]:
         for q in _QUANTILES
     ]
     yield lines("Latency by stage", "How long the stages of sampled calls take.", queries, SECONDS)
-
-
-_BUILT_IN = "ragmon.metrics."
 
 
 def answers(settings: Settings) -> DashboardBuilder:

@@ -79,16 +79,83 @@ CONTENT_SECURITY_POLICY: Final = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """No inline style, no inline script, no other site (W3C CSP3)."""
+_MINUTE: Final = 60.0
+_DAY: Final = 86_400.0
+GENERATOR: Final = "ragmon "
+"""What the `generator` of a file begins with: `ragmon view` knows its own files by it."""
+FLIPS: Final = 50
+"""Flipped gold items that are listed for each gate."""
+REFRESH: Final = 10
+"""Seconds after which the page is fetched again."""
+_ESTIMANDS: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
+ROOT: Final = "../"
+"""From the page of a pipeline or a trace to the overview."""
+REFUSALS: Final = ("refusal_rate", "refusal_like_rate", "under_refusal_rate", "over_refusal_rate")
+SECTIONS: Final = (
+    "Answers, judged against gold",
+    "Retrieval, judged against gold",
+    "Refusals",
+    "Answers",
+    "Retrieval",
+    "Traffic",
+    "Judges and people",
+)
+QUANTILES: Final = (0.50, 0.95, 0.99)
+MOST_DOCUMENTS: Final = 12
+"""Rows of the table of retrieved documents; larger lists share the last one."""
+SeriesName = tuple[str, str]
+"""The source and the gold set of a series."""
+GATE_ROOT: Final = "../../"
+"""From the page of a gate to the overview."""
+_FILTER_NAMES: Final = {"build": "build", "index_hash": "index", "where": "slice"}
+MOST_CHOICES: Final = 12
+"""Builds, indexes or slices that are offered as filters; the newest."""
+SHOWN: Final = 20
+"""Items of either kind that are listed for a gold set."""
+ROWS: Final = 50
+"""Rows of the tables of pipelines that are listed."""
+_SPREAD: Final = (
+    ("always", "pass", "right each time"),
+    ("sometimes", "sometimes", "right at times"),
+    ("never", "fail", "never right"),
+    ("unknown", "bar", "asked, not known"),
+)
+"""How items were answered, with the class of their part of a bar and its name."""
+SPREAD_WIDTH: Final = 240
+_SMALL: Final = 0.1
+"""Smallest number of items by chance that is shown."""
+_WAITING: Final = "waiting"
+_LABEL_FIELDS: Final = {
+    "correct": "right or wrong",
+    "answerable": "can be answered",
+    "relevant_ids": "relevant documents",
+}
+DAYS: Final = 30
+"""How far back alarms are shown."""
+_TIMELINE_WIDTH: Final = 880
+_ROW_HEIGHT: Final = 26
+"""Height of the row of an alarm, with its name above the line."""
+_TIMELINE_TOP: Final = 20
+_SHORTEST_ALARM: Final = 4.0
+"""Its width, so that it is seen."""
+_DAYS_BETWEEN_DATES: Final = 5
+_OUTCOMES: Final = {
+    "fail": "Why it fails",
+    "pass": "Gates that it keeps",
+    "scored": "Other scores",
+    "unassessed": "Not known",
+    "outside": "Does not concern it",
+}
+"""By outcome of a metric, the worst first."""
+_MIB: Final = 2**20
+PATH: Final = "/runbook"
+"""The path of the runbook: every admin port serves it, so that an alert can link to its monitor."""
 
 
 @cache
 def asset(name: str) -> bytes:
     """The content of a file."""
     return resources.files(__package__).joinpath("static", name).read_bytes()
-
-
-_MINUTE: Final = 60.0
-_DAY: Final = 86_400.0
 
 
 @cache
@@ -155,12 +222,6 @@ def by_reason(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
 
 
-GENERATOR: Final = "ragmon "
-"""What the `generator` of a file begins with: `ragmon view` knows its own files by it."""
-FLIPS: Final = 50
-"""Flipped gold items that are listed for each gate."""
-
-
 def document(template: str, *, script: bool = False, **data: Any) -> str:
     """A page as one file.
 
@@ -178,11 +239,6 @@ def flips_of(comparison: BaselineDrop | ComparedGate) -> dict[str, Any]:
     """The name of a gate and the gold items that flipped, for the macro `flips`."""
     flips = [(flip.qid, percent(flip.before), percent(flip.after)) for flip in comparison.flips[:FLIPS]]
     return {"name": comparison.name, "flips": flips, "more_flips": len(comparison.flips) - len(flips)}
-
-
-REFRESH: Final = 10
-"""Seconds after which the page is fetched again."""
-_ABOUT: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
 
 
 def overview_page(
@@ -280,29 +336,10 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
         "shown_value": "–" if value is None else f"{value:.3f}",
         "interval": "" if lower is None else f"{lower:.3f} to {upper:.3f}",
         "bound": f"{'≥' if at_least else '≤'} {threshold:g}",
-        "population": f"{gate['source']}, {_ABOUT[gate['estimand']]}" if gate["estimand"] else gate["source"],
+        "population": f"{gate['source']}, {_ESTIMANDS[gate['estimand']]}" if gate["estimand"] else gate["source"],
         "bar": bar,
         "sparkline": line,
     }
-
-
-ROOT: Final = "../"
-REFUSALS: Final = ("refusal_rate", "refusal_like_rate", "under_refusal_rate", "over_refusal_rate")
-SECTIONS: Final = (
-    "Answers, judged against gold",
-    "Retrieval, judged against gold",
-    "Refusals",
-    "Answers",
-    "Retrieval",
-    "Traffic",
-    "Judges and people",
-)
-QUANTILES: Final = (0.50, 0.95, 0.99)
-MOST_DOCUMENTS: Final = 12
-"""Rows of the table of retrieved documents; larger lists share the last one."""
-
-SeriesName = tuple[str, str]
-"""The source and the gold set of a series."""
 
 
 class PipelineHistory:
@@ -476,13 +513,6 @@ def _documents(current: MonitorSnapshot, pipeline: str) -> Iterator[dict[str, An
         yield {"number": words, "n": n, "share": f"{n / total:.1%}", "bar": share_bar(n / total, "bar")}
 
 
-GATE_ROOT: Final = "../../"
-"""From this page to the overview."""
-_FILTERS: Final = {"build": "build", "index_hash": "index", "where": "slice"}
-MOST_CHOICES: Final = 12
-"""Builds, indexes or slices that are offered as filters; the newest."""
-
-
 @dataclass(frozen=True)
 class GateFindings:
     """What is known of why a gate is broken.
@@ -619,25 +649,7 @@ def _filters(pipeline: str, details: GateDetails) -> Iterator[dict[str, Any]]:
         if len(choices) > 1 or shown[field]:
             links = [(name, query({**shown, field: name}), name == shown[field]) for name in choices]
             every = query({**shown, field: ""})
-            yield {"field": _FILTERS[field], "all": every, "any": not shown[field], "links": links}
-
-
-SHOWN: Final = 20
-"""Items of either kind that are listed for a gold set."""
-ROWS: Final = 50
-"""Rows of the tables of pipelines that are listed."""
-_SPREAD: Final = (
-    ("always", "pass", "right each time"),
-    ("sometimes", "sometimes", "right at times"),
-    ("never", "fail", "never right"),
-    ("unknown", "bar", "asked, not known"),
-)
-"""How items were answered, with the class of their part of a bar and its name."""
-SPREAD_WIDTH: Final = 240
-_SMALL: Final = 0.1
-"""Smallest number of items by chance that is shown."""
-_WAITING: Final = "waiting"
-_FIELDS: Final = {"correct": "right or wrong", "answerable": "can be answered", "relevant_ids": "relevant documents"}
+            yield {"field": _FILTER_NAMES[field], "all": every, "any": not shown[field], "links": links}
 
 
 def gold_page(
@@ -764,7 +776,7 @@ def _labels(
     results = [(name, n, RESULTS.get(name, "")) for name, n in sorted(status["labels"].items()) if name != _WAITING]
     agreement = [
         {
-            "field": _FIELDS[name],
+            "field": _LABEL_FIELDS[name],
             "judged": judged,
             "agreed": agreed,
             "share": _percent(agreed, judged),
@@ -830,18 +842,6 @@ def _judges(status: Mapping[str, Any], current: MonitorSnapshot, settings: Setti
         "calls": [(judge, by_reason(results)) for judge, results in calls.items()],
         "worth": worth,
     }
-
-
-DAYS: Final = 30
-"""How far back alarms are shown."""
-_WIDTH: Final = 880
-_ROW_HEIGHT: Final = 26
-"""Height of the row of an alarm, with its name above the line."""
-_TOP: Final = 20
-_NARROWEST: Final = 4.0
-"""Width of the shortest alarm, so that it is seen."""
-_EVERY: Final = 5
-"""Days between two dates on the axis."""
 
 
 class AlarmSpan(NamedTuple):
@@ -933,42 +933,32 @@ def timeline(spans: Sequence[AlarmSpan], now: float) -> Markup:
         return Markup()
     begin = now - DAYS * _DAY
     alarms = list(dict.fromkeys((span.pipeline, span.alert) for span in spans))
-    height = _TOP + _ROW_HEIGHT * len(alarms) + 20
+    height = _TIMELINE_TOP + _ROW_HEIGHT * len(alarms) + 20
     parts: list[str] = []
 
     def x_of(ts: float) -> float:
-        return _WIDTH * min(1.0, max(0.0, (ts - begin) / (DAYS * _DAY)))
+        return _TIMELINE_WIDTH * min(1.0, max(0.0, (ts - begin) / (DAYS * _DAY)))
 
     first = math.ceil(begin / _DAY) * _DAY
-    for day in range(0, DAYS, _EVERY):
+    for day in range(0, DAYS, _DAYS_BETWEEN_DATES):
         x = x_of(first + day * _DAY)
         text = datetime.fromtimestamp(first + day * _DAY, UTC).strftime("%d %b")
-        parts.append(f'<line class="grid" x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{height - 18}"/>')
+        parts.append(f'<line class="grid" x1="{x:.1f}" y1="{_TIMELINE_TOP}" x2="{x:.1f}" y2="{height - 18}"/>')
         parts.append(f'<text x="{x:.1f}" y="{height - 4}">{text}</text>')
     for row, (pipeline, alert) in enumerate(alarms):
-        y = _TOP + _ROW_HEIGHT * row
+        y = _TIMELINE_TOP + _ROW_HEIGHT * row
         name = Markup("{}").format(printable(f"{pipeline}/{alert}"))
         parts.append(f'<text x="0" y="{y + 9}">{name}</text>')
-        parts.append(f'<line class="grid" x1="0" y1="{y + 20}" x2="{_WIDTH}" y2="{y + 20}"/>')
+        parts.append(f'<line class="grid" x1="0" y1="{y + 20}" x2="{_TIMELINE_WIDTH}" y2="{y + 20}"/>')
         for span in spans:
             if (span.pipeline, span.alert) == (pipeline, alert):
                 left, right = x_of(span.begin), x_of(now if span.end is None else span.end)
-                width = max(_NARROWEST, right - left)
+                width = max(_SHORTEST_ALARM, right - left)
                 parts.append(
                     f'<rect class="alarm {span.severity}" x="{left:.1f}" y="{y + 12}" width="{width:.1f}" height="8"/>'
                 )
     words = f"{len(spans)} alarms of {len(alarms)} kinds in the last {DAYS} days"
-    return picture("over-time", _WIDTH, height, parts, words)
-
-
-_HEADINGS: Final = {
-    "fail": "Why it fails",
-    "pass": "Gates that it keeps",
-    "scored": "Other scores",
-    "unassessed": "Not known",
-    "outside": "Does not concern it",
-}
-"""By outcome of a metric, the worst first."""
+    return picture("over-time", _TIMELINE_WIDTH, height, parts, words)
 
 
 def trace_page(asked: str, requests: Sequence[RequestReport], *, now: float, version: str, may_ask: bool) -> str:
@@ -988,7 +978,7 @@ def trace_page(asked: str, requests: Sequence[RequestReport], *, now: float, ver
             ],
             "metrics": [
                 (outcome, heading, by_outcome[outcome])
-                for outcome, heading in _HEADINGS.items()
+                for outcome, heading in _OUTCOMES.items()
                 if outcome in by_outcome
             ],
         }
@@ -1004,9 +994,6 @@ def trace_page(asked: str, requests: Sequence[RequestReport], *, now: float, ver
         requests=shown,
         may_ask=may_ask,
     )
-
-
-_MIB: Final = 2**20
 
 
 def monitor_page(status: Mapping[str, Any], current: MonitorSnapshot, settings: Settings) -> str:
@@ -1037,9 +1024,6 @@ def monitor_page(status: Mapping[str, Any], current: MonitorSnapshot, settings: 
         defaults=[row for row in rows if row[2] == "default"],
         producers=status["producers"],
     )
-
-
-PATH: Final = "/runbook"
 
 
 def address(base: str, alert: str) -> str:

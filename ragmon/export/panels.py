@@ -63,6 +63,22 @@ Look = Mapping[str, tuple[str, str]]
 """The text and the colour of each number."""
 VERDICTS: Final[Look] = {"0": ("pass", "green"), "1": ("insufficient", "#8e8e8e"), "2": ("fail", "red")}
 FIRING: Final[Look] = {"0": ("no", "transparent"), "1": ("firing", "red")}
+_BARS_HEIGHT: Final = 9
+"""Steps of 30 pixels in which ten bars fit without a scroll bar."""
+TAG: Final = "ragmon"
+USUAL_WINDOW: Final = "1h"
+_EVERYTHING: Final = ".+"
+_SAMPLES: Final = f"{PREFIX}.+{SAMPLES}"
+_OPTIONS: Final = {
+    "job": f"label_values({BUILD_INFO}, job)",
+    "instance": f'label_values({BUILD_INFO}{{job=~"$job"}}, instance)',
+    "pipeline": f"label_values({at(GATE_THRESHOLD)}, pipeline)",
+    "source": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, source)',
+    "window": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, window)',
+}
+_BEFORE: Final = "1h"
+"""A series that was absent for this long is new."""
+_TIME: Final = "Time"
 
 
 class PanelQuery(NamedTuple):
@@ -205,10 +221,6 @@ def timeline(title: str, says: str, query: PanelQuery, appearance: Look, *, widt
     return panel.legend(legend.placement(kinds.LegendPlacement.BOTTOM))
 
 
-_BARS_HEIGHT: Final = 9
-"""Steps of 30 pixels in which ten bars fit without a scroll bar."""
-
-
 def bars(title: str, says: str, query: PanelQuery, unit: str, *, width: int = 12) -> bargauge.Panel:
     """A panel with one bar for each bucket of a histogram, over the dashboard's time range."""
     target = prometheus.Dataquery().datasource(DATASOURCE).ref_id("A").expr(query.expr).legend_format(query.legend)
@@ -229,21 +241,6 @@ def mapping(appearance: Look) -> ValueMap:
 def named(title: str) -> MatcherConfig:
     """A matcher for the field of this name."""
     return MatcherConfig("byName", title)
-
-
-TAG: Final = "ragmon"
-USUAL_WINDOW: Final = "1h"
-_EVERYTHING: Final = ".+"
-_SAMPLES: Final = f"{PREFIX}.+{SAMPLES}"
-_OPTIONS: Final = {
-    "job": f"label_values({BUILD_INFO}, job)",
-    "instance": f'label_values({BUILD_INFO}{{job=~"$job"}}, instance)',
-    "pipeline": f"label_values({at(GATE_THRESHOLD)}, pipeline)",
-    "source": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, source)',
-    "window": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, window)',
-}
-_BEFORE: Final = "1h"
-"""A series that was absent for this long is new."""
 
 
 def _new(name: str, by: str, *matchers: str) -> str:
@@ -336,9 +333,6 @@ def _window(settings: Settings) -> dashboard_builder.QueryVariable:
     """The variable of the window, with a single choice: values of several windows must not be mixed."""
     first = USUAL_WINDOW if USUAL_WINDOW in settings.windows else next(iter(settings.windows))
     return _query_variable("window").multi(False).include_all(False).current(VariableOption(True, first, first))
-
-
-_TIME: Final = "Time"
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,12 @@ from ragmon.scoring.snapshot import ALL, Exemplar, SeriesStats, Snapshot
 from ragmon.stats.histograms import MICRO, bucket_value
 
 _Sampled = TypeVar("_Sampled", GaugeMetricFamily, CounterMetricFamily)
+_MILLISECONDS: Final = 1000
+Bucket = tuple[str, float]
+"""An upper bound, and the cumulative count."""
+_SERIES: Final = {scope: series_of(scope) for scope in SeriesScope}
+_JUDGE_ALARMS: Final = 2
+"""Alarms of a judge: on its scores, and on labels beside them."""
 
 
 def gauge(family: Family, value: float | None = None) -> GaugeMetricFamily:
@@ -200,11 +206,6 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     yield _filled(counter(declared.SLICE_SCORE), ((labels, total / MICRO) for labels, (total, _, _) in sums.items()))
     yield _filled(counter(declared.SLICE_SCORED), ((labels, n) for labels, (_, n, _) in sums.items()))
     yield _filled(counter(declared.SLICE_SQUARES), squared)
-
-
-_MILLISECONDS: Final = 1000
-Bucket = tuple[str, float]
-"""An upper bound, and the cumulative count."""
 
 
 def traffic_families(current: MonitorSnapshot) -> Iterator[Metric]:
@@ -466,12 +467,6 @@ def families(current: MonitorSnapshot) -> Iterator[Metric]:
         () if current.served is None else server_families(current.served),
     ):
         yield from (family for family in part if family.samples)
-
-
-_SERIES: Final = {scope: series_of(scope) for scope in SeriesScope}
-
-_JUDGE_ALARMS: Final = 2
-"""Alarms of a judge: on its scores, and on labels beside them."""
 
 
 def expected_series(settings: Settings) -> int:

@@ -68,6 +68,14 @@ FROM_FILE: Final = (
     "This page is made from a report in JSON, which has no results of single questions and no gates over time. "
     "`ragmon replay --format html` writes a page with both."
 )
+_SUMMARIES: Final = {
+    "pass": "The candidate is not worse than the baseline by more than is allowed, on every gate that was compared.",
+    "fail": "The candidate is worse than the baseline: do not ship it, or find out why first.",
+    "insufficient": "It is not decided yet: more requests or gold questions are needed.",
+}
+"""The verdict of a comparison for a reader who decides."""
+OPEN: Final = 3
+"""Charts up to which all of them are shown at once; of more, those of gates that fail."""
 
 
 def report_page(report: RunResults, questions: int | None = None) -> str:
@@ -202,14 +210,6 @@ def gate_charts(
             yield gate.name, gate, chart
 
 
-_SUMMARIES: Final = {
-    "pass": "The candidate is not worse than the baseline by more than is allowed, on every gate that was compared.",
-    "fail": "The candidate is worse than the baseline: do not ship it, or find out why first.",
-    "insufficient": "It is not decided yet: more requests or gold questions are needed.",
-}
-"""The verdict of a comparison for a reader who decides."""
-
-
 def comparison_page(canary: Canary) -> str:
     """The comparison as an HTML file."""
     return document(
@@ -279,10 +279,6 @@ def _row(comparison: ComparedGate, max_drop: float) -> dict[str, Any]:
 def _sample(sample: ComparedSample, bounds: tuple[float, float] | None) -> tuple[str, str]:
     interval = "" if bounds is None else f"{bounds_text(*bounds)}, "
     return percent(sample.value), f"{interval}of {sample.n}"
-
-
-OPEN: Final = 3
-"""Charts up to which all of them are shown at once; of more, those of gates that fail."""
 
 
 def fragment(report: RunResults) -> str:

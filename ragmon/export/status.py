@@ -29,6 +29,17 @@ from ragmon.scoring.cohorts import JudgeVersion
 from ragmon.scoring.labels import Prediction
 from ragmon.scoring.snapshot import Exemplar, Snapshot
 
+_Counts = TypeVar("_Counts", "StageCounters", "SdkStats")
+FEW: Final = 0.01
+"""Share of records whose loss causes no warning: some are always in flight."""
+OLD: Final = 600.0
+"""Seconds without a scored record after which the numbers are reported as old."""
+SHOWN: Final = 20
+_URGENT: Final = (constants.PAGE, constants.LOOK, constants.TICKET)
+OTHERS: Final = 100
+"""Gates of unconfigured pipelines that are shown; where there are more, failing ones come first."""
+_WINDOW_ALONE: Final = {"pass": "the gate is kept", "insufficient": "undecided"}
+
 
 @dataclass(frozen=True)
 class StageCounters:
@@ -119,9 +130,6 @@ class SdkStats:
             latency={key: histogram for key, histogram in self.latency.items() if key[0] in pipelines},
             errors={key: n for key, n in self.errors.items() if key[0] in pipelines},
         )
-
-
-_Counts = TypeVar("_Counts", "StageCounters", "SdkStats")
 
 
 def _combined(own: _Counts, other: _Counts, combine: Callable[[int, int], int]) -> _Counts:
@@ -241,14 +249,6 @@ class MonitorSnapshot:
     reloaded: bool = True
     capture: Sequence[CaptureReport] = ()
     acknowledged: Sequence[AcknowledgedAlarm] = ()
-
-
-FEW: Final = 0.01
-"""Share of records whose loss causes no warning: some are always in flight."""
-OLD: Final = 600.0
-"""Seconds without a scored record after which the numbers are reported as old."""
-SHOWN: Final = 20
-_URGENT: Final = (constants.PAGE, constants.LOOK, constants.TICKET)
 
 
 class StatusFinding(msgspec.Struct, frozen=True):
@@ -428,10 +428,6 @@ def _truncated(findings: list[StatusFinding]) -> list[StatusFinding]:
     )
 
 
-OTHERS: Final = 100
-"""Gates of unconfigured pipelines that are shown; where there are more, failing ones come first."""
-
-
 class ServerFindings(NamedTuple):
     """What a server adds to the status of a monitor.
 
@@ -506,9 +502,6 @@ def gates(
         others.sort(key=lambda outcome: ORDER.index(outcome.verdict))
     shown = (*configured_outcomes, *others[:OTHERS])
     return [gate(outcome, states.get((outcome.gate.pipeline, outcome.gate.name))) for outcome in shown]
-
-
-_WINDOW_ALONE: Final = {"pass": "the gate is kept", "insufficient": "undecided"}
 
 
 def gate(outcome: Outcome, state: AlarmState | None = None) -> dict[str, Any]:

@@ -48,6 +48,52 @@ _SPECIAL: Final = re.compile(
     r"|:(?=//)|(?<=www)\.",
     re.IGNORECASE,
 )
+QUESTIONS: Final = 200
+"""Rows of the per-question table by default."""
+FLIPS: Final = 20
+"""Flipped items that Markdown lists for each gate."""
+_MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ insufficient"}
+_HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
+WILSON: Final = "Wilson's, of these requests"
+STRATA: Final = "of all calls, weighted by strata"
+LIKE_THESE: Final = "of questions like these, with gold items as the observations"
+BESIDE_EXACT: Final = f"{LIKE_THESE}; the verdict is on this gold set, where the value is exact"
+FAILURES: Final = 5
+"""Gates that fail and are named in the `repr` of a report."""
+GATE_FLIPS: Final = 10
+"""Flipped items that the text for a terminal names for each gate."""
+_NARROWEST: Final = 24
+"""Columns that reasons need beside the table; where a terminal has fewer, they stand below their gate."""
+_ASCII: Final = {ord("≥"): ">=", ord("≤"): "<="}
+SUSPECTS: Final = 4
+TRAITS: Final = 3
+METRICS: Final = 4
+TRACES: Final = 5
+"""Entries of each that a diagnosis shows."""
+LONGEST: Final = 32
+"""Characters shown of a name."""
+WHY_COLUMN: Final = 11
+FEW: Final = 0.2
+"""Share of the failing requests from which on a trait counts as common to them."""
+_TINY: Final = 1e-12
+_MOVED: Final = 3.0
+"""Standard errors from which on a metric counts as moved."""
+_WORDS: Final = {"pass": "passes", "fail": "FAILS", "insufficient": "is undecided"}
+_Lines = Iterator[tuple[str, str]]
+"""The heading of a line ("" repeats the one above), and its text."""
+REQUEST_COLUMN: Final = 10
+LONGEST_CONTEXT: Final = 400
+LONGEST_TEXT: Final = 4_000
+"""Characters shown of a retrieved text, and of a question or an answer, unless all of it is asked for."""
+_LONGEST_LINE: Final = 100_000
+_LINES: Final = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
+_HEADINGS: Final = {
+    "fails": "fail",
+    "passes": "pass",
+    "scores": "scored",
+    "unknown": "unassessed",
+    "outside": "outside",
+}
 
 
 def escape(text: str) -> str:
@@ -102,12 +148,6 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[s
     ['| gate | n |', '| --- | --- |', '| mrr | 7 |']
     """
     return [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]
-
-
-QUESTIONS: Final = 200
-FLIPS: Final = 20
-
-_MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ insufficient"}
 
 
 def report_markdown(report: RunResults, questions: int | None = QUESTIONS) -> str:
@@ -202,9 +242,6 @@ def _about(data: ReportData, notes: Sequence[str]) -> list[str]:
     return _list(entries)
 
 
-_HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
-
-
 def _gates(gates: Sequence[GateSummary]) -> list[str]:
     kinds = _kinds(map(interval_kind, gates))
     rows = [
@@ -254,12 +291,6 @@ def threshold(gate: GateSummary) -> str:
 def bound(gate: GateSummary) -> str:
     """What a gate asks for."""
     return f"{'≥' if gate.at_least else '≤'} {gate.threshold:g}"
-
-
-WILSON: Final = "Wilson's, of these requests"
-STRATA: Final = "of all calls, weighted by strata"
-LIKE_THESE: Final = "of questions like these, with gold items as the observations"
-BESIDE_EXACT: Final = f"{LIKE_THESE}; the verdict is on this gold set, where the value is exact"
 
 
 def interval_kind(gate: GateSummary) -> str:
@@ -412,9 +443,6 @@ def _questions(questions: Sequence[QuestionReport], limit: int | None) -> list[s
     return _section("Per-question", [*_table(("qid", "answered", "hit", "refusal", "label"), rows), *more])
 
 
-FAILURES: Final = 5
-
-
 def counts(report: RunResults) -> str:
     """How many gates and records there are, in a line."""
     verdicts = Counter(outcome.verdict for outcome in report.outcomes)
@@ -436,11 +464,6 @@ def brief(report: RunResults) -> str:
     if len(failing) > FAILURES:
         lines.append(f"  and {len(failing) - FAILURES} more")
     return "\n".join(lines)
-
-
-GATE_FLIPS: Final = 10
-_NARROWEST: Final = 24
-"""Columns that reasons need beside the table; where a terminal has fewer, they stand below their gate."""
 
 
 def text(report: RunResults) -> str:
@@ -507,25 +530,6 @@ def _rows(gates: Sequence[GateSummary]) -> list[tuple[str, ...]]:
     return [_HEAD, *rows]
 
 
-_ASCII: Final = {ord("≥"): ">=", ord("≤"): "<="}
-
-
-SUSPECTS: Final = 4
-TRAITS: Final = 3
-METRICS: Final = 4
-TRACES: Final = 5
-"""The number of entries shown of each."""
-LONGEST: Final = 32
-"""Characters shown of a name."""
-WHY_COLUMN: Final = 11
-FEW: Final = 0.2
-"""Share of the failing requests from which on a trait counts as common to them."""
-_TINY: Final = 1e-12
-_MOVED: Final = 3.0
-"""Standard errors from which on a metric counts as moved."""
-_WORDS: Final = {"pass": "passes", "fail": "FAILS", "insufficient": "is undecided"}
-
-
 def why_json(why: Why, traces: Sequence[Mapping[str, Any]] = ()) -> str:
     """A diagnosis and traces of failing requests as indented JSON."""
     return printable_json({**msgspec.to_builtins(why), "traces": list(traces)}, indent=2)
@@ -554,10 +558,6 @@ def why_text(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | Non
     if show and trace_id:
         entries.append(("one of them", show.replace("{trace_id}", _name(trace_id))))
     return "\n".join([*text_table(entries, widths={0: WHY_COLUMN}, gap=1), ""])
-
-
-_Lines = Iterator[tuple[str, str]]
-"""The heading of a line ("" repeats the one above), and its text."""
 
 
 class _Clock:
@@ -758,21 +758,6 @@ def _name(text: str) -> str:
     if not shown.strip():
         return "(none)"
     return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
-
-
-REQUEST_COLUMN: Final = 10
-LONGEST_CONTEXT: Final = 400
-LONGEST_TEXT: Final = 4_000
-_LONGEST_LINE: Final = 100_000
-_LINES: Final = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
-
-_HEADINGS: Final = {
-    "fails": "fail",
-    "passes": "pass",
-    "scores": "scored",
-    "unknown": "unassessed",
-    "outside": "outside",
-}
 
 
 def request_json(requests: Sequence[RequestReport]) -> str:

@@ -32,6 +32,19 @@ from ragmon.stats.prediction import kl
 from ragmon.stats.strata import Estimate
 
 How = Literal["appeared", "carries", "inside", "preceded", "slower"]
+ALPHA: Final = 0.01
+LIKELY: Final = math.log(2 / 0.05)
+"""Cuts whose evidence is less than this below the best are nearly as likely.
+
+Source: if both means were known, the difference in evidence between the true cut and the best one would exceed x on
+either side with a probability of at most exp(-x) (Ville's inequality), so that these cuts hold the true one in 95 of
+100 cases; because the means are estimated, it is a little less. The idea is Siegmund's, Int. Stat. Rev. 56 (1988), p.
+31.
+"""
+OCTAVES: Final = tuple(2**power for power in range(18))
+"""Latency limits in milliseconds; they are fixed, so they do not depend on the measured data."""
+REQUESTS = "requests"
+GOLD_ITEMS = "gold items"
 
 
 @dataclass(frozen=True)
@@ -264,17 +277,6 @@ class Why:
     notes: tuple[str, ...]
 
 
-ALPHA: Final = 0.01
-LIKELY: Final = math.log(2 / 0.05)
-"""Cuts whose evidence is less than this below the best are nearly as likely.
-
-Source: if both means were known, the difference in evidence between the true cut and the best one would exceed x on
-either side with a probability of at most exp(-x) (Ville's inequality), so that these cuts hold the true one in 95 of
-100 cases; because the means are estimated, it is a little less. The idea is Siegmund's, Int. Stat. Rev. 56 (1988), p.
-31.
-"""
-
-
 class ScoreSums(NamedTuple):
     """A number of requests and the sum of their scores in micro-units; more is better."""
 
@@ -433,10 +435,6 @@ def _adjusted(stat: Stat) -> tuple[float, float]:
     n = stat.n + 2
     mean = (stat.sum / MICRO + 1) / n
     return mean, max(0.0, (stat.squares / MICRO**2 + 1) / n - mean * mean) / n
-
-
-OCTAVES: Final = tuple(2**power for power in range(18))
-"""Latency limits in milliseconds; they are fixed, so they do not depend on the measured data."""
 
 
 class Measure(ABC):
@@ -657,10 +655,6 @@ def first_seen(state: State, keys: Sequence[SeriesKey]) -> float | None:
             return None
         starts += [*series.fresh, *series.folded]
     return float(min(starts)) if starts else None
-
-
-REQUESTS = "requests"
-GOLD_ITEMS = "gold items"
 
 
 class SideReader:

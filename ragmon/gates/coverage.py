@@ -64,77 +64,9 @@ _UNKNOWN: Final = (
     bits.REFUSED | bits.ERROR | bits.OUTCOME_UNKNOWN | bits.WRONG_GOLD_VERSION | bits.CLAIM_CUT | bits.CONTEXTS_CUT
 )
 _ALL: Final = ((1 << 48) - 1) & ~(_UNKNOWN | TOTAL_UNKNOWN | BY_TEXT)
-
-
-class _NotingFacts(Facts):
-    """Facts that note the fields behind whatever is read of them."""
-
-    @cached_property
-    def noted(self) -> set[str]:
-        return set()
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in _READS:
-            self.noted.update(_READS[name])
-        return super().__getattribute__(name)
-
-
-@lru_cache(_KNOWN_METRICS)
-def needs(metric: Metric) -> frozenset[str]:
-    """The fields of a record without which a metric cannot be assessed.
-
-    No metric declares its fields: a request whose facts are all known is scored as an answerable and as an unanswerable
-    question, and the facts that the metric reads name the fields behind them.
-
-    >>> from ragmon.metrics.base import parse
-    >>> sorted(needs(parse("citation_scope"))), sorted(needs(parse("recall@5")))
-    (['answer', 'citations', 'ids'], ['gold', 'gold_ids', 'ids', 'question'])
-    """
-    fields = {GOLD, QUESTION} if metric.needs_gold else set[str]()
-    if metric.measured:
-        fields |= {ANSWER, CONTEXTS} if metric.reads == "contexts" else set()
-    for flags in (_ALL, _ALL & ~ANSWERABLE):
-        facts = _NotingFacts(flags, 1, 1, (1,), (1,), (1,))
-        try:
-            if metric.measured:
-                metric.applies(facts)
-            else:
-                metric.score(facts)
-        except (Unassessed, ArithmeticError, LookupError, TypeError, ValueError):
-            pass
-        fields |= facts.noted
-    return frozenset(fields)
-
-
 NOT_DECORATED: Final = "spans"
 """The origin of records from spans of an unknown instrumentation."""
 FILE: Final = "file"
-
-
-class Gap(NamedTuple):
-    """A gap as its texts need it.
-
-    Attributes:
-        field: The field, a key of the tables below.
-        missing, of: Records that lack it, and those that could have it.
-        origin: Where the records come from: "" for decorated calls, the name of an instrumentation, `spans` for an
-            unknown one, `file`.
-        ids: Retrieved ids that were compared with gold.
-        examples: Some of them, ready to be shown.
-        gold_examples: Some ids of gold.
-        other_ids: The field of the documents whose values are gold's ids, and the share that is.
-    """
-
-    field: str
-    missing: int
-    of: int
-    origin: str = ""
-    ids: int = 0
-    examples: tuple[str, ...] = ()
-    gold_examples: tuple[str, ...] = ()
-    other_ids: tuple[str, float] | None = None
-
-
 BY_REASON: Final[Mapping[str, str]] = {
     constants.NO_IDS: "return the documents with their ids, or call ragmon.record(retrieved=...); [capture] id_from",
     constants.NO_CITATIONS: (
@@ -148,7 +80,6 @@ BY_REASON: Final[Mapping[str, str]] = {
     constants.TEXT_CUT: "record shorter texts",
 }
 """What makes requests assessable that are not, by the reason why they are not."""
-
 _BY_REASON_IN_FILES: Final[Mapping[str, str]] = {
     constants.NO_IDS: "`retrieved_ids` in the file, or --map retrieved_ids=NAME",
     constants.NO_CITATIONS: "`citations` in the file, or --map citations=NAME, or marks such as [1] in the answer",
@@ -162,7 +93,6 @@ _BY_REASON_IN_GOLD: Final[Mapping[str, str]] = {
     constants.NO_GOLD_CITATIONS: "`gold_citations` in gold: the ids of the documents that hold the answer",
 }
 """What gold items lack that could be compared."""
-
 _SENTENCES: Final[Mapping[str, str]] = {
     "question": "no question in {missing} of {of} records",
     "answer": "no answer in {missing} of {of} records",
@@ -175,7 +105,6 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "latency": "no latency in {missing} of {of} records",
     "refusal": "{missing} of {of} answers sound like refusals and count as answers",
 }
-
 _SWITCHES: Final[Mapping[str, str]] = {
     semconv.GENAI: (
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY "
@@ -189,7 +118,6 @@ _ANY_SWITCH: Final = (
     "the content switch of the instrumentation: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY, "
     "TRACELOOP_TRACE_CONTENT=true, or OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS unset"
 )
-
 _DECORATED: Final[Mapping[str, str]] = {
     "question": '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`',
     "answer": (
@@ -232,6 +160,96 @@ _ANYWHERE: Final[Mapping[str, str]] = {
     "gold_ids": "`[capture] id_from` names the field of a document that holds the ids of gold",
     "refusal": "`[refusal] matcher_counts = true` counts refusals in plain words",
 }
+ENOUGH: Final = 50
+"""Records that a live report is of, at least, where there are so many."""
+FEW: Final = 0.05
+"""Share of missing values that is no gap: one record of twenty."""
+NAMED: Final = 5
+"""Gates that a sentence names."""
+HALF: Final = 0.5
+"""Share of missing values above which no verdict is possible, whatever the other values are."""
+Needed = tuple[Gate, Outcome | None, frozenset[str]]
+"""A gate, its outcome, and the fields it needs."""
+REFUSALS: Final = "refusal"
+"""The gap of answers that sound like refusals and count as answers."""
+_UNFINISHED: Final = lacks.UNFINISHED
+_BITS: Final[Mapping[str, tuple[int, int, int]]] = {
+    QUESTION: (lacks.NO_QUESTION, lacks.WITHHELD_QUESTION, 0),
+    ANSWER: (lacks.NO_ANSWER, lacks.WITHHELD_ANSWER, _UNFINISHED),
+    IDS: (lacks.NO_IDS, 0, _UNFINISHED),
+    CONTEXTS: (lacks.NO_CONTEXTS, lacks.WITHHELD_CONTEXTS, _UNFINISHED),
+    CITATIONS: (lacks.NO_CITATIONS, 0, _UNFINISHED | lacks.NOT_SHIPPED),
+    GOLD: (lacks.NO_GOLD, 0, lacks.NO_QUESTION),
+    SESSION: (lacks.NO_SESSION, 0, _UNFINISHED),
+    BUILD: (lacks.NO_BUILD, 0, 0),
+    LATENCY: (lacks.NO_LATENCY, 0, 0),
+}
+"""The bits of records that lack a field, where it was withheld, and where there can be none."""
+_log = logging.getLogger("ragmon")
+
+
+class _NotingFacts(Facts):
+    """Facts that note the fields behind whatever is read of them."""
+
+    @cached_property
+    def noted(self) -> set[str]:
+        return set()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _READS:
+            self.noted.update(_READS[name])
+        return super().__getattribute__(name)
+
+
+@lru_cache(_KNOWN_METRICS)
+def needs(metric: Metric) -> frozenset[str]:
+    """The fields of a record without which a metric cannot be assessed.
+
+    No metric declares its fields: a request whose facts are all known is scored as an answerable and as an unanswerable
+    question, and the facts that the metric reads name the fields behind them.
+
+    >>> from ragmon.metrics.base import parse
+    >>> sorted(needs(parse("citation_scope"))), sorted(needs(parse("recall@5")))
+    (['answer', 'citations', 'ids'], ['gold', 'gold_ids', 'ids', 'question'])
+    """
+    fields = {GOLD, QUESTION} if metric.needs_gold else set[str]()
+    if metric.measured:
+        fields |= {ANSWER, CONTEXTS} if metric.reads == "contexts" else set()
+    for flags in (_ALL, _ALL & ~ANSWERABLE):
+        facts = _NotingFacts(flags, 1, 1, (1,), (1,), (1,))
+        try:
+            if metric.measured:
+                metric.applies(facts)
+            else:
+                metric.score(facts)
+        except (Unassessed, ArithmeticError, LookupError, TypeError, ValueError):
+            pass
+        fields |= facts.noted
+    return frozenset(fields)
+
+
+class Gap(NamedTuple):
+    """A gap as its texts need it.
+
+    Attributes:
+        field: The field, a key of the tables below.
+        missing, of: Records that lack it, and those that could have it.
+        origin: Where the records come from: "" for decorated calls, the name of an instrumentation, `spans` for an
+            unknown one, `file`.
+        ids: Retrieved ids that were compared with gold.
+        examples: Some of them, ready to be shown.
+        gold_examples: Some ids of gold.
+        other_ids: The field of the documents whose values are gold's ids, and the share that is.
+    """
+
+    field: str
+    missing: int
+    of: int
+    origin: str = ""
+    ids: int = 0
+    examples: tuple[str, ...] = ()
+    gold_examples: tuple[str, ...] = ()
+    other_ids: tuple[str, float] | None = None
 
 
 def sentence(gap: Gap) -> str:
@@ -376,16 +394,6 @@ def _gold_series(snapshot: Snapshot, window: str) -> Iterator[SeriesStats]:
     return (series for series in snapshot.series if series.gold and (series.window, series.slice) == (window, ""))
 
 
-ENOUGH: Final = 50
-"""Records that a live report is of, at least, where there are so many."""
-FEW: Final = 0.05
-"""Share of missing values that is no gap: one record of twenty."""
-NAMED: Final = 5
-"""Gates that a sentence names."""
-HALF: Final = 0.5
-"""Share of missing values above which no verdict is possible, whatever the other values are."""
-
-
 @dataclass(frozen=True)
 class FieldShare:
     """How many records have a field.
@@ -509,10 +517,6 @@ def capture_reports(
     return reports
 
 
-Needed = tuple[Gate, Outcome | None, frozenset[str]]
-"""A gate, its outcome, and the fields it needs."""
-
-
 class _Reader:
     """Reads the counts of one pipeline and source."""
 
@@ -593,32 +597,12 @@ class _Reader:
         return FILE if self._whole else NOT_DECORATED
 
 
-REFUSALS: Final = "refusal"
-"""The gap of answers that sound like refusals and count as answers."""
-_UNFINISHED: Final = lacks.UNFINISHED
-_BITS: Final[Mapping[str, tuple[int, int, int]]] = {
-    QUESTION: (lacks.NO_QUESTION, lacks.WITHHELD_QUESTION, 0),
-    ANSWER: (lacks.NO_ANSWER, lacks.WITHHELD_ANSWER, _UNFINISHED),
-    IDS: (lacks.NO_IDS, 0, _UNFINISHED),
-    CONTEXTS: (lacks.NO_CONTEXTS, lacks.WITHHELD_CONTEXTS, _UNFINISHED),
-    CITATIONS: (lacks.NO_CITATIONS, 0, _UNFINISHED | lacks.NOT_SHIPPED),
-    GOLD: (lacks.NO_GOLD, 0, lacks.NO_QUESTION),
-    SESSION: (lacks.NO_SESSION, 0, _UNFINISHED),
-    BUILD: (lacks.NO_BUILD, 0, 0),
-    LATENCY: (lacks.NO_LATENCY, 0, 0),
-}
-"""The bits of records that lack a field, where it was withheld, and where there can be none."""
-
-
 def _is_blocked(name: str, share: FieldShare, outcome: Outcome | None) -> bool:
     if name == CITATIONS and not share.present:
         return False  # this pipeline never cites: the gate does not apply to it
     is_most = share.of - share.present > HALF * share.of
     undecided = outcome is not None and outcome.verdict == "insufficient" and outcome.n >= outcome.gate.min_samples
     return is_most or undecided
-
-
-_log = logging.getLogger("ragmon")
 
 
 class CaptureLog:

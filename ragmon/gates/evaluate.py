@@ -20,6 +20,17 @@ from ragmon.stats.histograms import MICRO, quantile
 from ragmon.stats.intervals import clustered_or_missing, needed_for_pass, needed_to_decide, wilson
 from ragmon.stats.strata import Estimate
 
+NO_GOLD: Final = "no gold is configured: [gold.NAME] path names the questions whose answers are known"
+"""Why a gate on gold has no data in an application that has none."""
+MAX_UNOBSERVED: Final = 0.02
+"""Largest share of all calls that may lie in strata without a scored request."""
+PLAIN_RATIO: Final = 0.9
+"""Effective size per request from which on the reason does not mention that a sample is weighted or clustered."""
+MAX_MISSING: Final = 0.02
+"""Largest share of a gold set that may be missing from a run that is judged on the set."""
+MIN_MATURITY: Final = 0.80
+"""Share of the expected labels that must have arrived before gates are judged by them."""
+
 
 class Bounds(NamedTuple):
     """A 95 % interval and its effective sample size."""
@@ -51,18 +62,6 @@ def bounds(series: SeriesStats, metric: str) -> dict[str, Bounds]:
     if clusters := series.clusters.get(metric):
         intervals[QUESTIONS_LIKE_THESE] = Bounds(*clustered_or_missing(clusters))
     return intervals
-
-
-NO_GOLD: Final = "no gold is configured: [gold.NAME] path names the questions whose answers are known"
-"""Why a gate on gold has no data in an application that has none."""
-MAX_UNOBSERVED: Final = 0.02
-"""Largest share of all calls that may lie in strata without a scored request."""
-PLAIN_RATIO: Final = 0.9
-"""Effective size per request from which on the reason does not mention that a sample is weighted or clustered."""
-MAX_MISSING: Final = 0.02
-"""Largest share of a gold set that may be missing from a run that is judged on the set."""
-MIN_MATURITY: Final = 0.80
-"""Share of the expected labels that must have arrived before gates are judged by them."""
 
 
 def evaluate(snapshot: Snapshot, policy: Policy, *, whole_run: bool = False) -> list[Outcome]:

@@ -45,6 +45,21 @@ from ragmon.scoring.windows import ItemSums, item_sums
 from ragmon.stats import betting
 from ragmon.stats.betting import Scores, at_most, checked_margin, coarse, log_not_worse, log_worse, pairs_at_most
 
+MAX_SHARED_REQUESTS: Final = 8
+"""Clusters of up to this many requests share equal counts, because most sessions are short and alike."""
+_Counts = dict[Key, int]
+By = Literal["build", "index_hash"]
+"""The record field that tells two releases apart."""
+_TITLES: Final[dict[By, str]] = {"build": "build", "index_hash": "index hash"}
+_RUNS: Final = (constants.PROBE, constants.REPLAY)
+"""Sources whose records may be a run through a gold set."""
+_Means = Mapping[str, float | None]
+"""Mean scores by gold item; None where the item was not in the denominator."""
+_Extremes = tuple[betting.Scores, betting.Scores]
+"""Scores with the worst, and with the best, for every unknown one."""
+_ROUNDING: Final = 1e-6
+"""Reports hold six decimal places: a drop of exactly the allowed size must not fail because of rounding."""
+
 
 class ReleaseSample(NamedTuple):
     """The sample of one release in a comparison.
@@ -122,11 +137,6 @@ class Comparison:
         if before is None or after is None:
             return None
         return before - after if self.gate.at_least else after - before
-
-
-MAX_SHARED_REQUESTS: Final = 8
-"""Clusters of up to this many requests share equal counts, because most sessions are short and alike."""
-_Counts = dict[Key, int]
 
 
 class SeriesLocation(NamedTuple):
@@ -250,13 +260,6 @@ class Clusters(MinuteBatches):
             if n < MAX_SHARED_REQUESTS:
                 self._shared[(id(counts), key)] = grown
         return grown
-
-
-By = Literal["build", "index_hash"]
-"""The record field that tells two releases apart."""
-_TITLES: Final[dict[By, str]] = {"build": "build", "index_hash": "index hash"}
-_RUNS: Final = (constants.PROBE, constants.REPLAY)
-"""Sources whose records may be a run through a gold set."""
 
 
 @dataclass(frozen=True)
@@ -403,10 +406,6 @@ def _needed_to_pass(gate: Gate) -> int:
     return max(gate.min_samples, betting.needed(flawless, gate.threshold) or 0)
 
 
-_Means = Mapping[str, float | None]
-"""Mean scores by gold item; None where the item was not in the denominator."""
-
-
 class _Side:
     """A release with the data that follow from its counts."""
 
@@ -531,10 +530,6 @@ def _two_samples(comparison: Comparison, a: _Bounded, b: _Bounded, levels: _Leve
     return _with_intervals(decided, (a.worst, a.best), (b.worst, b.best), bounds)
 
 
-_Extremes = tuple[betting.Scores, betting.Scores]
-"""Scores with the worst, and with the best, for every unknown one."""
-
-
 def _with_intervals(
     comparison: Comparison, before: _Extremes, after: _Extremes, drop: tuple[float, float]
 ) -> Comparison:
@@ -626,10 +621,6 @@ def _decided(comparison: Comparison, *, worse: bool, not_worse: bool, max_drop: 
     if worse:
         return replace(comparison, verdict="fail", reason="a drop is proven")
     return replace(comparison, reason=f"no drop is proven, one of {points} is not ruled out")
-
-
-_ROUNDING: Final = 1e-6
-"""Reports hold six decimal places: a drop of exactly the allowed size must not fail because of rounding."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,35 @@ from ragmon.scoring.scorer import Assessment
 from ragmon.stats.histograms import MICRO
 
 MEMORY: Final = 16_384
+NAMES: Final = 5
+"""Ids that a sentence names; it counts the others."""
+_UNASSESSED: Final[Mapping[str, str]] = {
+    constants.NO_IDS: "the ids of the retrieved documents were not captured",
+    constants.NO_CITATIONS: "no list of citations was captured",
+    constants.NO_TEXT: "the text it needs was not captured, and no fact about it",
+    constants.NO_GOLD_CLAIM: "the gold item has no phrase to look for",
+    constants.NO_GOLD_CITATIONS: "the gold item names no document",
+    constants.NO_LATENCY: "its latency is unknown",
+    constants.NO_ANSWER: "there is no answer",
+    constants.ERROR: "the call ended in an error",
+    constants.TOTAL_UNKNOWN: "how many documents are relevant is unknown: gold names sections",
+    constants.GOLD_VERSION: "the answer was compared with another version of the gold set",
+    constants.BEYOND_DEPTH: "the list of documents or verdicts is longer than ranks are kept (1,000)",
+    constants.TEXT_CUT: "the text is longer than the part that is read",
+    constants.PARTIAL: "the call was kept for its outcome, without its details",
+}
+_UNDER_REFUSAL: Final = "under_refusal_rate"
+_NEEDS: Final[Mapping[str, str]] = {
+    "answered_within": "no bound is configured, `[metrics] answered_within`",
+    "candidate_recall": "no list of documents before reranking was captured",
+}
+"""What metrics need that most requests do not have."""
+_ANSWERED_UNANSWERABLE: Final = "it was answered, and gold calls the question unanswerable"
+MetricOutcome = Literal["pass", "fail", "scored", "unassessed", "outside"]
+_SAME: Final = ("ts", "build", "index_hash", "model", "error", "ended", "session", "user", "tags")
+_KEEPS: Final = '"redacted" or "full" keeps it'
+_CUT: Final = "…"
+"""Stands for a name that may be a text."""
 
 
 class Failed(NamedTuple):
@@ -120,26 +149,6 @@ class FailureDetector:
         return found
 
 
-NAMES: Final = 5
-"""Ids that a sentence names; it counts the others."""
-
-_UNASSESSED: Final[Mapping[str, str]] = {
-    constants.NO_IDS: "the ids of the retrieved documents were not captured",
-    constants.NO_CITATIONS: "no list of citations was captured",
-    constants.NO_TEXT: "the text it needs was not captured, and no fact about it",
-    constants.NO_GOLD_CLAIM: "the gold item has no phrase to look for",
-    constants.NO_GOLD_CITATIONS: "the gold item names no document",
-    constants.NO_LATENCY: "its latency is unknown",
-    constants.NO_ANSWER: "there is no answer",
-    constants.ERROR: "the call ended in an error",
-    constants.TOTAL_UNKNOWN: "how many documents are relevant is unknown: gold names sections",
-    constants.GOLD_VERSION: "the answer was compared with another version of the gold set",
-    constants.BEYOND_DEPTH: "the list of documents or verdicts is longer than ranks are kept (1,000)",
-    constants.TEXT_CUT: "the text is longer than the part that is read",
-    constants.PARTIAL: "the call was kept for its outcome, without its details",
-}
-
-
 @dataclass(frozen=True)
 class AssessedRequest:
     """What the sentences are made of.
@@ -232,14 +241,6 @@ def _why_outside(metric: Metric, facts: Facts) -> str:
         return "there is no answer"
 
 
-_UNDER_REFUSAL: Final = "under_refusal_rate"
-_NEEDS: Final[Mapping[str, str]] = {
-    "answered_within": "no bound is configured, `[metrics] answered_within`",
-    "candidate_recall": "no list of documents before reranking was captured",
-}
-"""What metrics need that most requests do not have."""
-
-
 _Sentence = Callable[[AssessedRequest, int | None], str]
 
 
@@ -275,9 +276,6 @@ def _contextual(request: AssessedRequest, k: int | None) -> str:
         return _retrieval(request, k)
     ranks = ", ".join(map(str, request.facts.verdict_ranks))
     return f"recorded verdicts call rank {ranks} relevant" if ranks else "recorded verdicts call no document relevant"
-
-
-_ANSWERED_UNANSWERABLE: Final = "it was answered, and gold calls the question unanswerable"
 
 
 def _answer(request: AssessedRequest, k: int | None) -> str:
@@ -392,11 +390,6 @@ _SENTENCES: Final[Mapping[str, _Sentence]] = {
         "too few of the answer's words are in the retrieved texts",
     ),
 }
-
-
-MetricOutcome = Literal["pass", "fail", "scored", "unassessed", "outside"]
-_SAME: Final = ("ts", "build", "index_hash", "model", "error", "ended", "session", "user", "tags")
-_KEEPS: Final = '"redacted" or "full" keeps it'
 
 
 @dataclass(frozen=True)
@@ -622,10 +615,6 @@ def without_content(full: RequestReport, why: str) -> RequestReport:
         metrics=tuple(metrics),
         withheld=why,
     )
-
-
-_CUT: Final = "…"
-"""Stands for a name that may be a text."""
 
 
 def _name(name: str | None) -> str | None:

@@ -49,6 +49,19 @@ from ragmon.scoring.score_table import Stat
 CLEAR: Final = 3.0
 """Standard errors a trait must have risen by to be named as the mechanism."""
 MAIN: Final = 0.5
+BUILD_AND_INDEX: Final = "build and index_hash"
+STRATUM: Final = "stratum"
+GOLD_VERSION: Final = "gold_version"
+BUILD: Final = "build"
+INDEX: Final = "index_hash"
+MODEL: Final = "model"
+_PAIR: Final = " with "
+SLOWER: Final = 1.25
+"""The factor by which the median or the p95 of a stage must grow to make it a suspect."""
+TOTAL: Final = constants.STAGES[0]
+_NO_REQUESTS: Final = Level(0, None)
+MIN_SHARE: Final = 0.5
+"""Share of the requests after the change that a part must have to be a suspect of the kind `preceded`."""
 
 
 def _gold_not_retrieved(facts: Facts) -> bool | None:
@@ -132,15 +145,6 @@ def mechanism(traits: Iterable[Moved]) -> str:
     }
     largest = max(rises.values(), default=0.0)
     return next((name for name in TRAITS if rises.get(name, 0.0) > 0 and rises[name] >= MAIN * largest), "")
-
-
-BUILD_AND_INDEX: Final = "build and index_hash"
-STRATUM: Final = "stratum"
-GOLD_VERSION: Final = "gold_version"
-BUILD: Final = "build"
-INDEX: Final = "index_hash"
-MODEL: Final = "model"
-_PAIR: Final = " with "
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,12 +282,6 @@ def _paired(groups: Sequence[PartSeries]) -> Iterator[PartSeries]:
             )
 
 
-SLOWER: Final = 1.25
-"""The factor by which the median or the p95 of a stage must grow to make it a suspect."""
-TOTAL: Final = constants.STAGES[0]
-_NO_REQUESTS: Final = Level(0, None)
-
-
 def slower(stages: Sequence[Stage], before: SideReader, after: SideReader) -> list[Suspect]:
     """The stages that became slower, those with most evidence first; the total is not a stage."""
     suspects = []
@@ -309,10 +307,6 @@ def _suspect(stage: str, before: SideReader, after: SideReader, tries: int) -> S
     return Suspect(
         "stage", stage, "slower", evidence, p, level(then), level(now), _NO_REQUESTS, _NO_REQUESTS, 1.0, 1.0, None
     )
-
-
-MIN_SHARE: Final = 0.5
-"""Share of the requests after the change that a part must have to be a suspect of the kind `preceded`."""
 
 
 class _PartAndRest(NamedTuple):

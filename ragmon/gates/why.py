@@ -51,6 +51,11 @@ from ragmon.scoring.buckets import State
 from ragmon.scoring.score_table import ScoreTable, Stat
 from ragmon.stats.histograms import MICRO
 
+BACK: Final = 7200.0
+"""The time range in seconds before the alarm, or before now."""
+MIN_SHIFT: Final = 0.05
+"""The change of a part's share of the requests that is worth a note."""
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -157,10 +162,6 @@ def _first(selection: WindowSelection, dimension: str, name: str) -> float:
     return first_seen(selection.state, keys) or 0.0
 
 
-BACK: Final = 7200.0
-"""The time range in seconds before the alarm, or before now."""
-
-
 def explain(
     state: State,
     table: ScoreTable,
@@ -265,10 +266,6 @@ def explain_drift(
         suspects=(),
         notes=tuple(_shares(parts, before.total.count, after.total.count)),
     )
-
-
-MIN_SHIFT: Final = 0.05
-"""The change of a part's share of the requests that is worth a note."""
 
 
 def _shares(parts: Sequence[PartSeries], before: int, after: int) -> Iterator[str]:
