@@ -90,7 +90,6 @@ _FIELDS: Final = (QUESTION, ANSWER, IDS, CONTEXTS, CITATIONS, coverage.LATENCY)
 """Fields that the application, or a setting, can bring into every record."""
 LOST: Final = 0.01
 """Share of lost records above which a ticket is due."""
-__all__ = ["Rule", "RuleGroup", "render", "rule_groups"]
 
 
 @dataclass(frozen=True)
