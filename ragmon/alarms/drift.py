@@ -397,12 +397,7 @@ class DriftMonitors(msgspec.Struct):
 
 
 class Drift:
-    """The drift alarms of a pipeline.
-
-    Args:
-        settings: Names, severities and limits of the index alarms.
-        state: What they have seen, where they continue.
-    """
+    """The drift alarms of a pipeline."""
 
     def __init__(self, settings: AlarmSettings, state: DriftMonitors | None = None) -> None:
         self.state = state = state or DriftMonitors()

@@ -155,12 +155,7 @@ def _name(question: str) -> str:
 
 
 class StepClusters:
-    """The clusters of one step.
-
-    Args:
-        step: The step.
-        memory: What was counted before; None: nothing was.
-    """
+    """The clusters of one step."""
 
     def __init__(self, step: Step, memory: ClusterMemory | None = None) -> None:
         self._minute, self._memory = step.minute, memory or ClusterMemory()
@@ -385,10 +380,6 @@ class ObservationSelector:
 
     A rule without a source uses the first source that ever had data, in the order of the gates; a rule without a gold
     set uses the first gold set that was seen.
-
-    Args:
-        table: The metrics.
-        state: What it has chosen, where it continues.
     """
 
     def __init__(self, table: ScoreTable, state: Selection | None = None) -> None:

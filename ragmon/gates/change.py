@@ -438,12 +438,7 @@ def _adjusted(stat: Stat) -> tuple[float, float]:
 
 
 class Measure(ABC):
-    """A score of requests that is followed over time: a gate's metric, a share within a latency limit, or of one index.
-
-    Args:
-        name: The name of the measure.
-        at_least: Whether more is better.
-    """
+    """A score of requests that is followed over time: the metric of a gate, a share within a limit, or of one index."""
 
     def __init__(self, name: str, *, at_least: bool) -> None:
         self.name = name
@@ -465,12 +460,7 @@ class Measure(ABC):
 
 
 class GateMetric(Measure):
-    """The metric of a gate.
-
-    Args:
-        gate: The gate.
-        table: The metrics.
-    """
+    """The metric of a gate."""
 
     def __init__(self, gate: Gate, table: ScoreTable) -> None:
         super().__init__(gate.metric, at_least=gate.at_least)
@@ -574,14 +564,7 @@ def reads(outcome: Outcome, state: State, table: ScoreTable) -> Reads:
 
 @dataclass(frozen=True, eq=False)
 class WindowSelection:
-    """The counts of some series in a time range.
-
-    Args:
-        state: All counts.
-        reads: The series.
-        begin, end: The time range, seconds since the epoch.
-        version: The version of the gold set; None for all.
-    """
+    """The counts of some series in a time range."""
 
     state: State
     reads: Reads
@@ -659,10 +642,6 @@ def first_seen(state: State, keys: Sequence[SeriesKey]) -> float | None:
 
 class SideReader:
     """The requests on one side of a cut.
-
-    Args:
-        selection: The window selection.
-        begin, end: The time range, seconds since the epoch.
 
     Attributes:
         rows: The counts of each series of audit members.

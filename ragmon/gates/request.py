@@ -76,10 +76,6 @@ class Failed(NamedTuple):
 class FailureDetector:
     """Finds the single requests that do not reach a gate's threshold.
 
-    Args:
-        table: The metrics.
-        policy: The gates of a pipeline.
-
     Attributes:
         failures: Failures found since the list was last taken.
     """

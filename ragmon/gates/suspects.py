@@ -173,14 +173,7 @@ class PartSeries:
 
 
 class Splitter:
-    """Splits the requests of a window selection into parts.
-
-    Args:
-        selection: The window selection.
-        measure: The measure to follow.
-        before: The requests before the change; None without a change.
-        after: The requests after the change.
-    """
+    """Splits the requests of a window selection into parts."""
 
     def __init__(
         self, selection: WindowSelection, measure: Measure, before: SideReader | None, after: SideReader
@@ -324,16 +317,7 @@ class _Finding(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CauseScorer:
-    """Scores parts as causes of the change.
-
-    Args:
-        selection: The window selection.
-        measure: The measure to follow.
-        change: When the measure became worse.
-        before: The requests before the change; None without a change.
-        after: The requests after the change.
-        compared: The number of parts that are compared.
-    """
+    """Scores parts as causes of the change."""
 
     selection: WindowSelection
     measure: Measure
