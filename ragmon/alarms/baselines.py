@@ -1,12 +1,7 @@
 """Baselines: the mean of a metric while nothing is wrong, learned from its traffic or taken from a file, then frozen.
 
 The latency's baseline has two parts: first the p95, then the share of requests above it. A baseline file holds the
-baselines of a release run; they are used as they are instead of being learned in production. `AlarmTerms` holds the
-alarm settings of one pipeline: its rules, the learning time, and how many indexes are allowed.
-
-Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
-
-All processes that read the same ragmon.toml get the same parts.
+baselines of a release run, which are used as they are.
 """
 
 from __future__ import annotations
@@ -35,10 +30,18 @@ DELAY: Final = 15
 CHRONIC_MINUTES: Final = 360
 """Minutes after which a firing gate counts as the normal state, and no longer stops learning."""
 SHOWN: Final = 8
-"""Hex digits of a version."""
 PAUSE_EVIDENCE: Final = 0.35
 """A metric's baseline learns nothing while the evidence of any of its detectors is above this."""
 P95: Final = 0.95
+VERSION: Final = 1
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+LEARN: Final = 60
+"""Minutes of traffic before a baseline is used."""
+INDEX_ALERT: Final = f"{constants.INDEX_HASH}:drift"
+KIND: Final = "ragmon-baseline"
+"""The `kind` of a baseline file."""
+_HINT: Final = "write it with `ragmon baseline freeze TRACES --output FILE`"
 
 
 class Enough(NamedTuple):
@@ -118,13 +121,7 @@ class Baseline(msgspec.Struct):
             self.waiting.append((minute, seen.n, seen.total))
 
     def learn(self, minute: int, enough: Enough, period: int) -> None:
-        """Learn the queued steps that are older than `DELAY`.
-
-        Args:
-            minute: The minute since the epoch.
-            enough: The observations it needs.
-            period: Minutes of traffic before it is used.
-        """
+        """Learn the queued steps that are older than `DELAY`."""
         while self.waiting and self.waiting[0][0] <= minute - DELAY and not self.frozen:
             _, n, total = self.waiting.pop(0)
             self.n += n
@@ -168,12 +165,7 @@ class LatencyBaseline(msgspec.Struct):
         self.share.give(n, total)
 
     def of(self, clusters: Sequence[Sequence[float]], ratio: float = 1.0) -> Observations:
-        """The share of slow requests in each cluster of a step; no observations while the p95 is unknown.
-
-        Args:
-            clusters: Latencies in milliseconds.
-            ratio: The multiple of the p95 that counts as slow.
-        """
+        """The share of slow requests in each cluster of a step; no observations while the p95 is unknown."""
         if self.p95 is None:
             return NONE
         limit = ratio * self.p95
@@ -223,11 +215,6 @@ class LatencyBaseline(msgspec.Struct):
         """Drop the queued steps: they may belong to a fault."""
         self.waiting.clear()
         self.share.forget()
-
-
-VERSION: Final = 1
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 class FrozenMetric(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -284,13 +271,8 @@ def version(pipelines: object) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:SHOWN]
 
 
-LEARN: Final = 60
-"""Minutes of traffic before a baseline is used."""
-INDEX_ALERT: Final = f"{constants.INDEX_HASH}:drift"
-
-
 @dataclass(frozen=True)
-class IndexTerms:
+class IndexLimit:
     """An alarm on the number of indexes under one build.
 
     Args:
@@ -304,7 +286,7 @@ class IndexTerms:
 
 
 @dataclass(frozen=True)
-class AlarmTerms:
+class AlarmSettings:
     """The alarm settings of one pipeline.
 
     Args:
@@ -320,32 +302,23 @@ class AlarmTerms:
     learn: int = LEARN
     given: FrozenPipeline | None = None
     cluster: Collection[str] = CLUSTER
-    indexes: Sequence[IndexTerms] = (IndexTerms(),)
+    indexes: Sequence[IndexLimit] = (IndexLimit(),)
     citations_required: bool = False
 
 
-def index_terms(gates: Sequence[Gate]) -> tuple[IndexTerms, ...]:
+def index_limits(gates: Sequence[Gate]) -> tuple[IndexLimit, ...]:
     """The index alarms of declared gates on distinct indexes; without one, a second index is a ticket."""
     declared = [gate for gate in gates if gate.kind == "distinct"]
-    return tuple(IndexTerms(int(gate.threshold), gate.name, gate.severity) for gate in declared) or (IndexTerms(),)
-
-
-KIND: Final = "ragmon-baseline"
-"""The `kind` of a baseline file."""
-_HINT: Final = "write it with `ragmon baseline freeze TRACES --output FILE`"
+    return tuple(IndexLimit(int(gate.threshold), gate.name, gate.severity) for gate in declared) or (IndexLimit(),)
 
 
 def frozen_file(pipelines: dict[str, FrozenPipeline]) -> dict[str, Any]:
-    """A baseline file's content.
-
-    Args:
-        pipelines: The frozen baselines, by pipeline name.
-    """
+    """A baseline file's content, given the frozen baselines by pipeline name."""
     frozen = msgspec.to_builtins(pipelines)
     return {"kind": KIND, "v": VERSION, "version": version(frozen), "pipelines": frozen}
 
 
-def _read(path: Path) -> dict[str, FrozenPipeline]:
+def read_frozen(path: Path) -> dict[str, FrozenPipeline]:
     """The pipelines of a baseline file.
 
     Raises:

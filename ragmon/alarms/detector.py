@@ -1,4 +1,4 @@
-"""The detector of every alarm: a sum of e-processes that may be evaluated every minute for ever; and the alarm state.
+"""The detector of every alarm: a sum of e-processes that may be evaluated every minute for ever; and the alarm's state.
 
 For a level g and observations x in [0, 1], `prod(1 + bet * (g - x))` is a nonnegative supermartingale as long as the
 mean is at least g: the wealth of a bet against the metric grows only if the mean dropped. The detector starts one such
@@ -8,12 +8,9 @@ the expected number of steps until the wealth passes a threshold A is at least A
 Source: Shin, Ramdas, Rinaldo, "E-detectors", New England J. Stat. Data Sci. 2 (2024), doi 10.51387/23-NEJSDS51; the
 bets: Waudby-Smith, Ramdas, J. R. Stat. Soc. B 86 (2024).
 
-An alarm is silent until its detector's wealth reaches the threshold, and fires until a second detector proves recovery.
-
 The detector sums its evidence over all starting times and names none of them. Beside it, every size of a drop is
 followed by one bet that starts again when it has lost what it won (Page, Biometrika 41 (1954)). The bet that won most
-names the stretch. Its mean lies below the level, as the alarm says: what a bet gains on it, the sum of
-`log(1 + bet * (level - x))`, is above 0, and it is never more than `bet` times the sum of `level - x`.
+names the stretch; its mean lies below the level, as a bet gains at most `bet` times the sum of `level - x`.
 """
 
 from __future__ import annotations
@@ -48,11 +45,15 @@ _Bet = tuple[float, float, float, float]
 * the logarithm of what a score of 0 multiplies the wealth by,
 * and that of a score of 1.
 """
+SAME_INCIDENT: Final = 720
+"""Minutes after its end in which an alarm that fires again goes on with its incident."""
+_MINUTE: Final = 60.0
+_MOST_DECIMALS: Final = 12
+Change = Literal["firing", "resolved"]
 
 
 @lru_cache(1024)
 def _bets(level: float) -> tuple[_Bet, ...]:
-    """The bet on each drop at a level."""
     capped_level = min(level, HIGHEST)
     bets = [drop / (1.0 - capped_level) for drop in DROPS]
     return tuple(
@@ -90,19 +91,21 @@ class Detector(msgspec.Struct):
         (ones, zeros, parts), bets = seen, _bets(level)
         n = len(parts)
         largest_gain = bets[-1][2]
-        if n > _MAX_FACTORS or (zeros + n) * largest_gain > _MAX_EXPONENT:
-            growth = _growth_of_many(seen, level)
-            self.wealth = [exp(gain) * (before + 1.0) for gain, before in zip(growth, self.wealth, strict=True)]
-            return self.mean
+        many = n > _MAX_FACTORS or (zeros + n) * largest_gain > _MAX_EXPONENT
         wealth = []
         for before, (ruin, log_bet, on_zero, on_one) in zip(self.wealth, bets, strict=True):
+            if many:
+                between = sum(log_bet + log(ruin - part) for part in parts)
+                gain = min(_MAX_EXPONENT, zeros * on_zero + ones * on_one + between)
+                wealth.append(exp(gain) * (before + 1.0))
+                continue
             value = before + 1.0
             # A score x multiplies by `1 + bet * (level - x)`, which is `bet * (ruin - x)`: one operation less.
             for part in parts:
                 value *= ruin - part
             wealth.append(exp(zeros * on_zero + ones * on_one + n * log_bet) * value)
         self.wealth = wealth
-        return sum(wealth) / len(DROPS)
+        return self.mean
 
     @property
     def mean(self) -> float:
@@ -117,16 +120,6 @@ class Detector(msgspec.Struct):
     def clear(self) -> None:
         """Reset the wealth."""
         self.wealth = [0.0] * len(DROPS)
-
-
-def _growth_of_many(seen: Observations, level: float) -> list[float]:
-    """The log growth of a step for each drop, at most `_MAX_EXPONENT`."""
-    ones, zeros, parts = seen
-    growth = []
-    for ruin, log_bet, on_zero, on_one in _bets(level):
-        between = sum(log_bet + log(ruin - part) for part in parts)
-        growth.append(min(_MAX_EXPONENT, zeros * on_zero + ones * on_one + between))
-    return growth
 
 
 def evidence(mean: float, threshold: float) -> float:
@@ -161,12 +154,6 @@ PAGE_PROOF: Final = RecoveryProof(900.0, 3.0, 0.175)
 chance made larger is cut: half of it would be no recovery."""
 LOOK_PROOF: Final = RecoveryProof(100.0, 0.5, 1.0)
 """A look wakes nobody; it ends sooner, so that it is ready for the next change."""
-SAME_INCIDENT: Final = 720
-"""Minutes after its end in which an alarm that fires again goes on with its incident."""
-
-
-_MINUTE: Final = 60.0
-_MOST_DECIMALS: Final = 12
 
 
 class Stretch(msgspec.Struct, array_like=True):
@@ -224,20 +211,11 @@ def follow(stretches: dict[int, Stretch], minute: int, seen: Observations, growt
 
 
 def proven(stretches: dict[int, Stretch], minute: int, level: float) -> Proof | None:
-    """The stretch of the bet that won most; None where no bet won, or a moving level was above the mean only before.
-
-    Args:
-        stretches: By the number of the bet.
-        minute: The minute in which the alarm fires.
-        level: The level in that minute.
-    """
+    """The stretch of the bet that won most; None where no bet won, or a moving level was above the mean only before."""
     best = max(stretches.values(), key=lambda stretch: stretch.gain, default=None)
     if best is None or not best.total < level * best.n:
         return None
     return Proof(best.begin, minute, best.n, best.total, level)
-
-
-Change = Literal["firing", "resolved"]
 
 
 class Alarm(msgspec.Struct):
@@ -347,36 +325,22 @@ class ShownProof:
 
 
 def shown(proof: Proof, rule: AlarmRule) -> ShownProof:
-    """A proof of an alarm as it is shown.
-
-    Args:
-        proof: The proof.
-        rule: The rule of the alarm.
-    """
+    """A proof of an alarm as it is shown."""
     value = proof.total / proof.n if rule.at_least else 1.0 - proof.total / proof.n
     level = proof.level if rule.at_least else 1.0 - proof.level
     since = proof.begin * _MINUTE
-    apart_value, apart_level = _apart(value, level)
-    direction = "at least" if rule.at_least else "at most"
+    value_text = level_text = ""
+    for decimals in range(1, _MOST_DECIMALS + 1):  # as many as it takes to tell them apart
+        value_text, level_text = f"{100 * value:.{decimals}f} %", f"{100 * level:.{decimals}f} %"
+        if value_text != level_text:
+            break
+    counted = " in gold items as good as at first" if rule.kind == "paired" else ""
+    if rule.metric == constants.LATENCY:
+        counted = f" slower than {rule.ratio:g} x the usual p95"
     text = (
-        f"{apart_value} of {proof.n}{_what(rule)} since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC, "
-        f"{'its own past asks' if rule.kind == 'baseline' else 'asked'} for {direction} {apart_level}; "
+        f"{value_text} of {proof.n}{counted} since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC, "
+        f"{'its own past asks' if rule.kind == 'baseline' else 'asked'} for "
+        f"{'at least' if rule.at_least else 'at most'} {level_text}; "
         f"by chance at most once in {duration(rule.threshold)}"
     )
     return ShownProof(since, (proof.end + 1) * _MINUTE, proof.n, value, level, rule.at_least, text)
-
-
-def _what(rule: AlarmRule) -> str:
-    """What is counted, where it is not the metric itself."""
-    if rule.metric == constants.LATENCY:
-        return f" slower than {rule.ratio:g} x the usual p95"
-    return " in gold items as good as at first" if rule.kind == "paired" else ""
-
-
-def _apart(value: float, level: float) -> tuple[str, str]:
-    """Two shares in per cent, with as many decimals as it takes to tell them apart."""
-    for decimals in range(1, _MOST_DECIMALS + 1):
-        texts = f"{100 * value:.{decimals}f} %", f"{100 * level:.{decimals}f} %"
-        if texts[0] != texts[1]:
-            break
-    return texts

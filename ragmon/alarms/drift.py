@@ -1,8 +1,8 @@
 """Drift alarms that need no labels: distributions of the traffic, the indexes of each build, and judges that changed.
 
 They are tickets: they report that something changed, never that it is worse. A distribution is compared block by block
-with its first one. The mean of a judge's scores is compared with that of all blocks before, under the same version, and
-so is label minus score: scores that moved tell of the judge or of the answers; labels tell which.
+with its first block. The mean of a judge's scores is compared with that of all blocks before, under the same version,
+and so is label minus score: scores that moved tell of the judge or of the answers; labels tell which.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ragmon.alarms.baselines import AlarmTerms
+from ragmon.alarms.baselines import AlarmSettings
 from ragmon.core import constants
 from ragmon.scoring.cohorts import add_counts
 from ragmon.scoring.minutes import SHAPES, Step
@@ -34,6 +34,20 @@ _CRITICAL: Final = (10.828, 13.816, 16.266, 18.467, 20.515, 22.458, 24.322, 26.1
 """The 99.9 % quantile of chi-squared with 1 to 9 degrees of freedom."""
 _SMALL: Final = 0.5
 """The count used for an empty bin, because log(0) is undefined."""
+MIN_SHIFT: Final = 0.1
+"""Smaller changes of a mean are irrelevant, however certain."""
+FULL: Final = 168
+"""Blocks of a reference; it learns no more when it has them."""
+SILENT: Final = 1440
+"""Minutes without a score after which a version is forgotten."""
+MAX_VERSIONS: Final = 8
+"""Versions of a judge that are compared at the same time; the one that was silent longest gives way."""
+Sums = list[int]
+"""`[n, sum, sum of squares]` in micro-units."""
+_LARGEST: Final = 2**63
+"""A sum is saved as a number of 64 bits."""
+_DISTRIBUTIONS: Final = {f"{name}:drift": name for name in SHAPES}
+"""By alert, the property whose distribution is watched."""
 
 
 class DriftMonitor(msgspec.Struct):
@@ -54,11 +68,7 @@ class DriftMonitor(msgspec.Struct):
 
 
 def psi(reference: Sequence[int], block: Sequence[int]) -> float:
-    """The population stability index: how far a binned distribution moved from a reference.
-
-    Args:
-        reference: Counts by bin.
-        block: Counts by bin of the distribution that is compared with it.
+    """The population stability index: how far a block's counts by bin moved from those of a reference.
 
     Source: symmetrised Kullback-Leibler divergence (Jeffreys, Proc. R. Soc. A 186 (1946)) of two histograms.
 
@@ -147,10 +157,9 @@ class DistributionMonitor(DriftMonitor):
         if not (edges and compared):
             return None
         before, after = ([total / sum(bins) for total in accumulate(bins)] for bins in (reference, compared))
-        place = max(range(len(edges)), key=lambda n: abs(after[n] - before[n]))
-        return Shift(
-            bucket_edge(edges[place]), before[place], after[place], sum(compared), self.compared_from, self.compared_to
-        )
+        widest = max(range(len(edges)), key=lambda n: abs(after[n] - before[n]))
+        below = bucket_edge(edges[widest])
+        return Shift(below, before[widest], after[widest], sum(compared), self.compared_from, self.compared_to)
 
     def clear(self) -> None:
         """Reset: the next block becomes the reference."""
@@ -175,13 +184,7 @@ class IndexMonitor(DriftMonitor):
     seen: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
 
     def step(self, minute: int, indexes: Iterable[tuple[str, str]], limit: int) -> bool:
-        """Process a minute; returns whether the alarm changed.
-
-        Args:
-            minute: The minute since the epoch.
-            indexes: The `(build, index_hash)` pairs that answered.
-            limit: The number of indexes that one build may have.
-        """
+        """Process a minute; returns whether the alarm changed."""
         for build, index in sorted(indexes):
             self.seen.setdefault(build, {})[index] = minute
         recent = (
@@ -195,16 +198,6 @@ class IndexMonitor(DriftMonitor):
         """Forget all indexes."""
         self.firing = None
         self.seen.clear()
-
-
-MIN_SHIFT: Final = 0.1
-"""Smaller changes of a mean are irrelevant, however certain."""
-FULL: Final = 168
-"""Blocks of a reference; it learns no more when it has them."""
-SILENT: Final = 1440
-"""Minutes without a score after which a version is forgotten."""
-MAX_VERSIONS: Final = 8
-"""Versions of a judge that are compared at the same time; the one that was silent longest gives way."""
 
 
 class BlockRule(NamedTuple):
@@ -247,15 +240,9 @@ class JudgeShift(NamedTuple):
     end: int
 
 
-Sums = list[int]
-"""`[n, sum, sum of squares]` in micro-units."""
-_LARGEST: Final = 2**63
-"""A sum is saved as a number of 64 bits."""
-
-
 def _added(own: Sums, other: Sequence[int]) -> Sums:
     """Both together; the first alone where the squares are too many to be saved, of more than nine million scores."""
-    both = [one + another for one, another in zip(own, other, strict=True)]
+    both = [a + b for a, b in zip(own, other, strict=True)]
     return both if both[2] < _LARGEST else own
 
 
@@ -300,7 +287,6 @@ class VersionMonitor(msgspec.Struct):
         self.block = _added(self.block, sums)
 
     def _close(self, minute: int, rule: BlockRule) -> None:
-        """Compare the open block with the reference, and learn it where it does not differ."""
         n, total, _ = self.block
         mean = total / n / MICRO
         if self.blocks < rule.blocks or self.begun - self.first < rule.minutes:
@@ -410,22 +396,13 @@ class DriftMonitors(msgspec.Struct):
     judges: dict[str, JudgeMonitor] = {}
 
 
-_DISTRIBUTIONS: Final = {f"{name}:drift": name for name in SHAPES}
-"""By alert, the property whose distribution is watched."""
-
-
 class Drift:
-    """The drift alarms of a pipeline.
+    """The drift alarms of a pipeline."""
 
-    Args:
-        terms: Names, severities and limits of the index alarms.
-        state: What they have seen, where they continue.
-    """
-
-    def __init__(self, terms: AlarmTerms, state: DriftMonitors | None = None) -> None:
+    def __init__(self, settings: AlarmSettings, state: DriftMonitors | None = None) -> None:
         self.state = state = state or DriftMonitors()
-        self._indexes = terms.indexes
-        state.indexes = {term.alert: state.indexes.get(term.alert, IndexMonitor()) for term in terms.indexes}
+        self._indexes = settings.indexes
+        state.indexes = {limit.alert: state.indexes.get(limit.alert, IndexMonitor()) for limit in settings.indexes}
         state.distributions = {alert: state.distributions.get(alert, DistributionMonitor()) for alert in _DISTRIBUTIONS}
 
     @property
@@ -434,8 +411,8 @@ class Drift:
         state, ticket = self.state, constants.TICKET
         return [
             *(
-                DriftSignal(term.alert, constants.INDEX_HASH, term.severity, state.indexes[term.alert].firing)
-                for term in self._indexes
+                DriftSignal(limit.alert, constants.INDEX_HASH, limit.severity, state.indexes[limit.alert].firing)
+                for limit in self._indexes
             ),
             *(
                 DriftSignal(alert, _DISTRIBUTIONS[alert], ticket, monitor.firing)
@@ -445,35 +422,25 @@ class Drift:
         ]
 
     def step(self, step: Step, source: str) -> list[DriftSignal]:
-        """Process one step; returns the alarms that changed.
-
-        Args:
-            step: The step.
-            source: The source of user traffic.
-        """
+        """Process one step, with the source of user traffic; returns the alarms that changed."""
         state, minute = self.state, step.minute
         changed = {
-            term.alert for term in self._indexes if state.indexes[term.alert].step(minute, step.indexes, term.limit)
+            limit.alert for limit in self._indexes if state.indexes[limit.alert].step(minute, step.indexes, limit.limit)
         }
         for alert, monitor in state.distributions.items():
             counts = step.shape(source, _DISTRIBUTIONS[alert])
             if counts and monitor.step(minute, counts):
                 changed.add(alert)
-        changed |= self._step_judges(step, source)
-        return [signal for signal in self.signals if signal.alert in changed] if changed else []
-
-    def _step_judges(self, step: Step, source: str) -> set[str]:
-        """Process the scores of judges, whose alarms begin with their first score; returns those that changed."""
         scored: dict[str, dict[str, list[int]]] = {}
         for (scored_source, metric, version), sums in step.judged.items():
             if scored_source in (source, constants.LABEL):
                 labelled = scored_source == constants.LABEL
                 alert = alert_name(metric, labelled=labelled)
                 scored.setdefault(alert, {})[version] = sums
-                if alert not in self.state.judges:
-                    self.state.judges[alert] = JudgeMonitor(metric=metric, labelled=labelled)
-        judges = self.state.judges.items()
-        return {alert for alert, monitor in judges if monitor.step(step.minute, scored.get(alert, {}))}
+                if alert not in state.judges:  # the alarm of a judge begins with its first score
+                    state.judges[alert] = JudgeMonitor(metric=metric, labelled=labelled)
+        changed |= {alert for alert, judge in state.judges.items() if judge.step(minute, scored.get(alert, {}))}
+        return [signal for signal in self.signals if signal.alert in changed] if changed else []
 
     def judge_shift(self, alert: str) -> JudgeShift | None:
         """How the scores of a judge moved; None for other alarms, and before a block was compared."""

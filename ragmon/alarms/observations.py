@@ -5,13 +5,11 @@ sessions asked it than the session asked questions. A retry storm is one observa
 
 Over the steps a session counts in the first one in which a metric can score it, until it was silent for `IDLE`
 minutes or is `LIFE` minutes old. A question that is asked `CROWD` times in a minute, and was asked within `LULL`
-minutes before, counts once in `REPEAT` minutes. What a metric sees in a step is new, so that its mean, given the past,
-is that of new sessions, however much the requests of one session have in common.
-Gold items that are probed or replayed are no part of this: who asks, and when, does not depend on the answers.
+minutes before, counts once in `REPEAT` minutes. So each step counts only new sessions, and its mean, given the past, is
+that of new sessions, however much the requests of one session have in common. Gold items that are probed or replayed
+are no part of this: who asks, and when, does not depend on the answers.
 
 The memory is a function of the steps: it uses no clock and no chance, and the order within a step does not matter.
-
-`ObservationSelector` chooses the source and the gold set that each alarm rule judges.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ class Counted(msgspec.Struct, array_like=True, gc=False):
 
 
 @lru_cache(1024)
-def _with(uses: tuple[int, ...], use: int) -> tuple[int, ...]:
+def _with_use(uses: tuple[int, ...], use: int) -> tuple[int, ...]:
     return tuple(sorted({*uses, use}))
 
 
@@ -130,18 +128,13 @@ class ClusterMemory(msgspec.Struct):
         return not (self.halvings and name) or self._samples(name)
 
     def uses_of(self, member: Membership, asked: Mapping[str, int]) -> tuple[int, ...]:
-        """For what a session or question was counted.
-
-        Args:
-            member: The session and the question.
-            asked: How often each question is asked in this step.
-        """
+        """For what a session or question was counted, given how often each question is asked in this step."""
         session, question = self.sessions.get(member.session), self.questions.get(_name(member.question))
         found = () if session is None else session.uses
         return (*found, *question.uses) if question is not None and asked[member.question] >= CROWD else found
 
     def number(self, use: str) -> int:
-        """The place of a use, given at its first one."""
+        """The number of a use, given at its first one."""
         if use not in self.uses:
             self.uses.append(use)
         return self.uses.index(use)
@@ -152,30 +145,31 @@ class ClusterMemory(msgspec.Struct):
             for names, name in ((self.sessions, member.session), (self.questions, _name(member.question))):
                 if name:
                     counted = names.setdefault(name, Counted(minute, minute))
-                    counted.uses = _with(counted.uses, use)
+                    counted.uses = _with_use(counted.uses, use)
 
 
 def _name(question: str) -> str:
-    """A question's name, of a bounded length."""
     if len(question) <= _LONG:
         return question
     return blake2b(question.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 class StepClusters:
-    """The clusters of one step.
-
-    Args:
-        step: The step.
-        memory: What was counted before; None: nothing was.
-    """
+    """The clusters of one step."""
 
     def __init__(self, step: Step, memory: ClusterMemory | None = None) -> None:
         self._minute, self._memory = step.minute, memory or ClusterMemory()
         found: dict[str, set[Membership]] = {}
-        for place, members in step.facts.items():
-            found.setdefault(place.source, set()).update(members)
-        asked = _asked(step)
+        by_source: dict[str, Counter[str]] = {}
+        for location, members in step.facts.items():
+            found.setdefault(location.source, set()).update(members)
+            if not location.where:
+                counts = by_source.setdefault(location.source, Counter())
+                for member, facts in members.items():
+                    counts[member.question] += max(1, sum(facts.values()))
+        asked: Counter[str] = Counter()
+        for counts in by_source.values():
+            asked |= counts  # the most of any source: a request that matches gold is counted under two
         self._before = {
             member: self._memory.uses_of(member, asked)
             for member in set().union(*found.values())
@@ -191,14 +185,7 @@ class StepClusters:
     def fold(
         self, source: str, use: str, members: Collection[Membership], sums: Callable[[Membership], ItemSums]
     ) -> Iterator[ItemSums]:
-        """The sums of each cluster; what has a score is counted, and does not count in later steps.
-
-        Args:
-            source: The source of the requests.
-            use: What they are counted for.
-            members: The groups of requests.
-            sums: The scores of the requests in the same groups.
-        """
+        """The sums of each cluster; what has a score is counted, and does not count in later steps."""
         clusters, counted = self._clusters[source], []
         folded: dict[Cluster, ItemSums] = {}
         for member in self.new(source, use, members):
@@ -214,12 +201,7 @@ class StepClusters:
         return iter(folded.values())
 
     def latencies(self, source: str, values: Mapping[Membership, list[float]]) -> list[list[float]]:
-        """The latencies of each cluster; they are counted.
-
-        Args:
-            source: The source of the requests.
-            values: Milliseconds, by the groups of the requests.
-        """
+        """The latencies of each cluster; they are counted."""
         clusters = self._clusters.get(source, {})
         # Of very many clusters a sample is kept, and of facts another one than of latencies where some have none.
         members = self.new(source, LATENCY, [member for member in values if member in clusters])
@@ -228,20 +210,6 @@ class StepClusters:
             joined.setdefault(clusters[member], []).extend(values[member])
         self._memory.mark(members, self._minute, self._memory.number(f"{source}/{LATENCY}"))
         return list(joined.values())
-
-
-def _asked(step: Step) -> Counter[str]:
-    """How often each question is asked in a step; a request that matches gold is counted under two sources."""
-    asked: Counter[str] = Counter()
-    by_source: dict[str, Counter[str]] = {}
-    for place, members in step.facts.items():
-        if not place.where:
-            counts = by_source.setdefault(place.source, Counter())
-            for member, facts in members.items():
-                counts[member.question] += max(1, sum(facts.values()))
-    for counts in by_source.values():
-        asked |= counts
-    return asked
 
 
 def coarser(members: Collection[Membership]) -> dict[Membership, Cluster]:
@@ -412,10 +380,6 @@ class ObservationSelector:
 
     A rule without a source uses the first source that ever had data, in the order of the gates; a rule without a gold
     set uses the first gold set that was seen.
-
-    Args:
-        table: The metrics.
-        state: What it has chosen, where it continues.
     """
 
     def __init__(self, table: ScoreTable, state: Selection | None = None) -> None:
@@ -429,12 +393,7 @@ class ObservationSelector:
         return self.state.sources.get(False, "")
 
     def give(self, golds: Mapping[str, Mapping[str, str]], first: Mapping[str, Mapping[str, int]]) -> None:
-        """Compare with a release run.
-
-        Args:
-            golds: By source, its gold sets and their versions.
-            first: By metric and gold item, the item's score in micro-units.
-        """
+        """Compare with a release run: its gold versions by source, and each item's score by metric, in micro-units."""
         self.state.given = {gold: version for versions in golds.values() for gold, version in versions.items()}
         self.state.first = {name: dict(scores) for name, scores in first.items()}
 
@@ -537,7 +496,6 @@ class ObservationSelector:
         return observe_step(found)
 
     def _keys(self, step: Step, rule: AlarmRule, source: str) -> list[CountedRecord]:
-        """The keys of a step's counts that a rule judges."""
         gold = rule.gold
         if rule.needs_gold and gold is None:
             gold = next(iter(self.state.golds.get(source, {})), None)
@@ -553,7 +511,6 @@ class ObservationSelector:
 
 
 def _sums(table: ScoreTable, facts: Mapping[Key, int], index: int) -> ItemSums:
-    """The scores of a cluster's requests in one metric."""
     if len(facts) == 1:
         ((key, n),) = facts.items()
         score = table.scores(key)[index]

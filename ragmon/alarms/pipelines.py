@@ -1,12 +1,6 @@
-"""Who acknowledged which alarm, when and why, and whether it has fired anew since.
-
-The alarms of all pipelines: a minute of a pipeline's records is a step, and a step may start or end an alarm.
+"""The alarms of all pipelines: a minute of a pipeline's records is a step, and a step may start or end an alarm.
 
 No clock, no files, no randomness: the same steps give the same transitions.
-
-Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
-
-All processes that read the same ragmon.toml get the same parts.
 """
 
 from __future__ import annotations
@@ -26,13 +20,13 @@ from ragmon.alarms.baselines import (
     LEARN,
     LIVE,
     PAUSE_EVIDENCE,
-    AlarmTerms,
+    AlarmSettings,
     Baseline,
     FrozenMetric,
     FrozenPipeline,
     LatencyBaseline,
-    _read,
-    index_terms,
+    index_limits,
+    read_frozen,
     version,
 )
 from ragmon.alarms.detector import Alarm, Change, ShownProof, shown
@@ -41,7 +35,6 @@ from ragmon.alarms.observations import (
     NOTHING,
     ClusterMemory,
     Conventions,
-    Observations,
     ObservationSelector,
     Selection,
     SourceSwitch,
@@ -56,11 +49,13 @@ from ragmon.scoring.minutes import STEP, MinuteBatches, Minutes, Step
 from ragmon.scoring.score_table import ScoreTable
 
 MAX_ALARMS: Final = 100
-"""Alarms whose acknowledgements are kept."""
 LONGEST_REASON: Final = 1000
 """Characters of a reason that are kept; a journal has all of it."""
 SHOWN: Final = 7 * 86_400.0
 """Seconds for which an acknowledgement is shown."""
+_USERS: Final = ""
+"""Stands for the source of user traffic, whichever that is."""
+CACHE_SIZE: Final = 1024
 
 
 class AcknowledgedAlarm(msgspec.Struct, frozen=True):
@@ -85,11 +80,7 @@ class AcknowledgedAlarm(msgspec.Struct, frozen=True):
 
 
 class Acknowledgements(msgspec.Struct):
-    """The last acknowledgement of each alarm.
-
-    Attributes:
-        by_alarm: The acknowledgements by pipeline and alarm, the newest last.
-    """
+    """The last acknowledgement of each alarm, by pipeline and alarm, the newest last."""
 
     by_alarm: dict[tuple[str, str], AcknowledgedAlarm] = {}
 
@@ -112,10 +103,6 @@ class Acknowledgements(msgspec.Struct):
     def shown(self, now: float) -> list[AcknowledgedAlarm]:
         """The acknowledgements of the last days, the newest first; `now` is in seconds since the epoch."""
         return [entry for entry in reversed(self.by_alarm.values()) if entry.at > now - SHOWN]
-
-
-_USERS: Final = ""
-"""Stands for the source of user traffic, whichever that is."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +155,7 @@ class PipelineAlarms:
 
     Args:
         pipeline: The pipeline's name.
-        terms: The alarm rules and baseline settings of the pipeline.
+        settings: The alarm rules and baseline settings of the pipeline.
         table: The metrics.
         state: What they have seen, where they continue; alarms and baselines that are new start empty.
         place: Its place in the false-alarm budget (`ragmon.alarms.plan.budget_divisor`); 0 for a configured pipeline.
@@ -181,15 +168,21 @@ class PipelineAlarms:
     """
 
     def __init__(
-        self, pipeline: str, terms: AlarmTerms, table: ScoreTable, state: PipelineState | None = None, *, place: int = 0
+        self,
+        pipeline: str,
+        settings: AlarmSettings,
+        table: ScoreTable,
+        state: PipelineState | None = None,
+        *,
+        place: int = 0,
     ) -> None:
         self.pipeline = pipeline
-        self.rules = {rule.alert: rule for rule in terms.rules}
+        self.rules = {rule.alert: rule for rule in settings.rules}
         self.state = state = state or PipelineState()
-        self._terms, self._table = terms, table
+        self._settings, self._table = settings, table
         self._learned: dict[str, AlarmRule] = {}
         sources = [_USERS]
-        for rule in terms.rules:
+        for rule in settings.rules:
             if rule.metric == constants.LATENCY:
                 sources.append(rule.source or _USERS)
             elif rule.kind != "gate":  # rules on the same observations share a baseline
@@ -199,9 +192,9 @@ class PipelineAlarms:
         state.alarms = {alert: state.alarms.get(alert, Alarm()) for alert in self.rules}
         state.baselines = {name: state.baselines.get(name, Baseline()) for name in self._learned}
         state.latency = {source: state.latency.get(source, LatencyBaseline()) for source in sources}
-        self.drift = Drift(terms, state.drift)
+        self.drift = Drift(settings, state.drift)
         self.selector = ObservationSelector(table, state.selection)
-        self._give(terms.given, known)
+        self._give(settings.given, known)
 
     def _give(self, frozen: FrozenPipeline | None, known: Container[str]) -> None:
         """Use the baselines of a file: all of them at first, and later those of metrics without a baseline so far."""
@@ -234,23 +227,18 @@ class PipelineAlarms:
         return FrozenPipeline(metrics, state.selection.golds, first)
 
     def step(self, step: Step) -> list[AlarmTransition]:
-        """Process one step.
-
-        Args:
-            step: The pipeline's records of a minute, later than any before.
-
-        Returns:
-            The transitions, in the order of the rules.
-        """
+        """Process the pipeline's records of a minute, later than any before; returns the transitions."""
         transitions = self._restart(self.selector.turn(step), step.minute)
         self.state.conventions.see(step)
         clusters = self.state.clusters.open(step)
         observations = self._observe(step, clusters)
-        for rule in self.rules.values():
+        for rule, alarm in self.judged():
             current = observations[observation_key(rule)].keeping(at_least=rule.at_least)
-            change = self._judge(rule, step.minute, current)
-            if change is not None:
-                transitions.append(self._transition(rule, step.minute, change))
+            level = self._level(rule)
+            if level is not None and current.n:
+                change = alarm.step(rule, step.minute, current if rule.at_least else current.turned, level)
+                if change is not None:
+                    transitions.append(self._transition(rule, step.minute, change))
         self._learn(step, observations, clusters)
         self.state.clusters.close()
         for signal in self.drift.step(step, self.selector.user_source):
@@ -270,9 +258,8 @@ class PipelineAlarms:
             baseline.absorb(observations[observation_key(self._learned[name])].assessed)
 
     def _observe(self, step: Step, clusters: StepClusters) -> dict[tuple[object, ...], StepObservations]:
-        """The observations of the step for every rule, by `observation_key`."""
         freeze = not self._has_recent_alarm(step.minute)
-        required, conventions = self._terms.citations_required, self.state.conventions
+        required, conventions = self._settings.citations_required, self.state.conventions
         observations: dict[tuple[object, ...], StepObservations] = {}
         for rule in self.rules.values():
             key = observation_key(rule)
@@ -299,14 +286,6 @@ class PipelineAlarms:
         values = step.latency.get(name, {})
         return list(values.values()) if self.state.latency[source].p95 is None else clusters.latencies(name, values)
 
-    def _judge(self, rule: AlarmRule, minute: int, observations: Observations) -> Change | None:
-        """The transition that a step causes in the alarm of a rule; None without one."""
-        level = self._level(rule)
-        if level is None or not observations.n:
-            return None
-        seen = observations if rule.at_least else observations.turned
-        return self.state.alarms[rule.alert].step(rule, minute, seen, level)
-
     def _level(self, rule: AlarmRule) -> float | None:
         """The lower bound for the mean, after an upper bound was inverted; None while the baseline is learned."""
         baseline = self.baseline_of(rule)
@@ -317,8 +296,7 @@ class PipelineAlarms:
     def _learn(
         self, step: Step, observations: Mapping[tuple[object, ...], StepObservations], clusters: StepClusters
     ) -> None:
-        """Update the baselines, but only while no recent alarm fires."""
-        state, minute, period = self.state, step.minute, self._terms.learn
+        state, minute, period = self.state, step.minute, self._settings.learn
         if self._has_recent_alarm(minute):
             for baseline in state.baselines.values():
                 baseline.forget()
@@ -350,12 +328,7 @@ class PipelineAlarms:
         )
 
     def _restart(self, switch: SourceSwitch, minute: int) -> list[AlarmTransition]:
-        """Reset the alarms and baselines whose source or gold set changed: the population is another one.
-
-        Args:
-            switch: What changed.
-            minute: When.
-        """
+        """Reset the alarms and baselines whose source or gold set changed: the population is another one."""
         if switch == SourceSwitch():
             return []
         resolved: list[AlarmRule | DriftSignal] = []
@@ -462,28 +435,27 @@ class AlarmState:
 
 def states_of(alarms: PipelineAlarms) -> list[AlarmState]:
     """The state of every alarm of a pipeline."""
-    states = [_state(alarms, rule, alarm) for rule, alarm in alarms.judged()]
+    states = []
+    for rule, alarm in alarms.judged():
+        baseline = alarms.baseline_of(rule)
+        state = AlarmState(
+            alarms.pipeline,
+            rule.alert,
+            rule.metric,
+            rule.severity,
+            minute_end(alarm.firing),
+            alarm.evidence(rule),
+            alarms.held_against(rule),
+            "" if baseline is None else baseline.phase,
+            "" if baseline is None else baseline.version,
+            None if alarm.proof is None else shown(alarm.proof, rule),
+        )
+        states.append(state)
     for signal in alarms.drift.signals:
         firing = minute_end(signal.firing)
         evidence = float(firing is not None)
         states.append(AlarmState(alarms.pipeline, signal.alert, signal.metric, signal.severity, firing, evidence))
     return states
-
-
-def _state(alarms: PipelineAlarms, rule: AlarmRule, alarm: Alarm) -> AlarmState:
-    baseline = alarms.baseline_of(rule)
-    return AlarmState(
-        alarms.pipeline,
-        rule.alert,
-        rule.metric,
-        rule.severity,
-        minute_end(alarm.firing),
-        alarm.evidence(rule),
-        alarms.held_against(rule),
-        "" if baseline is None else baseline.phase,
-        "" if baseline is None else baseline.version,
-        None if alarm.proof is None else shown(alarm.proof, rule),
-    )
 
 
 class AlarmsState(msgspec.Struct):
@@ -498,7 +470,7 @@ class AlarmEngine:
 
     Args:
         table: The metrics.
-        terms: Returns the alarm settings of a pipeline at a place in the false-alarm budget.
+        settings: Returns the alarm settings of a pipeline at a place in the false-alarm budget.
         slices: Slices with at least one gate.
         configured: Pipelines with a share of the budget of their own, at place 0. Every other pipeline takes the first
             free place from 1 on when its first minute closes, and gives it back when it is removed.
@@ -511,25 +483,18 @@ class AlarmEngine:
     def __init__(
         self,
         table: ScoreTable,
-        terms: Callable[[str, int], AlarmTerms],
+        settings: Callable[[str, int], AlarmSettings],
         slices: frozenset[str],
         configured: Collection[str] = (),
     ) -> None:
         self._table = table
-        self._terms = terms
+        self._settings = settings
         self._configured = frozenset(configured)
-        self.steps = MinuteBatches(slices, lambda pipeline: terms(pipeline, 0).cluster)
+        self.steps = MinuteBatches(slices, lambda pipeline: settings(pipeline, 0).cluster)
         self.pipelines: dict[str, PipelineAlarms] = {}
 
     def advance(self, now: float) -> list[AlarmTransition]:
-        """Judge every minute that ended.
-
-        Args:
-            now: Seconds since the epoch, on the clock of record arrival.
-
-        Returns:
-            The transitions, in the order of time.
-        """
+        """Judge every minute that ended, on the clock of record arrival; the transitions are in the order of time."""
         return [transition for pipeline, step in self.steps.close(now) for transition in self.of(pipeline).step(step)]
 
     def of(self, pipeline: str) -> PipelineAlarms:
@@ -546,7 +511,7 @@ class AlarmEngine:
             taken = {alarms.state.place for alarms in self.pipelines.values()}
             place = 0 if saved is None or saved.place in taken else saved.place
             place = place or next(number for number in count(1) if number not in taken)
-        return PipelineAlarms(pipeline, self._terms(pipeline, place), self._table, saved, place=place)
+        return PipelineAlarms(pipeline, self._settings(pipeline, place), self._table, saved, place=place)
 
     def states(self) -> list[AlarmState]:
         """The state of every alarm of every pipeline that had records."""
@@ -563,12 +528,7 @@ class AlarmEngine:
         return self.pipelines[pipeline].acknowledge(alert, self.steps.state.closed)
 
     def give_up(self, pipeline: str, now: float) -> list[AlarmTransition]:
-        """Remove a pipeline; its firing alarms are resolved.
-
-        Args:
-            pipeline: The pipeline's name.
-            now: Seconds since the epoch.
-        """
+        """Remove a pipeline; its firing alarms are resolved."""
         alarms = self.pipelines.pop(pipeline, None)
         return [] if alarms is None else alarms.end(int(now) // STEP)
 
@@ -586,28 +546,19 @@ class AlarmEngine:
             self.pipelines[name] = self._new(name, saved)
 
 
-CACHE_SIZE: Final = 1024
-"""Pipelines whose alarm terms are cached."""
-
-
 def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
     """The alarms of a configuration, in their initial state.
-
-    Args:
-        settings: The configuration.
-        table: The metrics that are counted.
 
     Raises:
         ConfigError: A baseline file cannot be read, or is invalid.
     """
     pipelines = (settings.unconfigured, *settings.pipelines.values())
     files = {path for pipeline in pipelines if (path := pipeline.alarms.baseline.file) is not None}
-    frozen = {path: _read(path) for path in files}
+    frozen = {path: read_frozen(path) for path in files}
     slices = frozenset(gate.where for pipeline in pipelines for gate in pipeline.resolved_gates if gate.where)
 
     @lru_cache(CACHE_SIZE)  # pipeline names come from the traffic
-    def terms(name: str, place: int) -> AlarmTerms:
-        # The alarm terms of one pipeline, whose budgets are divided by a number (`budget_divisor`).
+    def settings_of(name: str, place: int) -> AlarmSettings:
         pipeline = settings.of(name)
         divisor = budget_divisor(len(settings.pipelines), place)
         alarms, baseline_file = pipeline.alarms, pipeline.alarms.baseline.file
@@ -619,13 +570,13 @@ def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
             divisor=divisor,
         )
         learn = alarms.baseline.learn
-        return AlarmTerms(
+        return AlarmSettings(
             rules,
             learn=LEARN if learn is None else max(1, round(float(learn) / 60)),
             given=None if baseline_file is None else frozen[baseline_file].get(pipeline.name),
             cluster=pipeline.metrics.cluster,
-            indexes=index_terms(pipeline.resolved_gates),
+            indexes=index_limits(pipeline.resolved_gates),
             citations_required=bool(pipeline.metrics.citations_required),
         )
 
-    return AlarmEngine(table, terms, slices, frozenset(settings.pipelines))
+    return AlarmEngine(table, settings_of, slices, frozenset(settings.pipelines))

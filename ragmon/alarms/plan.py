@@ -1,14 +1,11 @@
-"""The alarm rules of a pipeline, their thresholds, and how soon they detect a change.
+"""The alarm rules of a pipeline, and how small a change the alarm of a gate finds, and how soon.
 
-The thresholds are chosen so that all rules together keep the false-alarm budget. `detectability` computes in advance
-what each alarm can detect and in what time.
-
-How small a change the alarm of a gate finds, and how soon, at the rate of observations that there is.
+The thresholds are chosen so that all rules together keep the false-alarm budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final, Literal
@@ -43,6 +40,10 @@ LIVE_METRICS: Final = (
     "error_rate",
 )
 """Label-free metrics that are compared with their baseline on the bad side; the refusal rate on both sides."""
+PAGE_MARGIN: Final = 0.10
+"""The distance beyond its threshold that is worth a page, for a gate without `page_beyond`."""
+MIN_MINUTES: Final = 60.0
+"""Minimum span of a run in minutes before its rate is used as that of live traffic."""
 
 
 @dataclass(frozen=True)
@@ -116,13 +117,12 @@ def plan(
         looks_per_day: The budget of all lower severities, over all pipelines.
         divisor: By how much the budgets are divided for this pipeline (`budget_divisor`).
     """
-    declared = _gates(gates, metrics)
     gate_names = {gate.name for gate in gates}
-    baseline_rules = [
+    own_past = [
         replace(rule, alert=f"{rule.alert}:own") if rule.alert in gate_names else rule
-        for rule in (*_gold(metrics), *_live(metrics))
+        for rule in _baseline_rules(metrics)
     ]
-    rules = [*declared, *baseline_rules]
+    rules = [*_gate_rules(gates, metrics), *own_past]
     pages = sum(rule.severity == constants.PAGE for rule in rules) * divisor
     looks = len(rules) * divisor - pages
     page_threshold = max(MIN_THRESHOLD, pages * PAGE_STEPS / false_pages_per_30d)
@@ -132,36 +132,37 @@ def plan(
     )
 
 
-def _gates(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> list[AlarmRule]:
-    rules = []
+def _gate_rules(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> Iterator[AlarmRule]:
     for gate in gates:
-        is_latency = gate.kind == "quantile_ratio"
-        if (
-            gate.kind == "distinct"
-            or (is_latency and (gate.where or gate.gold))
-            or not (is_latency or gate.metric in metrics)
-        ):
-            continue  # drift alarms cover indexes; the latency of a slice is judged in windows only
-        rules.append(
-            AlarmRule(
+        # Drift alarms cover indexes; the latency of a slice is judged in windows only.
+        if gate.kind == "quantile_ratio" and not (gate.where or gate.gold):
+            yield AlarmRule(
                 gate.name,
                 gate.metric,
                 gate.severity,
-                gate.at_least and not is_latency,
+                at_least=False,
+                kind="gate",
+                level=SLOW_SHARE,
+                source=gate.source,
+                ratio=gate.threshold,
+            )
+        elif gate.kind == "threshold" and gate.metric in metrics:
+            metric = metrics[gate.metric]
+            yield AlarmRule(
+                gate.name,
+                gate.metric,
+                gate.severity,
+                gate.at_least,
                 "gate",
-                level=SLOW_SHARE if is_latency else gate.threshold,
-                source=gate.source or (constants.LABEL if not is_latency and metrics[gate.metric].labelled else None),
+                level=gate.threshold,
+                source=gate.source or (constants.LABEL if metric.labelled else None),
                 gold=gate.gold,
                 where=gate.where,
-                needs_gold=not is_latency and (metrics[gate.metric].needs_gold or gate.gold is not None),
-                ratio=gate.threshold if is_latency else 1.0,
+                needs_gold=metric.needs_gold or gate.gold is not None,
             )
-        )
-    return rules
 
 
-def _gold(metrics: Mapping[str, Metric]) -> list[AlarmRule]:
-    rules = []
+def _baseline_rules(metrics: Mapping[str, Metric]) -> Iterator[AlarmRule]:
     for name in GOLD_METRICS:
         if name in metrics:
             up = metrics[name].better == "higher"
@@ -169,26 +170,16 @@ def _gold(metrics: Mapping[str, Metric]) -> list[AlarmRule]:
                 f"{name}:baseline", name, constants.PAGE, up, "baseline", z=2.6, margin=0.03, needs_gold=True
             )
             look = replace(page, alert=f"{name}:look", severity=constants.LOOK, z=1.64, margin=0.005)
-            rules += [page, look, replace(look, alert=f"{name}:paired", kind="paired", at_least=True)]
-    return rules
-
-
-def _live(metrics: Collection[str]) -> list[AlarmRule]:
+            yield from (page, look, replace(look, alert=f"{name}:paired", kind="paired", at_least=True))
     rule = AlarmRule("", "", constants.LOOK, at_least=False, kind="baseline", z=2.3, margin=0.01)
-    at_least = ("compliance", "citation_scope", "coverage")
-    rules = [
-        replace(rule, alert=f"{name}:look", metric=name, at_least=name in at_least)
-        for name in LIVE_METRICS
-        if name in metrics
-    ]
+    for name in LIVE_METRICS:
+        if name in metrics:
+            at_least = name in ("compliance", "citation_scope", "coverage")
+            yield replace(rule, alert=f"{name}:look", metric=name, at_least=at_least)
     if "refusal_rate" in metrics:
-        rules.append(replace(rule, alert="refusal_rate:look", metric="refusal_rate"))
-        rules.append(replace(rule, alert="refusal_rate:look-low", metric="refusal_rate", at_least=True))
-    return [*rules, replace(rule, alert=f"{constants.LATENCY}:look", metric=constants.LATENCY)]
-
-
-PAGE_MARGIN: Final = 0.10
-"""The distance beyond its threshold that is worth a page, for a gate without `page_beyond`."""
+        yield replace(rule, alert="refusal_rate:look", metric="refusal_rate")
+        yield replace(rule, alert="refusal_rate:look-low", metric="refusal_rate", at_least=True)
+    yield replace(rule, alert=f"{constants.LATENCY}:look", metric=constants.LATENCY)
 
 
 @dataclass(frozen=True)
@@ -234,19 +225,17 @@ def detectability(
     """
     rules = plan(gates, metrics, false_pages_per_30d=false_pages_per_30d, looks_per_day=looks_per_day, divisor=divisor)
     thresholds = {rule.alert: rule.threshold for rule in rules if rule.kind == "gate"}
-    return [
-        _reach(gate, thresholds[gate.name], rates.get(gate.name))
-        for gate in gates
-        if gate.kind == "threshold" and gate.name in thresholds
-    ]
-
-
-def _reach(gate: Gate, threshold: float, per_minute: float | None) -> Detectability:
-    at = worth_a_page(gate)
-    per_step = None if per_minute is None else max(1.0, per_minute)
-    labels = labels_to_detect(at, gate.threshold, threshold, at_least=gate.at_least, per_step=per_step)
-    minutes = None if per_minute is None else minutes_to_detect(labels, per_minute)
-    return Detectability(gate, at, labels, minutes, per_minute)
+    detectable = []
+    for gate in gates:
+        if gate.kind == "threshold" and gate.name in thresholds:
+            at, per_minute = worth_a_page(gate), rates.get(gate.name)
+            per_step = None if per_minute is None else max(1.0, per_minute)
+            labels = labels_to_detect(
+                at, gate.threshold, thresholds[gate.name], at_least=gate.at_least, per_step=per_step
+            )
+            minutes = None if per_minute is None else minutes_to_detect(labels, per_minute)
+            detectable.append(Detectability(gate, at, labels, minutes, per_minute))
+    return detectable
 
 
 def worth_a_page(gate: Gate) -> float:
@@ -286,10 +275,6 @@ def duration(minutes: float) -> str:
     return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
 
 
-MIN_MINUTES: Final = 60.0
-"""Minimum span of a run in minutes before its rate is used as that of live traffic."""
-
-
 def detectable_in_run(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[Detectability]:
     """What live alarms on these gates would detect, at the rate of this run; nothing where the run has no times."""
     starts = scorer.state.starts()
@@ -314,16 +299,7 @@ def detectable_in_run(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome
 
 
 def detectable_now(settings: Settings, outcomes: Sequence[Outcome], outcome: Outcome) -> Detectability | None:
-    """What the alarm of a live gate detects at the rate of its window.
-
-    Args:
-        settings: The configuration in force.
-        outcomes: The outcomes of all gates.
-        outcome: That of the gate.
-
-    Returns:
-        None where the gate has no alarm, or nothing to observe.
-    """
+    """What the alarm of a live gate detects at the rate of its window; None without alarm or observations."""
     gate, minutes = outcome.gate, settings.windows.get(outcome.gate.window, 0) / 60
     if not minutes or not outcome.audited:
         return None

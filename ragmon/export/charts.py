@@ -1,22 +1,13 @@
-"""Small charts as SVG, drawn where the page is made: they need no script, and their colours come from the style sheet.
+"""Charts as SVG, drawn where the page is made: they need no script, and their colours come from the style sheet.
 
-Every chart repeats what stands in words beside it, or carries the words itself for screen readers. The chart of a gate
-over time is in `ragmon.export.charts`.
-
-A gate over time as SVG: the value as a line, its interval as a ribbon, the number of requests as bars below.
-
-The threshold is a dashed line; the good side is tinted. Spans in which the alarm fired are shaded.
-
-The counters of a stage as a flow: what came in on the left, where each record went on the right.
-
-The widths of the bands are in proportion to the records, so they add up where nothing is lost. The same figures stand
-in a table beside the picture.
+Small charts repeat figures that stand beside them. A gate over time has its value as a line, its interval as a ribbon,
+its threshold dashed, the number of requests as bars below. The flow of a stage has bands in proportion to its records.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -43,6 +34,29 @@ _TICK: Final = 2.0
 """Width of the shortest tick."""
 _EDGE: Final = 3
 """Pixels kept free at the upper and lower edge of a sparkline."""
+WIDTH: Final = 880
+"""Width of the drawing; a page scales it."""
+HEIGHT: Final = 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 872, 12, 222
+"""The edges of the part with the line."""
+_BARS, _FLOOR = 236, 286
+"""The upper and lower edge of the bars."""
+_TICKS: Final = 5
+_TIME_STEPS: Final = (120, 600, 1800, HOUR, 2 * HOUR, 4 * HOUR, 24 * HOUR)
+"""Distances between times on the axis, seconds; the first that gives at most `_TIMES` of them is used."""
+_TIMES: Final = 8
+FLOW_WIDTH: Final = 640
+"""Width of the drawing; a page scales it."""
+_FLOW_LEFT, _FLOW_RIGHT = 120, 380
+"""Where the bands begin and end."""
+_NODE: Final = 12
+_THICKNESS: Final = 120
+"""Height of all bands together."""
+_THINNEST: Final = 2.0
+"""Height of the smallest band, so that a single record is seen."""
+_GAP: Final = 16
+"""Between two bands on the right, so that each has room for its line of text."""
+_FLOW_TOP: Final = 14
 
 
 class ChartPoint(NamedTuple):
@@ -61,14 +75,6 @@ def interval_bar(
     value: float | None, lower: float | None, upper: float | None, *, threshold: float, at_least: bool, verdict: str
 ) -> Markup:
     """A value with its interval against its threshold, which is always in the middle; the good side is tinted.
-
-    Args:
-        value: The value; None draws the threshold alone.
-        lower: The lower end of its 95 % interval; None without one.
-        upper: The upper end.
-        threshold: The threshold.
-        at_least: Whether the good side is above the threshold.
-        verdict: The verdict, which becomes the CSS class of the interval.
 
     >>> "interval pass" in interval_bar(0.9, 0.85, 0.95, threshold=0.8, at_least=True, verdict="pass")
     True
@@ -93,12 +99,6 @@ def interval_bar(
 def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | None, name: str) -> Markup:
     """A value over time, with its threshold as a dashed line; gaps are windows in which nothing was scored.
 
-    Args:
-        points: The points, in order of time.
-        begin: The start of the time axis, seconds since the epoch; it ends with the last point.
-        threshold: The threshold; None without one.
-        name: What is shown, for screen readers.
-
     Returns:
         The chart; nothing where no point has a value.
     """
@@ -110,7 +110,7 @@ def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | 
     room = max(SMALLEST, high - low) * (MARGIN - 1)
     low, high, span = low - room, high + room, max(1.0, points[-1].end - begin)
 
-    def place(point: ChartPoint, value: float) -> tuple[float, float]:
+    def position(point: ChartPoint, value: float) -> tuple[float, float]:
         return (point.end - begin) / span * (SPARKLINE_WIDTH - 4), _y_of(value, low, high)
 
     parts = []
@@ -118,14 +118,14 @@ def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | 
         y = _y_of(threshold, low, high)
         parts.append(_line("threshold", 0, y, SPARKLINE_WIDTH, y))
     for stretch in stretches(points):
-        places = [place(point, point.value) for point in stretch if point.value is not None]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        if len(places) > 1:
+        positions = [position(point, point.value) for point in stretch if point.value is not None]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in positions)
+        if len(positions) > 1:
             parts.append(f'<polyline class="line" points="{path}"/>')
         else:
-            parts.append(f'<circle class="line" cx="{places[0][0]:.1f}" cy="{places[0][1]:.1f}" r="1"/>')
+            parts.append(f'<circle class="line" cx="{positions[0][0]:.1f}" cy="{positions[0][1]:.1f}" r="1"/>')
     last = next(point for point in reversed(points) if point.value is not None)
-    x, y = place(last, values[-1])
+    x, y = position(last, values[-1])
     parts.append(f'<circle class="last" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>')
     words = (
         f"{printable(name)}: lowest {_figure(min(values))}, highest {_figure(max(values))}, last {_figure(values[-1])}"
@@ -135,10 +135,6 @@ def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | 
 
 def share_bar(share: float, kind: str) -> Markup:
     """A share of a whole as a bar; the figure stands beside it.
-
-    Args:
-        share: The share, in [0, 1].
-        kind: The CSS class of the bar.
 
     >>> 'width="80.0"' in share_bar(0.5, "bar")
     True
@@ -150,10 +146,6 @@ def share_bar(share: float, kind: str) -> Markup:
 
 def stacked_bar(parts: Sequence[tuple[int, str]], *, width: int = INTERVAL_WIDTH) -> Markup:
     """The parts of a whole side by side, as long as they are large; the figures stand beside it.
-
-    Args:
-        parts: The size and the CSS class of each.
-        width: Its width, CSS pixels.
 
     >>> stacked_bar([(1, "pass"), (3, "fail")]).count("<rect"), stacked_bar([(0, "pass")])
     (2, Markup(''))
@@ -180,14 +172,7 @@ class Tick(NamedTuple):
 
 
 def tick_strip(ticks: Sequence[Tick], *, begin: float, cut: float, end: float) -> Markup:
-    """What happened over time as ticks on a line, with a mark between two spans; words beside it say the same.
-
-    Args:
-        ticks: The ticks, in order of time.
-        begin: The start of the line, seconds since the epoch.
-        cut: Where the second span begins, likewise.
-        end: The end of the line, likewise.
-    """
+    """What happened over time as ticks on a line, with a mark between two spans; words beside it say the same."""
     span = max(1.0, end - begin)
 
     def x_of(ts: float) -> float:
@@ -218,7 +203,6 @@ def stretches(points: Sequence[ChartPoint]) -> list[list[ChartPoint]]:
 
 
 def _figure(value: float) -> str:
-    """A share with three decimals, a count as it is."""
     return f"{value:.3f}" if (abs(value) <= 1 and value != int(value)) or abs(value) < 1 else f"{value:g}"
 
 
@@ -243,54 +227,25 @@ def _svg(kind: str, width: int, height: int, parts: Sequence[str], words: str) -
     return Markup(f"{opening}{''.join(parts)}</svg>")  # noqa: S704 - numbers, fixed class names and escaped words
 
 
-WIDTH: Final = 880
-"""Width of the drawing; a page scales it."""
-HEIGHT: Final = 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 872, 12, 222
-"""The edges of the part with the line."""
-_BARS, _FLOOR = 236, 286
-"""The upper and lower edge of the bars."""
-_TICKS: Final = 5
-_TIME_STEPS: Final = (120, 600, 1800, HOUR, 2 * HOUR, 4 * HOUR, 24 * HOUR)
-"""Distances between times on the axis, seconds; the first that gives at most `_TIMES` of them is used."""
-_TIMES: Final = 8
-
-
-def time_chart(history: GateHistory, *, threshold: float, at_least: bool, name: str) -> Markup:
-    """The chart of a gate.
-
-    Args:
-        history: The points and the alarms.
-        threshold: The threshold.
-        at_least: Whether the good side is above the threshold.
-        name: What is shown, for screen readers.
-
-    Returns:
-        The chart; nothing where no window has a value.
-    """
-    if not history.values:
-        return Markup()
-    chart = _TimeChart(history, threshold)
-    parts = [
-        *chart.good_side(at_least=at_least),
-        *chart.alarms(),
-        *chart.marks(),
-        *chart.scale(),
-        *chart.times(),
-        *chart.ribbon(),
-        *chart.line(),
-        *chart.bars(),
-    ]
-    lowest, highest, last = min(history.values), max(history.values), history.values[-1]
-    words = Markup("{}: lowest {:.3f}, highest {:.3f}, last {:.3f}").format(printable(name), lowest, highest, last)
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" class="over-time" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+def picture(kind: str, width: int, height: float, parts: Iterable[str], words: str | Markup) -> Markup:
+    """A large chart, which a page scales; the words are for screen readers, and escaped."""
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" viewBox="0 0 {width} {height:.0f}" role="img"'
     body = "".join(parts)
     return Markup(f'{opening} aria-label="{words}" focusable="false">{body}</svg>')  # noqa: S704 - escaped words, numbers
 
 
-class _TimeChart:
-    """The scales of a chart and its parts."""
+def time_chart(history: GateHistory, *, threshold: float, at_least: bool, name: str) -> Markup:
+    """The chart of a gate; nothing where no window has a value."""
+    if not history.values:
+        return Markup()
+    chart = _TimeChart(history, threshold)
+    parts = [*chart.background(at_least=at_least), *chart.axes(), *chart.curve(), *chart.bars()]
+    lowest, highest, last = min(history.values), max(history.values), history.values[-1]
+    words = Markup("{}: lowest {:.3f}, highest {:.3f}, last {:.3f}").format(printable(name), lowest, highest, last)
+    return picture("over-time", WIDTH, HEIGHT, parts, words)
 
+
+class _TimeChart:
     def __init__(self, history: GateHistory, threshold: float) -> None:
         self._history, self._threshold = history, threshold
         self._points = [point for point in history.points if point.value is not None]
@@ -311,53 +266,36 @@ class _TimeChart:
     def _y(self, value: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * (value - self._low) / (self._high - self._low)
 
-    def good_side(self, *, at_least: bool) -> Iterator[str]:
-        """The side of the threshold where the gate is kept, and the threshold."""
+    def background(self, *, at_least: bool) -> Iterator[str]:
         y = self._y(self._threshold)
         top, bottom = (_TOP, y) if at_least else (y, _BOTTOM)
         yield _rect("good", _LEFT, top, _RIGHT - _LEFT, bottom - top)
         yield _line("threshold", _LEFT, y, _RIGHT, y)
-
-    def alarms(self) -> Iterator[str]:
-        """The spans in which the alarm fired."""
         for begin, end in self._history.alarms:
             left = self._x(begin)
             yield _rect("firing", left, _TOP, max(2.0, self._x(end) - left), _BOTTOM - _TOP)
-
-    def marks(self) -> Iterator[str]:
-        """What changed: a line each, with the number of its row in the list of changes."""
         for number, mark in enumerate(self._history.marks, 1):
             x = self._x(mark.ts)
             yield _line("mark", x, _TOP, x, _BOTTOM)
             yield f'<text class="mark" x="{x + 3:.1f}" y="{_TOP + 10}">{number}</text>'
 
-    def scale(self) -> Iterator[str]:
-        """The values on the left."""
+    def axes(self) -> Iterator[str]:
         for tick in round_ticks(self._low, self._high, _TICKS):
             y = self._y(tick)
             yield _line("grid", _LEFT, y, _RIGHT, y)
             yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
         yield f'<text x="{_LEFT - 6}" y="{_BARS + 10}" text-anchor="end">n {self._most}</text>'
-
-    def times(self) -> Iterator[str]:
-        """The times below."""
         seconds = self._history.span.seconds
         step = next((step for step in _TIME_STEPS if seconds / step <= _TIMES), _TIME_STEPS[-1])
         first = math.ceil(self._begin / step) * step
         for ts in range(first, int(self._history.now) + 1, step):
-            moment = datetime.fromtimestamp(ts, UTC)
-            text = moment.strftime("%d %b" if step >= 24 * HOUR else "%H:%M")
+            text = datetime.fromtimestamp(ts, UTC).strftime("%d %b" if step >= 24 * HOUR else "%H:%M")
             yield f'<text x="{self._x(ts):.1f}" y="{HEIGHT - 14}" text-anchor="middle">{text}</text>'
 
-    def _runs(self) -> Iterator[list[GatePoint]]:
-        """The points without a gap between them."""
-        step = self._history.span.step
-        for _, run in groupby(enumerate(self._points), lambda pair: pair[1].end - pair[0] * step):
-            yield [point for _, point in run]
-
-    def ribbon(self) -> Iterator[str]:
-        """The intervals."""
-        for run in self._runs():
+    def curve(self) -> Iterator[str]:
+        step, lines = self._history.span.step, []
+        for _, numbered in groupby(enumerate(self._points), lambda pair: pair[1].end - pair[0] * step):
+            run = [point for _, point in numbered]  # without a gap
             bounded = [(self._x_of(point), point.lower, point.upper) for point in run]
             above = [f"{x:.1f},{self._y(upper):.1f}" for x, _, upper in bounded if upper is not None]
             below = [f"{x:.1f},{self._y(lower):.1f}" for x, lower, _ in bounded if lower is not None]
@@ -366,17 +304,13 @@ class _TimeChart:
             elif above:
                 x, lower, upper = next(entry for entry in bounded if entry[2] is not None)
                 yield _line("whisker", x, self._y(lower or 0.0), x, self._y(upper or 0.0))
-
-    def line(self) -> Iterator[str]:
-        """The values."""
-        for run in self._runs():
-            places = [(self._x_of(point), self._y(point.value)) for point in run if point.value is not None]
-            if len(places) > 1:
-                yield f'<polyline class="line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>'
-            yield from (f'<circle class="last" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in places)
+            values = [(self._x_of(point), self._y(point.value)) for point in run if point.value is not None]
+            if len(values) > 1:
+                lines.append(f'<polyline class="line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in values)}"/>')
+            lines += [f'<circle class="last" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in values]
+        yield from lines  # above all ribbons
 
     def bars(self) -> Iterator[str]:
-        """The number of requests."""
         width = (_RIGHT - _LEFT) * self._history.span.step / self._history.span.seconds
         for point in self._points:
             height = (_FLOOR - _BARS) * point.n / self._most
@@ -397,20 +331,6 @@ def round_ticks(low: float, high: float, most: int) -> list[float]:
 
 def _rect(kind: str, x: float, y: float, width: float, height: float) -> str:
     return f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
-
-
-FLOW_WIDTH: Final = 640
-"""Width of the drawing; a page scales it."""
-_FLOW_LEFT, _FLOW_RIGHT = 120, 380
-"""Where the bands begin and end."""
-_NODE: Final = 12
-_THICKNESS: Final = 120
-"""Height of all bands together."""
-_THINNEST: Final = 2.0
-"""Height of the smallest band, so that a single record is seen."""
-_GAP: Final = 16
-"""Between two bands on the right, so that each has room for its line of text."""
-_FLOW_TOP: Final = 14
 
 
 class FlowBand(NamedTuple):
@@ -452,11 +372,6 @@ def flow_bands(counters: StageCounters) -> list[FlowBand]:
 def flow_chart(stage: str, received: int, bands: Sequence[FlowBand]) -> Markup:
     """The flow of a stage as SVG.
 
-    Args:
-        stage: The name of the stage, for screen readers.
-        received: Records that came in.
-        bands: Where they went.
-
     Returns:
         The chart; nothing where nothing came in.
     """
@@ -466,8 +381,8 @@ def flow_chart(stage: str, received: int, bands: Sequence[FlowBand]) -> Markup:
     slots = [max(height, _GAP) for height in heights]
     parts, left, right = [], float(_FLOW_TOP), float(_FLOW_TOP)
     for band, height, slot in zip(bands, heights, slots, strict=True):
-        place = right + (slot - height) / 2
-        parts.append(_band(band.kind, left, place, height))
+        top = right + (slot - height) / 2
+        parts.append(_band(band.kind, left, top, height))
         words = f"{band.n:,} {printable(band.words)}"
         parts.append(f'<text x="{_FLOW_RIGHT + _NODE + 8}" y="{right + slot / 2 + 4:.1f}">{escape(words)}</text>')
         left, right = left + height, right + slot + 2
@@ -477,17 +392,13 @@ def flow_chart(stage: str, received: int, bands: Sequence[FlowBand]) -> Markup:
     middle = (_FLOW_TOP + left) / 2
     parts.append(f'<text x="{_FLOW_LEFT - _NODE - 8}" y="{middle - 4:.1f}" text-anchor="end">{received:,}</text>')
     parts.append(f'<text x="{_FLOW_LEFT - _NODE - 8}" y="{middle + 12:.1f}" text-anchor="end">received</text>')
-    height = max(left, right) + _FLOW_TOP
     words = Markup("{}: {} received; {}").format(
         stage, received, "; ".join(f"{printable(band.words)} {band.n}" for band in bands)
     )
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" class="flow" viewBox="0 0 {FLOW_WIDTH} {height:.0f}" role="img"'
-    body = "".join(parts)
-    return Markup(f'{opening} aria-label="{words}" focusable="false">{body}</svg>')  # noqa: S704 - escaped words, numbers
+    return picture("flow", FLOW_WIDTH, max(left, right) + _FLOW_TOP, parts, words)
 
 
 def _band(kind: str, left: float, right: float, height: float) -> str:
-    """A band between a height on the left and a height on the right, and its end."""
     middle = (_FLOW_LEFT + _FLOW_RIGHT) / 2
     path = (
         f"M{_FLOW_LEFT},{left:.1f} C{middle},{left:.1f} {middle},{right:.1f} {_FLOW_RIGHT},{right:.1f} "

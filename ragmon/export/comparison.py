@@ -9,7 +9,7 @@ import msgspec
 
 from ragmon.core.errors import RagmonError, printable, printable_json
 from ragmon.core.policy import ORDER, Policy, Verdict
-from ragmon.export.schema import ComparedGate, ComparedSample, Share, compared_gate
+from ragmon.export.schema import ComparedGate, Share, compared_gate
 from ragmon.export.text import escape, markdown_table, percent, text_table
 from ragmon.gates.releases import By, Comparison
 from ragmon.stats.betting import ALPHA
@@ -106,35 +106,22 @@ def remarks(canary: Canary) -> list[str]:
 
 
 def _row(comparison: ComparedGate) -> tuple[str, ...]:
-    return (
-        comparison.name,
-        _sample(comparison.baseline),
-        _sample(comparison.candidate),
-        _items(comparison),
-        WORDS[comparison.verdict],
-        _why(comparison),
+    items = "–"
+    if comparison.items is not None:
+        flips = "none flipped"
+        if comparison.flips:
+            flips = f"{len(comparison.flips)} flipped, {comparison.worse} for the worse"
+        items = f"{comparison.items}: {flips}" if comparison.items else "none"
+    why = comparison.reason
+    if comparison.drop is not None:
+        points = f"{100 * abs(comparison.drop):.1f} points"
+        change = "equal" if not comparison.drop else f"{points} {'worse' if comparison.drop > 0 else 'better'}"
+        why = f"{change}; {why}"
+    samples = (
+        percent(sample.value) if sample.value is None else f"{percent(sample.value)} of {sample.n}"
+        for sample in (comparison.baseline, comparison.candidate)
     )
-
-
-def _sample(sample: ComparedSample) -> str:
-    return percent(sample.value) if sample.value is None else f"{percent(sample.value)} of {sample.n}"
-
-
-def _items(comparison: ComparedGate) -> str:
-    """How many gold items were assessed in both releases, and how many of them changed."""
-    if comparison.items is None:
-        return "–"
-    flips = f"{len(comparison.flips)} flipped, {comparison.worse} for the worse" if comparison.flips else "none flipped"
-    return f"{comparison.items}: {flips}" if comparison.items else "none"
-
-
-def _why(comparison: ComparedGate) -> str:
-    """How the candidate compares, and the reason of the verdict."""
-    if comparison.drop is None:
-        return comparison.reason
-    points = f"{100 * abs(comparison.drop):.1f} points"
-    change = "equal" if not comparison.drop else f"{points} {'worse' if comparison.drop > 0 else 'better'}"
-    return f"{change}; {comparison.reason}"
+    return comparison.name, *samples, items, WORDS[comparison.verdict], why
 
 
 def uncompared_gates(policy: Policy) -> list[str]:

@@ -1,14 +1,8 @@
-"""The overview dashboard (gates, alarms, builds in use) and the health dashboard of the monitor itself.
+"""Grafana dashboards of a configuration, from panels that show series of `ragmon.export.families` only.
 
-The dashboards on quality and traffic, and the panels of gates and metrics.
-
-Three dashboards answer one question each: does retrieval find the right documents; are the answers right, cited and
-grounded, and does the pipeline refuse what it should; how many requests are there, how many fail, how long do they
-take.
-
-Grafana dashboards of a configuration: its gates, its metrics, its judges.
-
-They need `ragmon[dashboard]`. Series have the names of `ragmon.export.families`, and every panel shows series only.
+Each dashboard answers one question: which gates hold (overview); does the monitor itself fare well (health); does
+retrieval find the right documents; are the answers right, cited and grounded; how much traffic is there, how much of it
+fails, and how long does it take. They need `ragmon[dashboard]`.
 """
 
 from __future__ import annotations
@@ -22,49 +16,10 @@ from ragmon import metrics
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.policy import Gate
-from ragmon.export import families as series_names
+from ragmon.export import families as declared
 from ragmon.export.families import (
-    BUILD_INFO,
-    BUILD_SEEN,
-    CLOCK_JUMPS,
-    DROPPED,
-    DUPLICATE,
-    FIELDS_UNKNOWN,
-    FIRES,
-    GATE,
-    GATE_ALARM,
-    GATE_EVIDENCE,
-    GATE_INFO,
-    GATE_SAMPLES,
-    GATE_STATUS,
-    GATE_THRESHOLD,
-    GATE_VALUE,
-    GOLD_INFO,
-    GOLD_ITEMS,
-    IGNORED,
-    JOURNAL_BYTES,
-    JOURNAL_WRITABLE,
-    JUDGE_CALLS,
-    LABELS,
-    LABELS_WAITING,
-    LAST_SCORED,
-    ORPHANS,
-    PENDING,
     PIPELINE,
-    PROBES,
-    PRODUCER_DROPPED,
-    PRODUCER_MISSING,
-    RECEIVED,
-    RECORDS_SCORED,
-    REDACTION_FAILURES,
-    REFUSED,
-    RELOADED,
-    RESIDUAL,
-    SERIES,
     SOURCE,
-    SPANS_DROPPED,
-    STATE_RESETS,
-    UNASSESSED,
     WINDOW,
     at,
     equals,
@@ -101,12 +56,15 @@ from ragmon.export.panels import (
     table,
     timeline,
 )
-from ragmon.metrics import Metric
 from ragmon.metrics.base import JudgeMetric, judged
 from ragmon.scoring.cohorts import METRIC
 
 _YES = {"0": ("no", "red"), "1": ("yes", "green")}
 _BYTES = "bytes"
+_BY = "pipeline, gate"
+_POOLED = "Replicas are put together by their requests; dots: 95 % interval."
+_QUANTILES = (0.5, 0.95, 0.99)
+_BUILT_IN = "ragmon.metrics."
 
 
 def health(settings: Settings) -> DashboardBuilder:
@@ -127,106 +85,103 @@ def health(settings: Settings) -> DashboardBuilder:
 
 
 def _health_numbers() -> Iterator[Any]:
-    residual = f"sum(abs({at(RESIDUAL)}))"
+    residual = f"sum(abs({at(declared.RESIDUAL)}))"
     description = (
         "Records nobody can account for: received less scored, ignored, dropped, duplicate and pending. 0, or a bug."
     )
     yield number("Unaccounted records", description, PanelQuery(residual, ""), NUMBER, limit=1)
-    age = f"time() - min by (instance) ({at(LAST_SCORED)})"
+    age = f"time() - min by (instance) ({at(declared.LAST_SCORED)})"
     yield number(
         "Last scored", "How long ago a record was scored last.", PanelQuery(age, "{{instance}}"), SECONDS, limit=STALE
     )
-    reloaded = PanelQuery(f"min({at(RELOADED)})", "")
+    reloaded = PanelQuery(f"min({at(declared.RELOADED)})", "")
     description = "Whether the configuration in force is the one on disk, everywhere."
     yield number("Configuration loaded", description, reloaded, NUMBER, appearance=_YES)
-    writable = PanelQuery(f"min({at(JOURNAL_WRITABLE)})", "")
+    writable = PanelQuery(f"min({at(declared.JOURNAL_WRITABLE)})", "")
     yield number("Journal writable", "Records are refused where it is not.", writable, NUMBER, appearance=_YES)
-    series = PanelQuery(f"sum({at(SERIES)})", "")
+    series = PanelQuery(f"sum({at(declared.SERIES)})", "")
     yield number("Series", "Prometheus series of all replicas in one scrape.", series, NUMBER)
-    yield number("Replicas", "How many answer.", PanelQuery(f"count({at(BUILD_INFO)})", ""), NUMBER)
+    yield number("Replicas", "How many answer.", PanelQuery(f"count({at(declared.BUILD_INFO)})", ""), NUMBER)
 
 
 def _accounting() -> Iterator[Any]:
     flows = (
-        (RECEIVED, "received"),
-        (RECORDS_SCORED, "scored"),
-        (DUPLICATE, "duplicate"),
+        (declared.RECEIVED, "received"),
+        (declared.RECORDS_SCORED, "scored"),
+        (declared.DUPLICATE, "duplicate"),
     )
     queries = [PanelQuery(rate(name, "stage"), f"{{{{stage}}}} {outcome}") for name, outcome in flows]
     description = "Records that came in, were counted, or were there already, a second, by stage."
     yield lines("Records", description, queries, PER_SECOND, many=True)
     queries = [
         PanelQuery(rate(name, "stage, reason"), f"{{{{stage}}}} {outcome}: {{{{reason}}}}")
-        for name, outcome in ((IGNORED, "ignored"), (DROPPED, "dropped"))
+        for name, outcome in ((declared.IGNORED, "ignored"), (declared.DROPPED, "dropped"))
     ]
     yield lines(
         "Ignored and dropped", "Records that are not RAG, and that were lost.", queries, PER_SECOND, stacked=True
     )
-    pending = PanelQuery(f"sum by (stage) ({at(PENDING)})", "{{stage}}")
+    pending = PanelQuery(f"sum by (stage) ({at(declared.PENDING)})", "{{stage}}")
     yield lines("Pending", "Records that wait.", [pending], NUMBER, ceiling=1)
-    residual = PanelQuery(f"sum by (stage, instance) ({at(RESIDUAL)})", "{{stage}} {{instance}}")
+    residual = PanelQuery(f"sum by (stage, instance) ({at(declared.RESIDUAL)})", "{{stage}} {{instance}}")
     description = "0; anything else is a bug in ragmon."
     yield lines("Unaccounted records by stage", description, [residual], NUMBER, floor=None, ceiling=1)
 
 
 def _losses() -> Iterator[Any]:
-    query = PanelQuery(per_minute(UNASSESSED, "metric, reason", 'metric!~".+@.+"'), "{{metric}}: {{reason}}")
+    query = PanelQuery(per_minute(declared.UNASSESSED, "metric, reason", 'metric!~".+@.+"'), "{{metric}}: {{reason}}")
     description = (
         "Requests a metric is about that lack something it needs, by the reason, a minute. They are in no number. "
         "Metrics with a cut lack what they lack without it."
     )
     yield lines("Unassessed", description, [query], PER_MINUTE, width=24, many=True)
     queries = [
-        PanelQuery(per_minute(PRODUCER_DROPPED, "reason"), "lost by producers: {{reason}}"),
-        PanelQuery(per_minute(REFUSED, "reason"), "refused: {{reason}}"),
-        PanelQuery(per_minute(SPANS_DROPPED, "reason"), "spans: {{reason}}"),
-        PanelQuery(per_minute(ORPHANS, ""), "said outside of a call"),
-        PanelQuery(per_minute(REDACTION_FAILURES, ""), "text withheld: a redactor failed"),
+        PanelQuery(per_minute(declared.PRODUCER_DROPPED, "reason"), "lost by producers: {{reason}}"),
+        PanelQuery(per_minute(declared.REFUSED, "reason"), "refused: {{reason}}"),
+        PanelQuery(per_minute(declared.SPANS_DROPPED, "reason"), "spans: {{reason}}"),
+        PanelQuery(per_minute(declared.ORPHANS, ""), "said outside of a call"),
+        PanelQuery(per_minute(declared.REDACTION_FAILURES, ""), "text withheld: a redactor failed"),
     ]
     description = "What never became a record, or came without its text, a minute."
     yield lines("Lost on the way", description, queries, PER_MINUTE, ceiling=1)
-    fields = PanelQuery(per_minute(FIELDS_UNKNOWN, "field, reason"), "{{field}}: {{reason}}")
+    fields = PanelQuery(per_minute(declared.FIELDS_UNKNOWN, "field, reason"), "{{field}}: {{reason}}")
     description = "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch. A minute."
     yield lines("Fields unknown", description, [fields], PER_MINUTE)
 
 
 def _probes_judges_labels() -> Iterator[Any]:
-    probes = PanelQuery(per_minute(PROBES, "probe, result"), "{{probe}}: {{result}}")
+    probes = PanelQuery(per_minute(declared.PROBES, "probe, result"), "{{probe}}: {{result}}")
     yield lines(
         "Probes", "Gold questions that were due, by what became of them, a minute.", [probes], PER_MINUTE, stacked=True
     )
-    judges = PanelQuery(per_minute(JUDGE_CALLS, "judge, result"), "{{judge}}: {{result}}")
+    judges = PanelQuery(per_minute(declared.JUDGE_CALLS, "judge, result"), "{{judge}}: {{result}}")
     yield lines(
         "Judge calls", "Requests before a judge, by what became of them, a minute.", [judges], PER_MINUTE, stacked=True
     )
-    labels = PanelQuery(per_minute(LABELS, "result"), "{{result}}")
+    labels = PanelQuery(per_minute(declared.LABELS, "result"), "{{result}}")
     yield lines("Labels", "Labels people gave, by what became of them, a minute.", [labels], PER_MINUTE, stacked=True)
-    waiting = PanelQuery(f"sum({at(LABELS_WAITING)})", "waiting")
+    waiting = PanelQuery(f"sum({at(declared.LABELS_WAITING)})", "waiting")
     yield lines("Labels that wait", "Labels whose answers have not come.", [waiting], NUMBER, ceiling=1)
 
 
 def _server() -> Iterator[Any]:
-    size = PanelQuery(worst(JOURNAL_BYTES, "instance"), "{{instance}}")
+    size = PanelQuery(worst(declared.JOURNAL_BYTES, "instance"), "{{instance}}")
     yield lines("Journal", "Bytes of the journal; `[serve] max_size` bounds it.", [size], _BYTES)
-    missing = PanelQuery(f"sum({at(PRODUCER_MISSING)})", "missing")
+    missing = PanelQuery(f"sum({at(declared.PRODUCER_MISSING)})", "missing")
     description = "Records that producers sent and that have not come."
     yield lines("Records missing", description, [missing], NUMBER, ceiling=1)
     queries = [
-        PanelQuery(per_minute(STATE_RESETS, "instance"), "{{instance}} journals set aside"),
-        PanelQuery(per_minute(CLOCK_JUMPS, "instance"), "{{instance}} jumps of the clock"),
+        PanelQuery(per_minute(declared.STATE_RESETS, "instance"), "{{instance}} journals set aside"),
+        PanelQuery(per_minute(declared.CLOCK_JUMPS, "instance"), "{{instance}} jumps of the clock"),
     ]
     description = "Damaged journals that were set aside, jumps of the system's clock, a minute."
     yield lines("Accidents", description, queries, PER_MINUTE, ceiling=1)
     columns: list[LabelColumn | ValueColumn] = [
         LabelColumn("instance", "instance"),
         LabelColumn("version", "version"),
-        ValueColumn(worst(SERIES, "instance"), "series", NUMBER, 0),
-        ValueColumn(worst(BUILD_INFO, "instance, version"), ""),
+        ValueColumn(worst(declared.SERIES, "instance"), "series", NUMBER, 0),
+        ValueColumn(worst(declared.BUILD_INFO, "instance, version"), ""),
     ]
     yield table("Replicas and versions", "Who answers, in which version, with how many series.", columns, width=12)
-
-
-_BY = "pipeline, gate"
 
 
 def overview(settings: Settings) -> DashboardBuilder:
@@ -249,34 +204,25 @@ def overview(settings: Settings) -> DashboardBuilder:
 
 
 def _overview_numbers() -> Iterator[Any]:
-    """How many gates fail, how many alarms fire, and when a record was scored last."""
-    panels = {
-        "fail": ("Gates that fail", f"sum({worst(GATE_STATUS, _BY, PIPELINE, equals('status', 'fail'))})"),
-        "insufficient": (
-            "Gates undecided",
-            f"sum(min by ({_BY}) ({at(GATE_STATUS, PIPELINE, equals('status', 'insufficient'))}))",
-        ),
-    }
-    title, expr = panels["fail"]
-    yield number(
-        title, "A gate fails where a replica proves that it does not hold.", PanelQuery(expr, ""), NUMBER, limit=1
-    )
-    title, expr = panels["insufficient"]
-    yield number(title, "Gates for whose verdict no replica has enough data.", PanelQuery(expr, ""), NUMBER)
+    failing = f"sum({worst(declared.GATE_STATUS, _BY, PIPELINE, equals('status', 'fail'))})"
+    description = "A gate fails where a replica proves that it does not hold."
+    yield number("Gates that fail", description, PanelQuery(failing, ""), NUMBER, limit=1)
+    undecided = f"sum(min by ({_BY}) ({at(declared.GATE_STATUS, PIPELINE, equals('status', 'insufficient'))}))"
+    description = "Gates for whose verdict no replica has enough data."
+    yield number("Gates undecided", description, PanelQuery(undecided, ""), NUMBER)
     for severity, name in ((constants.PAGE, "Pages"), (constants.TICKET, "Tickets"), (constants.LOOK, "Looks")):
-        alarm = worst(GATE_ALARM, _BY, PIPELINE, equals("severity", severity))
+        alarm = worst(declared.GATE_ALARM, _BY, PIPELINE, equals("severity", severity))
         description = f"Alarms of severity {severity} that fire; each keeps the false-alarm budget of `[alarms]`."
         yield number(f"{name} firing", description, PanelQuery(f"sum({alarm})", ""), NUMBER, limit=1)
-    age = f"time() - max({at(LAST_SCORED)})"
+    age = f"time() - max({at(declared.LAST_SCORED)})"
     description = "How long ago a record was scored last. Quiet is no data: gates keep what they know of their window."
     yield number("Last scored", description, PanelQuery(age, ""), SECONDS, limit=STALE)
 
 
 def _gates(settings: Settings) -> Iterator[Any]:
-    """Every gate with the numbers its verdict rests on."""
     others = [name for name, same_name in gates(settings).items() if not all_shares(same_name)]
     matchers = (PIPELINE, one_of("gate", others, others=True)) if others else (PIPELINE,)
-    estimate = pooled(GATE, _BY, *matchers)
+    estimate = pooled(declared.GATE, _BY, *matchers)
     description = (
         "The verdict (fail where a replica fails, else pass where one passes), the value with its 95 % interval over "
         "all replicas, the threshold, requests behind it, and how far the gate's alarms are on their way to firing."
@@ -297,8 +243,8 @@ def _gates(settings: Settings) -> Iterator[Any]:
     )
     if others:
         matchers = (PIPELINE, one_of("gate", others))
-        value = (ValueColumn(worst(GATE_VALUE, _BY, *matchers), "value", NUMBER, 2, width=85),)
-        samples = worst(GATE_SAMPLES, _BY, *matchers)
+        value = (ValueColumn(worst(declared.GATE_VALUE, _BY, *matchers), "value", NUMBER, 2, width=85),)
+        samples = worst(declared.GATE_SAMPLES, _BY, *matchers)
         description = "Counts and ratios of times do not add up: of several replicas the largest is shown."
         columns = _columns(value, samples, NUMBER, matchers)
         yield table("Gates on counts and times", description, columns, height=3 + len(others), empty="no gates yet")
@@ -313,11 +259,13 @@ def _columns(
         ValueColumn(status(*matchers), "verdict", appearance=VERDICTS, width=105),
         *figures,
         LabelColumn("direction", "must be", 85),
-        ValueColumn(worst(GATE_THRESHOLD, _BY, *matchers), "threshold", unit, 1, width=90),
+        ValueColumn(worst(declared.GATE_THRESHOLD, _BY, *matchers), "threshold", unit, 1, width=90),
         ValueColumn(samples, "n", decimals=0, width=75),
-        ValueColumn(of_gate(at(GATE_ALARM, *matchers[:1])) + _only(matchers), "alarm", appearance=FIRING, width=85),
         ValueColumn(
-            of_gate(at(GATE_EVIDENCE, *matchers[:1])) + _only(matchers),
+            of_gate(at(declared.GATE_ALARM, *matchers[:1])) + _only(matchers), "alarm", appearance=FIRING, width=85
+        ),
+        ValueColumn(
+            of_gate(at(declared.GATE_EVIDENCE, *matchers[:1])) + _only(matchers),
             "evidence",
             SHARE,
             0,
@@ -327,48 +275,43 @@ def _columns(
         LabelColumn("metric", "metric"),
         LabelColumn("source", "source", 75),
         LabelColumn("window", "window", 75),
-        ValueColumn(worst(GATE_INFO, f"{_BY}, direction, metric, source, window", *matchers), ""),
+        ValueColumn(worst(declared.GATE_INFO, f"{_BY}, direction, metric, source, window", *matchers), ""),
     ]
 
 
 def _only(matchers: tuple[str, ...]) -> str:
     """A condition that keeps only alarms of gates in this table; other alarms are named after metrics."""
-    return f" and on ({_BY}) {at(GATE_THRESHOLD, *matchers)}"
+    return f" and on ({_BY}) {at(declared.GATE_THRESHOLD, *matchers)}"
 
 
 def _alarms() -> Iterator[Any]:
-    """Which alarms fire, since when, and which are close to firing."""
-    firing = f"max by (pipeline, gate, severity) ({at(GATE_ALARM, PIPELINE)} == 1)"
+    firing = f"max by (pipeline, gate, severity) ({at(declared.GATE_ALARM, PIPELINE)} == 1)"
     description = "When which alarm fired: gates by their name, a metric against its own past as `metric:what`."
     legend = "{{pipeline}} {{gate}} ({{severity}})"
     yield timeline("Alarms that fired", description, PanelQuery(firing, legend), {"1": ("firing", "red")})
-    near = f"{worst(GATE_EVIDENCE, _BY, PIPELINE)} > 0.2"
+    near = f"{worst(declared.GATE_EVIDENCE, _BY, PIPELINE)} > 0.2"
     description = "How far alarms are on their way to firing, 0 to 1, logarithmic; those above 0.2."
     yield lines("Evidence", description, [PanelQuery(near, "{{pipeline}} {{gate}}")], SHARE, ceiling=1, many=True)
     columns: list[LabelColumn | ValueColumn] = [
-        ValueColumn(f"max by (alertname, severity, pipeline, gate, alarm) ({FIRES})", ""),
+        ValueColumn(f"max by (alertname, severity, pipeline, gate, alarm) ({declared.FIRES})", ""),
         *(LabelColumn(name, name) for name in ("alertname", "severity", "pipeline", "gate", "alarm")),
     ]
     yield table("Alerts that fire", "What the alert rules say in Prometheus.", columns, empty="no alert fires")
 
 
 def _seen() -> Iterator[Any]:
-    """The builds, indexes and gold sets in use."""
     columns: list[LabelColumn | ValueColumn] = [
-        ValueColumn(worst(BUILD_SEEN, "pipeline, build, index_hash", PIPELINE), ""),
+        ValueColumn(worst(declared.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE), ""),
         *(LabelColumn(name, name) for name in ("pipeline", "build", "index_hash")),
     ]
     yield table("Builds and indexes", "Which answered last; at most eight of each pipeline.", columns, width=12)
     sets: list[LabelColumn | ValueColumn] = [
         LabelColumn("gold", "gold"),
         LabelColumn("version", "version"),
-        ValueColumn(worst(GOLD_ITEMS, "gold"), "items", decimals=0),
-        ValueColumn(worst(GOLD_INFO, "gold, version"), ""),
+        ValueColumn(worst(declared.GOLD_ITEMS, "gold"), "items", decimals=0),
+        ValueColumn(worst(declared.GOLD_INFO, "gold, version"), ""),
     ]
     yield table("Gold sets", "The gold sets in use, and how many items each has.", sets, width=12)
-
-
-_POOLED = "Replicas are put together by their requests; dots: 95 % interval."
 
 
 def families(settings: Settings) -> dict[str, type[metrics.Metric]]:
@@ -393,23 +336,19 @@ def all_shares(gates: Sequence[Gate]) -> bool:
 
 
 def gate_panel(name: str, gates: Sequence[Gate], settings: Settings) -> timeseries.Panel:
-    """The value of a gate, its interval and its threshold.
-
-    Args:
-        name: The name of the gates.
-        gates: The gates of this name in all pipelines.
-        settings: The configuration.
-    """
+    """The value, the interval and the threshold of the gates of a name in all pipelines."""
     matchers = (PIPELINE, equals("gate", name))
-    threshold = PanelQuery(worst(series_names.GATE_THRESHOLD, "pipeline", *matchers), "threshold {{pipeline}}")
+    threshold = PanelQuery(worst(declared.GATE_THRESHOLD, "pipeline", *matchers), "threshold {{pipeline}}")
     metric = gates[0].metric
     title = name if name == metric else f"{name} ({metric})"
     if not all_shares(gates):
         description = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
-        value = PanelQuery(worst(series_names.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
+        value = PanelQuery(worst(declared.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
         return lines(title, description, [value, threshold], NUMBER, width=12)
-    description = f"{_help(metric, settings)} Over the gate's window. {_POOLED} Dashes: what the gate must keep."
-    estimate = pooled(GATE, "pipeline", *matchers)
+    family = families(settings).get(metric.partition("@")[0])
+    text = metric if family is None else family().help
+    description = f"{text} Over the gate's window. {_POOLED} Dashes: what the gate must keep."
+    estimate = pooled(declared.GATE, "pipeline", *matchers)
     queries = [
         PanelQuery(estimate.value, "{{pipeline}}"),
         PanelQuery(estimate.lower, "{{pipeline}} lower"),
@@ -425,38 +364,23 @@ def metric_panel(family: type[metrics.Metric], settings: Settings) -> timeseries
     labels = ["pipeline", "source", *(["gold"] if family.needs_gold else []), *(["k"] if family.at_k else [])]
     estimate = pooled(windowed(family.name), ", ".join(labels), PIPELINE, SOURCE, WINDOW)
     legend_labels = ("pipeline", "source", "gold") if len(settings.gold) > 1 else ("pipeline", "source")
-    legend = " ".join(f"{{{{{part}}}}}" for part in labels if part in legend_labels)
-    better = "More is better." if family.better == "higher" else "Less is better."
-    description = f"{family().help} {better} Over the window chosen above. {_POOLED}"
+    legend = " ".join(f"{{{{{name}}}}}" for name in labels if name in legend_labels)
+    about = f"{family().help} {'More' if family.better == 'higher' else 'Less'} is better."
     if family.at_k:
         with_cutoff = f'label_replace({estimate.value}, "k", "all", "k", "")'
-        description = (
-            f"{family().help} {better} One line for each cut, `all` for the whole list. Over the window chosen above."
-        )
-        return lines(
-            family.name, description, [PanelQuery(with_cutoff, f"{legend} @{{{{k}}}}")], SHARE, ceiling=1, many=True
-        )
+        description = f"{about} One line for each cut, `all` for the whole list. Over the window chosen above."
+        query = PanelQuery(with_cutoff, f"{legend} @{{{{k}}}}")
+        return lines(family.name, description, [query], SHARE, ceiling=1, many=True)
     queries = [
         PanelQuery(estimate.value, legend),
         PanelQuery(estimate.lower, f"{legend} lower"),
         PanelQuery(estimate.upper, f"{legend} upper"),
-        *_thresholds(family.name, settings),
     ]
-    return lines(family.name, description, queries, SHARE, floor=None)
-
-
-def _thresholds(metric: str, settings: Settings) -> Iterator[PanelQuery]:
-    """The thresholds of the gates on a metric."""
     for name, same_name in gates(settings).items():
-        if all_shares(same_name) and same_name[0].metric == metric:
-            expr = at(series_names.GATE_THRESHOLD, PIPELINE, equals("gate", name))
-            yield PanelQuery(f"max by (pipeline, gate) ({expr})", "threshold {{pipeline}} {{gate}}")
-
-
-def _help(key: str, settings: Settings) -> str:
-    """The help text of a metric."""
-    family = families(settings).get(key.partition("@")[0])
-    return key if family is None else family().help
+        if all_shares(same_name) and same_name[0].metric == family.name:
+            expr = at(declared.GATE_THRESHOLD, PIPELINE, equals("gate", name))
+            queries.append(PanelQuery(f"max by (pipeline, gate) ({expr})", "threshold {{pipeline}} {{gate}}"))
+    return lines(family.name, f"{about} Over the window chosen above. {_POOLED}", queries, SHARE, floor=None)
 
 
 def retrieval(settings: Settings) -> DashboardBuilder:
@@ -478,19 +402,18 @@ def retrieval(settings: Settings) -> DashboardBuilder:
 
 
 def _documents() -> Iterator[Any]:
-    """The number of retrieved documents."""
     labels, matchers = "pipeline, source", (PIPELINE, SOURCE)
-    count, total = (rate(f"{series_names.DOCUMENTS}_{end}", labels, *matchers) for end in ("count", "sum"))
+    count, total = (rate(f"{declared.DOCUMENTS}_{end}", labels, *matchers) for end in ("count", "sum"))
     queries = [
         PanelQuery(f"{total} / {count}", "{{pipeline}} {{source}} mean"),
-        PanelQuery(f"ceil({quantile(0.5, series_names.DOCUMENTS, labels, *matchers)})", "{{pipeline}} {{source}} p50"),
-        PanelQuery(f"ceil({quantile(0.95, series_names.DOCUMENTS, labels, *matchers)})", "{{pipeline}} {{source}} p95"),
+        PanelQuery(f"ceil({quantile(0.5, declared.DOCUMENTS, labels, *matchers)})", "{{pipeline}} {{source}} p50"),
+        PanelQuery(f"ceil({quantile(0.95, declared.DOCUMENTS, labels, *matchers)})", "{{pipeline}} {{source}} p95"),
     ]
     description = (
         "How many documents retrieval brought back; quantiles are read from buckets and rounded up to whole documents."
     )
     yield lines("Documents retrieved", description, queries, NUMBER)
-    query = PanelQuery(increase_in_range(f"{series_names.DOCUMENTS}_bucket", "le", *matchers), "{{le}}")
+    query = PanelQuery(increase_in_range(f"{declared.DOCUMENTS}_bucket", "le", *matchers), "{{le}}")
     description = (
         "How many requests brought back so many documents, at most, and more than the bar before; over the time shown."
     )
@@ -498,7 +421,7 @@ def _documents() -> Iterator[Any]:
 
 
 def _index() -> Iterator[Any]:
-    hashes = f"count by (pipeline) (count by (pipeline, index_hash) ({at(series_names.BUILD_SEEN, PIPELINE)}))"
+    hashes = f"count by (pipeline) (count by (pipeline, index_hash) ({at(declared.BUILD_SEEN, PIPELINE)}))"
     description = (
         "How many indexes answered lately, over all builds. More than one outside of a release is worth a look."
     )
@@ -506,19 +429,15 @@ def _index() -> Iterator[Any]:
 
 
 def _coverage() -> Iterator[Any]:
-    """How much of the traffic matches a gold item, and how many gold items were asked."""
-    ways = rate(series_names.GOLD_MATCH, "pipeline, how", PIPELINE)
+    ways = rate(declared.GOLD_MATCH, "pipeline, how", PIPELINE)
     description = "How the gold items of users' questions were found, requests a second; `none`: there is no gold item."
     yield lines("Gold matches", description, [PanelQuery(ways, "{{pipeline}} {{how}}")], REQUESTS, stacked=True)
-    seen = worst(series_names.GOLD_ITEMS_SEEN, "pipeline, source, gold", PIPELINE, SOURCE, WINDOW)
-    share = f"{seen} / on (gold) group_left () {worst(series_names.GOLD_ITEMS, 'gold')}"
+    seen = worst(declared.GOLD_ITEMS_SEEN, "pipeline, source, gold", PIPELINE, SOURCE, WINDOW)
+    share = f"{seen} / on (gold) group_left () {worst(declared.GOLD_ITEMS, 'gold')}"
     description = "Share of the gold set that was asked in the window; of several replicas the one that saw most."
     yield lines(
         "Gold items seen", description, [PanelQuery(share, "{{pipeline}} {{source}} {{gold}}")], SHARE, ceiling=1
     )
-
-
-_QUANTILES = (0.5, 0.95, 0.99)
 
 
 def traffic(settings: Settings) -> DashboardBuilder:
@@ -539,20 +458,20 @@ def traffic(settings: Settings) -> DashboardBuilder:
 
 def _requests() -> Iterator[Any]:
     matchers = (PIPELINE, SOURCE)
-    calls = rate(series_names.REQUESTS, "pipeline, source", *matchers)
+    calls = rate(declared.REQUESTS, "pipeline, source", *matchers)
     yield lines(
         "Requests", "All calls, sampled or not, a second.", [PanelQuery(calls, "{{pipeline}} {{source}}")], REQUESTS
     )
-    strata = rate(series_names.REQUESTS, "stratum", *matchers)
+    strata = rate(declared.REQUESTS, "stratum", *matchers)
     description = (
         "All calls by what they were kept for: errors, refusals and slow ones are kept more often than the rest."
     )
     yield lines("Requests by stratum", description, [PanelQuery(strata, "{{stratum}}")], REQUESTS, stacked=True)
-    errors = rate(series_names.ERRORS, "pipeline, code", PIPELINE)
+    errors = rate(declared.ERRORS, "pipeline, code", PIPELINE)
     description = "Calls of users that ended in an error, by its kind, a second."
     yield lines("Errors by kind", description, [PanelQuery(errors, "{{pipeline}} {{code}}")], REQUESTS, stacked=True)
-    failed = rate(series_names.ERRORS, "pipeline", PIPELINE)
-    of_users = rate(series_names.REQUESTS, "pipeline", PIPELINE, equals("source", constants.LIVE))
+    failed = rate(declared.ERRORS, "pipeline", PIPELINE)
+    of_users = rate(declared.REQUESTS, "pipeline", PIPELINE, equals("source", constants.LIVE))
     description = "Share of users' calls that ended in an error: all errors over all calls, not a mean of replicas."
     yield lines("Share of errors", description, [PanelQuery(f"{failed} / {of_users}", "{{pipeline}}")], SHARE)
 
@@ -562,7 +481,7 @@ def _latency() -> Iterator[Any]:
     labels = "pipeline, source"
     queries = [
         PanelQuery(
-            quantile(q, series_names.LATENCY, labels, *matchers),
+            quantile(q, declared.LATENCY, labels, *matchers),
             f"{{{{pipeline}}}} {{{{source}}}} p{100 * q:g}",
             exemplar=True,
         )
@@ -571,13 +490,10 @@ def _latency() -> Iterator[Any]:
     description = "How long calls take from end to end. Points are traces, where the data source has exemplars."
     yield lines("Latency", description, queries, SECONDS)
     queries = [
-        PanelQuery(quantile(q, series_names.STAGE_LATENCY, "stage", *matchers), f"{{{{stage}}}} p{100 * q:g}")
+        PanelQuery(quantile(q, declared.STAGE_LATENCY, "stage", *matchers), f"{{{{stage}}}} p{100 * q:g}")
         for q in _QUANTILES
     ]
     yield lines("Latency by stage", "How long the stages of sampled calls take.", queries, SECONDS)
-
-
-_BUILT_IN = "ragmon.metrics."
 
 
 def answers(settings: Settings) -> DashboardBuilder:
@@ -592,7 +508,12 @@ def answers(settings: Settings) -> DashboardBuilder:
     rows: dict[str, list[Any]] = {"Against gold": [], "Without gold": [], "Judges": [], "Metrics of your own": []}
     for family in families(settings).values():
         if family.area == "answers" and family.name != METRIC:
-            rows[_heading(family)].append(metric_panel(family, settings))
+            heading = "Against gold" if family.needs_gold else "Without gold"
+            if issubclass(family, JudgeMetric):
+                heading = "Judges"
+            elif not family.__module__.startswith(_BUILT_IN):
+                heading = "Metrics of your own"
+            rows[heading].append(metric_panel(family, settings))
     for title, panels in rows.items():
         frame.row(title, panels)
     frame.row("Labels people gave", [metric_panel(families(settings)[METRIC], settings), *_labels()])
@@ -601,40 +522,29 @@ def answers(settings: Settings) -> DashboardBuilder:
     return frame
 
 
-def _heading(family: type[Metric]) -> str:
-    if issubclass(family, JudgeMetric):
-        return "Judges"
-    if not family.__module__.startswith(_BUILT_IN):
-        return "Metrics of your own"
-    return "Against gold" if family.needs_gold else "Without gold"
-
-
 def _labels() -> Iterator[Any]:
-    """Metrics on labels, alone and together with a proxy score that every answer has."""
-    series_name = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
+    series_name = f"{declared.PREFIX}{METRIC}{declared.PPI}"
     labels = "pipeline, instance"
     queries = [
         PanelQuery(worst(series_name + ending, labels, PIPELINE, WINDOW), f"{{{{pipeline}}}} {{{{instance}}}}{suffix}")
-        for ending, suffix in (("", ""), (series_names.LOWER, " lower"), (series_names.UPPER, " upper"))
+        for ending, suffix in (("", ""), (declared.LOWER, " lower"), (declared.UPPER, " upper"))
     ]
     description = (
         f"{METRIC} of all answers, from the labels of some and a score of all (prediction-powered); dots: 95 % "
         "interval. Labels come to one server, so replicas stand side by side."
     )
     yield lines(f"{METRIC}, all answers", description, queries, SHARE, floor=None)
-    gain = worst(series_names.PROXY_GAIN, f"{labels}, proxy", PIPELINE, WINDOW)
+    gain = worst(declared.PROXY_GAIN, f"{labels}, proxy", PIPELINE, WINDOW)
     description = "How many labels each label is worth beside this score; 1: the score does not help."
     yield lines("What a label is worth", description, [PanelQuery(gain, "{{pipeline}} {{instance}} {{proxy}}")], NUMBER)
-    query = PanelQuery(per_minute(series_names.LABELS, "result"), "{{result}}")
+    query = PanelQuery(per_minute(declared.LABELS, "result"), "{{result}}")
     yield lines("Labels", "What became of the labels people gave, labels a minute.", [query], PER_MINUTE, stacked=True)
 
 
 def _slices() -> Any:
-    """The gated metrics of every slice."""
     labels = "pipeline, metric, source, slice, gold"
     score, scored = (
-        increase_in_range(name, labels, PIPELINE, SOURCE)
-        for name in (series_names.SLICE_SCORE, series_names.SLICE_SCORED)
+        increase_in_range(name, labels, PIPELINE, SOURCE) for name in (declared.SLICE_SCORE, declared.SLICE_SCORED)
     )
     columns: list[LabelColumn | ValueColumn] = [
         *(LabelColumn(name, name) for name in labels.split(", ")),
@@ -656,9 +566,5 @@ DASHBOARDS: Final[Mapping[str, Callable[[Settings], DashboardBuilder]]] = {
 
 
 def generate(settings: Settings) -> dict[str, str]:
-    """Every dashboard as the text of a JSON file, by uid.
-
-    Args:
-        settings: The configuration.
-    """
+    """Every dashboard as the text of a JSON file, by uid."""
     return {f"{TAG}-{name}": make(settings).json() for name, make in DASHBOARDS.items()}

@@ -1,12 +1,10 @@
-"""The Prometheus families: name, HELP text, labels, and what each has series for; and how a label value is written.
+"""The Prometheus families (name, HELP text, labels, what each has series for), label values, and PromQL over replicas.
 
 The exporter, the rules, the dashboards and the series budget read them here. A quality metric is called after its
 class, `rag_<metric>`, with the endings below.
 
-PromQL for rules and dashboards: matchers, selectors, and queries over several replicas.
-
-Ratios are never averaged. A value of a window is weighted with its number of requests; its interval is the monitor's,
-of several replicas the one that holds all. Counters are summed, then divided.
+In PromQL ratios are never averaged: a value of a window is weighted with its number of requests, counters are summed,
+then divided. An interval is the monitor's, of several replicas the one that holds all.
 """
 
 from __future__ import annotations
@@ -119,13 +117,7 @@ class Family(str):
         return family
 
     def of(self, series_name: str, metric_text: str = "", cut: tuple[str, ...] = ()) -> Family:
-        """The family of one quality metric.
-
-        Args:
-            series_name: The name of the metric's series, which this ending follows.
-            metric_text: The HELP text of the metric, for endings that repeat it.
-            cut: A further label; empty for a metric without a cut-off.
-        """
+        """The family of one quality metric."""
         text = self.text.format(name=series_name, help=metric_text)
         return Family(f"{series_name}{self}", text, self.scope, (*self.labels, *cut))
 
@@ -138,8 +130,16 @@ _SOURCE: Final = ("pipeline", "source")
 _GATE: Final = ("pipeline", "gate")
 _ESTIMAND_NOTE: Final = "; with gold, estimand gold_set (ragmon_gold_lower and ragmon_gold_upper have both)"
 
+
+def _monitor(name: str, text: str, labels: tuple[str, ...] = (), *, series: int = 1) -> Family:
+    return Family(name, text, SeriesScope.MONITOR, labels, series=series)
+
+
+def _gate(name: str, text: str, labels: tuple[str, ...] = (), *, series: int = 1) -> Family:
+    return Family(name, text, SeriesScope.GATE, (*_GATE, *labels), series=series)
+
+
 PREFIX: Final = "rag_"
-"""Prefix of a metric."""
 VALUE: Final = Family("", "{help}", SeriesScope.METRIC_WINDOW, _WINDOW)
 LOWER: Final = Family("_lower", f"Lower 95 % bound of {{name}}{_ESTIMAND_NOTE}", SeriesScope.METRIC_WINDOW, _WINDOW)
 UPPER: Final = Family("_upper", f"Upper 95 % bound of {{name}}{_ESTIMAND_NOTE}", SeriesScope.METRIC_WINDOW, _WINDOW)
@@ -205,29 +205,21 @@ SLICE_SQUARES: Final = Family(
     "rag_slice_score_squares_total", "Sum of the squares of a metric's scores in a slice", SeriesScope.SLICE, _SLICE
 )
 
-GATE_THRESHOLD: Final = Family("ragmon_gate_threshold", "What the gate's value must keep", SeriesScope.GATE, _GATE)
-GATE_VALUE: Final = Family("ragmon_gate_value", "The value the gate judges", SeriesScope.GATE, _GATE)
-GATE_LOWER: Final = Family("ragmon_gate_lower", "Lower 95 % bound of the gate's value", SeriesScope.GATE, _GATE)
-GATE_UPPER: Final = Family("ragmon_gate_upper", "Upper 95 % bound of the gate's value", SeriesScope.GATE, _GATE)
-GATE_SAMPLES: Final = Family("ragmon_gate_samples", "Requests behind the gate's value", SeriesScope.GATE, _GATE)
-GATE_UNKNOWN: Final = Family(
-    "ragmon_gate_unknown",
-    "Requests beside them whose score is unknown, for a reason that may depend on it",
-    SeriesScope.GATE,
-    _GATE,
+GATE_THRESHOLD: Final = _gate("ragmon_gate_threshold", "What the gate's value must keep")
+GATE_VALUE: Final = _gate("ragmon_gate_value", "The value the gate judges")
+GATE_LOWER: Final = _gate("ragmon_gate_lower", "Lower 95 % bound of the gate's value")
+GATE_UPPER: Final = _gate("ragmon_gate_upper", "Upper 95 % bound of the gate's value")
+GATE_SAMPLES: Final = _gate("ragmon_gate_samples", "Requests behind the gate's value")
+GATE_UNKNOWN: Final = _gate(
+    "ragmon_gate_unknown", "Requests beside them whose score is unknown, for a reason that may depend on it"
 )
-GATE_STATUS: Final = Family(
-    "ragmon_gate_status",
-    "Verdict of the gate: 1 for the one it has, else 0",
-    SeriesScope.GATE,
-    (*_GATE, "status"),
-    series=len(ORDER),
+GATE_STATUS: Final = _gate(
+    "ragmon_gate_status", "Verdict of the gate: 1 for the one it has, else 0", ("status",), series=len(ORDER)
 )
-GATE_INFO: Final = Family(
+GATE_INFO: Final = _gate(
     "ragmon_gate_info",
     "What the gate judges; always 1",
-    SeriesScope.GATE,
-    (*_GATE, "metric", "source", "gold", "direction", "window", "estimand"),
+    ("metric", "source", "gold", "direction", "window", "estimand"),
 )
 GATE_ALARM: Final = Family(
     "ragmon_gate_alarm",
@@ -290,11 +282,7 @@ GOLD_MATCH: Final = Family(
     series=len(constants.MATCH_METHODS),
 )
 UNASSESSED: Final = Family(
-    "ragmon_unassessed_total",
-    "Requests that could not be assessed",
-    SeriesScope.METRIC,
-    ("metric", "reason"),
-    series=2,
+    "ragmon_unassessed_total", "Requests that could not be assessed", SeriesScope.METRIC, ("metric", "reason"), series=2
 )
 BUILD_SEEN: Final = Family(
     "ragmon_build_seen_info",
@@ -326,117 +314,73 @@ PROBES: Final = Family(
 
 _STAGES: Final = 2
 """Stages that count records: capture and score in an application; a server has one."""
-RECEIVED: Final = Family(
-    "ragmon_records_received_total", "Records that came in", SeriesScope.MONITOR, ("stage",), series=_STAGES
+RECEIVED: Final = _monitor("ragmon_records_received_total", "Records that came in", ("stage",), series=_STAGES)
+RECORDS_SCORED: Final = _monitor("ragmon_records_scored_total", "Records that were counted", ("stage",), series=_STAGES)
+IGNORED: Final = _monitor(
+    "ragmon_records_ignored_total", "Records that are not RAG", ("stage", "reason"), series=2 * _STAGES
 )
-RECORDS_SCORED: Final = Family(
-    "ragmon_records_scored_total", "Records that were counted", SeriesScope.MONITOR, ("stage",), series=_STAGES
+DROPPED: Final = _monitor(
+    "ragmon_records_dropped_total", "Records that were lost", ("stage", "reason"), series=2 * _STAGES
 )
-IGNORED: Final = Family(
-    "ragmon_records_ignored_total",
-    "Records that are not RAG",
-    SeriesScope.MONITOR,
-    ("stage", "reason"),
-    series=2 * _STAGES,
+DUPLICATE: Final = _monitor(
+    "ragmon_records_duplicate_total", "Records that were there already", ("stage",), series=_STAGES
 )
-DROPPED: Final = Family(
-    "ragmon_records_dropped_total",
-    "Records that were lost",
-    SeriesScope.MONITOR,
-    ("stage", "reason"),
-    series=2 * _STAGES,
+PENDING: Final = _monitor("ragmon_records_pending", "Records that wait", ("stage",), series=_STAGES)
+RESIDUAL: Final = _monitor("ragmon_accounting_residual", "Records unaccounted for; 0", ("stage",), series=_STAGES)
+ORPHANS: Final = _monitor("ragmon_orphan_records_total", "What was said outside a traced call")
+UNREAD: Final = _monitor("ragmon_unread_fields_total", "Unreadable fields of calls", ("field", "reason"), series=5)
+SPANS_DROPPED: Final = _monitor("ragmon_spans_dropped_total", "Spans that belong to no record", ("reason",), series=5)
+REDACTION_FAILURES: Final = _monitor("ragmon_redaction_failures_total", "Records without text: a redactor failed")
+LABELS: Final = _monitor("ragmon_labels_total", "Labels people gave", ("result",), series=4)
+LABELS_WAITING: Final = _monitor("ragmon_labels_waiting", "Labels that wait for their answers")
+RELOADED: Final = _monitor(
+    "ragmon_config_last_reload_successful", "Whether the configuration in force is the one on disk"
 )
-DUPLICATE: Final = Family(
-    "ragmon_records_duplicate_total",
-    "Records that were there already",
-    SeriesScope.MONITOR,
-    ("stage",),
-    series=_STAGES,
-)
-PENDING: Final = Family("ragmon_records_pending", "Records that wait", SeriesScope.MONITOR, ("stage",), series=_STAGES)
-RESIDUAL: Final = Family(
-    "ragmon_accounting_residual", "Records unaccounted for; 0", SeriesScope.MONITOR, ("stage",), series=_STAGES
-)
-ORPHANS: Final = Family("ragmon_orphan_records_total", "What was said outside a traced call", SeriesScope.MONITOR)
-UNREAD: Final = Family(
-    "ragmon_unread_fields_total", "Unreadable fields of calls", SeriesScope.MONITOR, ("field", "reason"), series=5
-)
-SPANS_DROPPED: Final = Family(
-    "ragmon_spans_dropped_total", "Spans that belong to no record", SeriesScope.MONITOR, ("reason",), series=5
-)
-REDACTION_FAILURES: Final = Family(
-    "ragmon_redaction_failures_total", "Records without text: a redactor failed", SeriesScope.MONITOR
-)
-LABELS: Final = Family("ragmon_labels_total", "Labels people gave", SeriesScope.MONITOR, ("result",), series=4)
-LABELS_WAITING: Final = Family("ragmon_labels_waiting", "Labels that wait for their answers", SeriesScope.MONITOR)
-RELOADED: Final = Family(
-    "ragmon_config_last_reload_successful", "Whether the configuration in force is the one on disk", SeriesScope.MONITOR
-)
-LAST_SCORED: Final = Family(
-    "ragmon_last_scored_timestamp_seconds", "When a record was scored last", SeriesScope.MONITOR
-)
-BUILD_INFO: Final = Family("ragmon_build_info", "This ragmon; always 1", SeriesScope.MONITOR, ("version",))
-SERIES: Final = Family("ragmon_series", "Prometheus series of this scrape", SeriesScope.MONITOR)
-NAMES_OVERFLOW: Final = Family(
+LAST_SCORED: Final = _monitor("ragmon_last_scored_timestamp_seconds", "When a record was scored last")
+BUILD_INFO: Final = _monitor("ragmon_build_info", "This ragmon; always 1", ("version",))
+SERIES: Final = _monitor("ragmon_series", "Prometheus series of this scrape")
+NAMES_OVERFLOW: Final = _monitor(
     "ragmon_names_overflow_total",
     "Names that are not kept apart: they count as __other__",
-    SeriesScope.MONITOR,
     ("kind",),
     series=len(constants.NAME_KINDS),
 )
 
-REFUSED: Final = Family(
-    "ragmon_requests_refused_total", "Requests that were turned away", SeriesScope.MONITOR, ("reason",), series=4
+REFUSED: Final = _monitor("ragmon_requests_refused_total", "Requests that were turned away", ("reason",), series=4)
+PRODUCER_DROPPED: Final = _monitor(
+    "ragmon_producer_records_dropped_total", "Records that producers lost", ("reason",), series=4
 )
-PRODUCER_DROPPED: Final = Family(
-    "ragmon_producer_records_dropped_total", "Records that producers lost", SeriesScope.MONITOR, ("reason",), series=4
-)
-PRODUCER_MISSING: Final = Family(
-    "ragmon_producer_records_missing", "Records that were sent and have not come", SeriesScope.MONITOR
-)
-FIELDS_UNKNOWN: Final = Family(
+PRODUCER_MISSING: Final = _monitor("ragmon_producer_records_missing", "Records that were sent and have not come")
+FIELDS_UNKNOWN: Final = _monitor(
     "ragmon_fields_unknown_total",
     "Fields that spans of other instrumentations do not tell",
-    SeriesScope.MONITOR,
     ("field", "reason"),
     series=7,
 )
-PROBE_RECORDS: Final = Family(
+PROBE_RECORDS: Final = _monitor(
     "ragmon_probe_records_total",
     "Applications' own records of probes, and whether the reply came too",
-    SeriesScope.MONITOR,
     ("result",),
     series=2,
 )
-STATE_RESETS: Final = Family("ragmon_state_reset_total", "Damaged journals that were set aside", SeriesScope.MONITOR)
-CLOCK_JUMPS: Final = Family("ragmon_clock_jumps_total", "Jumps of the system's clock", SeriesScope.MONITOR)
-JOURNAL_BYTES: Final = Family("ragmon_journal_bytes", "Bytes of the journal", SeriesScope.MONITOR)
-JOURNAL_WRITABLE: Final = Family("ragmon_journal_writable", "Whether the journal can be written", SeriesScope.MONITOR)
+STATE_RESETS: Final = _monitor("ragmon_state_reset_total", "Damaged journals that were set aside")
+CLOCK_JUMPS: Final = _monitor("ragmon_clock_jumps_total", "Jumps of the system's clock")
+JOURNAL_BYTES: Final = _monitor("ragmon_journal_bytes", "Bytes of the journal")
+JOURNAL_WRITABLE: Final = _monitor("ragmon_journal_writable", "Whether the journal can be written")
 
-WATERMARK: Final = Family(
-    "ragmon_stream_watermark_timestamp_seconds",
-    "Until when every partition has spoken: alarms are judged up to here",
-    SeriesScope.MONITOR,
+WATERMARK: Final = _monitor(
+    "ragmon_stream_watermark_timestamp_seconds", "Until when every partition has spoken: alarms are judged up to here"
 )
-PARTITION_BEHIND: Final = Family(
-    "ragmon_stream_partition_behind_seconds",
-    "How long ago a partition spoke last",
-    SeriesScope.MONITOR,
-    ("partition",),
-    series=0,
+PARTITION_BEHIND: Final = _monitor(
+    "ragmon_stream_partition_behind_seconds", "How long ago a partition spoke last", ("partition",), series=0
 )
-CHUNKS: Final = Family(
-    "ragmon_stream_chunks_total", "Chunks by what became of them", SeriesScope.MONITOR, ("result",), series=0
+CHUNKS: Final = _monitor("ragmon_stream_chunks_total", "Chunks by what became of them", ("result",), series=0)
+STREAM_LOST: Final = _monitor(
+    "ragmon_stream_lost_messages_total", "Messages that a log had deleted before they were counted"
 )
-STREAM_LOST: Final = Family(
-    "ragmon_stream_lost_messages_total", "Messages that a log had deleted before they were counted", SeriesScope.MONITOR
-)
-STREAM_CONFIGS: Final = Family(
-    "ragmon_stream_configs", "Configurations by which partitions are counted; 1", SeriesScope.MONITOR
-)
+STREAM_CONFIGS: Final = _monitor("ragmon_stream_configs", "Configurations by which partitions are counted; 1")
 
 FAMILIES: Final = tuple(declared for declared in list(vars().values()) if isinstance(declared, Family))
-"""Every family that is declared here."""
 
 
 def series_of(scope: SeriesScope) -> int:
@@ -475,11 +419,6 @@ def one_of(name: str, values: Iterable[str], *, others: bool = False) -> str:
 def selector(name: str, matchers: Mapping[str, str] | None = None, *more: str) -> str:
     r"""A series selector.
 
-    Args:
-        name: The series.
-        matchers: Labels and the values they must have.
-        more: Further matchers as PromQL.
-
     >>> selector("up", {"job": "ragmon"}), selector("up", {"job": 'a"b'}, 'gold!=""')
     ('up{job="ragmon"}', 'up{job="a\\"b",gold!=""}')
     """
@@ -516,12 +455,7 @@ def at(name: str, *matchers: str) -> str:
 
 
 class EstimateQuery(NamedTuple):
-    """A value, its bounds and its sample count: names of series, or queries over replicas.
-
-    Attributes:
-        value, lower, upper: The value and its bounds.
-        samples: The number of requests in the value.
-    """
+    """A value, its bounds and its sample count: names of series, or queries over replicas."""
 
     value: str
     lower: str
@@ -530,13 +464,7 @@ class EstimateQuery(NamedTuple):
 
 
 def pooled(series: EstimateQuery, by: str, *matchers: str) -> EstimateQuery:
-    """A value over all replicas, and an interval that holds those of all: for one replica its own.
-
-    Args:
-        series: The names of the series.
-        by: The labels to keep.
-        matchers: Which series.
-    """
+    """A value over all replicas, and an interval that holds those of all: for one replica its own."""
     value, lower, upper, samples = (at(name, *matchers) for name in series)
     total = f"sum by ({by}) ({samples})"
     mean = f"sum by ({by}) ({value} * {samples}) / {total}"
@@ -556,7 +484,6 @@ GATE: Final = EstimateQuery(
     GATE_UPPER,
     GATE_SAMPLES,
 )
-"""The names of a gate's series."""
 
 
 def worst(name: str, by: str, *matchers: str) -> str:

@@ -1,32 +1,8 @@
-"""The files that pages fetch from the monitor itself: style sheet and script; nothing comes from elsewhere.
+"""The pages of a monitor: overview, pipeline, gate, gold, alarms, trace, monitor, runbook; and what files share.
 
-The templates of pages: everything that is put into one is escaped, and made printable first.
-
-Pages are valid XHTML as well as HTML, so that any parser of either can check them. Names of pipelines, gates and builds
-come from requests; the content of requests is never on a page.
-
-A page as one file that needs nothing else: its style and its script stand in it.
-
-The overview of a monitor as a page, from the data of `/api/status` and the history of its gates.
-
-The page of a pipeline: all its metrics, its latency by stage, its traffic, and how many documents it retrieves.
-
-The page of a gate: its history as a chart, what broke it, and the requests that fail it.
-
-The page of gold, labels and judges: which items were asked, which are hard, which flipped, and how far raters agree.
-
-It has ids, facts and numbers, and neither texts nor the names of raters.
-
-The page of alarms: when each fired in the last thirty days, what it was, and the budget of false alarms.
-
-The page of a trace: its requests, what each of them retrieved, and why it scores as it does.
-
-The page of the monitor itself: where every record went, its journal, and the configuration in force.
-
-The runbook as a page: what to do when an alert fires, at an address that needs no setting.
-
-Every admin port serves it, so that an alert can link to the monitor that it is about. The text is docs/runbook.md;
-`make reference` makes HTML of it, and a test compares both.
+Pages are valid XHTML as well as HTML, so any parser of either can check them. Templates get text that is made printable
+and then escaped: names of pipelines, gates and builds come from requests. The content of requests is on no page but
+that of a trace.
 """
 
 from __future__ import annotations
@@ -45,7 +21,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ragmon.alarms.pipelines import AcknowledgedAlarm, AlarmState, AlarmTransition
+from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.alarms.plan import duration
 from ragmon.config.load import masked_values, toml_text
 from ragmon.config.settings import Settings
@@ -59,6 +35,7 @@ from ragmon.export.charts import (
     flow_bands,
     flow_chart,
     interval_bar,
+    picture,
     share_bar,
     sparkline,
     stacked_bar,
@@ -76,17 +53,13 @@ from ragmon.gates.history import (
     FlippedItem,
     GateHistory,
     GateKey,
-    GatePoint,
     GoldFindings,
-    ItemFindings,
-    ItemShare,
     TimeSpan,
 )
 from ragmon.gates.request import MetricResult, RequestReport
 from ragmon.ingest.gold import GoldInfo
 from ragmon.metrics.base import is_labelled, judged, parse
 from ragmon.scoring.cohorts import METRIC
-from ragmon.scoring.labels import Prediction
 from ragmon.scoring.ratings import RESULTS
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.stats.histograms import quantile
@@ -99,25 +72,90 @@ CONTENT_TYPES: Final = {
     "uplot/uPlot.iife.min.js": "text/javascript; charset=utf-8",
     "uplot/uPlot.min.css": "text/css; charset=utf-8",
 }
-"""The files, with their media types."""
+"""The files that pages fetch from the monitor; nothing comes from elsewhere."""
 PATHS: Final = {f"/static/{name}": name for name in CONTENT_TYPES}
-"""Their paths on the admin port."""
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The Content-Security-Policy of pages (W3C CSP3): no inline style, no inline script, no other site."""
+"""No inline style, no inline script, no other site (W3C CSP3)."""
+_MINUTE: Final = 60.0
+_DAY: Final = 86_400.0
+GENERATOR: Final = "ragmon "
+"""What the `generator` of a file begins with: `ragmon view` knows its own files by it."""
+FLIPS: Final = 50
+"""Flipped gold items that are listed for each gate."""
+REFRESH: Final = 10
+"""Seconds after which the page is fetched again."""
+_ESTIMANDS: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
+ROOT: Final = "../"
+"""From the page of a pipeline or a trace to the overview."""
+REFUSALS: Final = ("refusal_rate", "refusal_like_rate", "under_refusal_rate", "over_refusal_rate")
+SECTIONS: Final = (
+    "Answers, judged against gold",
+    "Retrieval, judged against gold",
+    "Refusals",
+    "Answers",
+    "Retrieval",
+    "Traffic",
+    "Judges and people",
+)
+QUANTILES: Final = (0.50, 0.95, 0.99)
+MOST_DOCUMENTS: Final = 12
+"""Rows of the table of retrieved documents; larger lists share the last one."""
+SeriesName = tuple[str, str]
+"""The source and the gold set of a series."""
+GATE_ROOT: Final = "../../"
+"""From the page of a gate to the overview."""
+_FILTER_NAMES: Final = {"build": "build", "index_hash": "index", "where": "slice"}
+MOST_CHOICES: Final = 12
+"""Builds, indexes or slices that are offered as filters; the newest."""
+SHOWN: Final = 20
+"""Items of either kind that are listed for a gold set."""
+ROWS: Final = 50
+"""Rows of the tables of pipelines that are listed."""
+_SPREAD: Final = (
+    ("always", "pass", "right each time"),
+    ("sometimes", "sometimes", "right at times"),
+    ("never", "fail", "never right"),
+    ("unknown", "bar", "asked, not known"),
+)
+"""How items were answered, with the class of their part of a bar and its name."""
+SPREAD_WIDTH: Final = 240
+_SMALL: Final = 0.1
+"""Smallest number of items by chance that is shown."""
+_WAITING: Final = "waiting"
+_LABEL_FIELDS: Final = {
+    "correct": "right or wrong",
+    "answerable": "can be answered",
+    "relevant_ids": "relevant documents",
+}
+DAYS: Final = 30
+"""How far back alarms are shown."""
+_TIMELINE_WIDTH: Final = 880
+_ROW_HEIGHT: Final = 26
+"""Height of the row of an alarm, with its name above the line."""
+_TIMELINE_TOP: Final = 20
+_SHORTEST_ALARM: Final = 4.0
+"""Its width, so that it is seen."""
+_DAYS_BETWEEN_DATES: Final = 5
+_OUTCOMES: Final = {
+    "fail": "Why it fails",
+    "pass": "Gates that it keeps",
+    "scored": "Other scores",
+    "unassessed": "Not known",
+    "outside": "Does not concern it",
+}
+"""By outcome of a metric, the worst first."""
+_MIB: Final = 2**20
+PATH: Final = "/runbook"
+"""The path of the runbook: every admin port serves it, so that an alert can link to its monitor."""
 
 
 @cache
 def asset(name: str) -> bytes:
     """The content of a file."""
     return resources.files(__package__).joinpath("static", name).read_bytes()
-
-
-_MINUTE: Final = 60.0
-_HOUR: Final = 3600.0
-_DAY: Final = 86_400.0
 
 
 @cache
@@ -136,12 +174,7 @@ def environment() -> Environment:
 
 
 def render(template: str, **data: Any) -> str:
-    """A page.
-
-    Args:
-        template: The name of the template.
-        data: What it shows.
-    """
+    """The page of a template that shows some data."""
     return environment().get_template(template).render(**data)
 
 
@@ -151,7 +184,7 @@ def _text(value: object) -> object:
 
 
 def cell(value: object) -> str:
-    """What stands in a cell, which is cut sooner than a sentence."""
+    """The text of a table cell, which is cut sooner than a sentence."""
     return printable(str(value))
 
 
@@ -173,7 +206,7 @@ def ago(seconds: float | None, now: float) -> str:
     if seconds is None:
         return "never"
     age = max(0.0, now - seconds)
-    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+    for unit, name in ((_DAY, "d"), (HOUR, "h"), (_MINUTE, "min")):
         if age >= 2 * unit:
             return f"{age / unit:.0f} {name} ago"
     return f"{age:.0f} s ago"
@@ -187,12 +220,6 @@ def query(parameters: Mapping[str, str]) -> str:
 def by_reason(counts: Mapping[str, int]) -> str:
     """Counts by reason, in a line."""
     return ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
-
-
-GENERATOR: Final = "ragmon "
-"""What the `generator` of a file begins with: `ragmon view` knows its own files by it."""
-FLIPS: Final = 50
-"""Flipped gold items that are listed for each gate."""
 
 
 def document(template: str, *, script: bool = False, **data: Any) -> str:
@@ -210,48 +237,66 @@ def document(template: str, *, script: bool = False, **data: Any) -> str:
 
 def flips_of(comparison: BaselineDrop | ComparedGate) -> dict[str, Any]:
     """The name of a gate and the gold items that flipped, for the macro `flips`."""
-    flips: Sequence[tuple[str, str, str]] = [
-        (flip.qid, percent(flip.before), percent(flip.after)) for flip in comparison.flips[:FLIPS]
-    ]
-    return {
-        "name": comparison.name,
-        "flips": flips,
-        "more_flips": len(comparison.flips) - len(flips),
-    }
-
-
-REFRESH: Final = 10
-"""Seconds after which the page is fetched again."""
-_ABOUT: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
+    flips = [(flip.qid, percent(flip.before), percent(flip.after)) for flip in comparison.flips[:FLIPS]]
+    return {"name": comparison.name, "flips": flips, "more_flips": len(comparison.flips) - len(flips)}
 
 
 def overview_page(
     status: Mapping[str, Any], history: Mapping[GateKey, GateHistory] | None = None, span: str = "last 24 h"
 ) -> str:
-    """The overview as HTML.
-
-    Args:
-        status: The data of `/api/status`.
-        history: The history of every gate; gates without one have no line.
-        span: What a reader calls the time that it covers.
-    """
-    histories = history or {}
-    wrong = [{**found, "path": _path(found)} for found in status["wrong"]]
+    """The overview as HTML."""
+    histories, now, gold = history or {}, status["now"], status["gold"]
+    wrong = []
+    for found in status["wrong"]:
+        path = pipeline_path(found["pipeline"]) if found["pipeline"] else ""
+        if path and found["gate"]:
+            path += f"/{quote(found['gate'], safe='')}#broke"
+        wrong.append({**found, "path": path})
     rows = [gate_row(gate, histories.get((gate["pipeline"], gate["gate"]))) for gate in status["gates"]]
+    matches = []
+    for row in gold["traffic"]:
+        found = f"{row['matched']} of {row['records']} audit records of users match a gold item"
+        matches.append(f"{row['pipeline']}, {row['window']}: {found}")
+    matches += [f"{pipeline}, since it began: {match_summary(ways)}" for pipeline, ways in gold["ways"].items()]
+    if matches:
+        matches.append(gold["note"])
+    captured = []
+    for report in status["captured"]:
+        fields = {name: FieldShare(**share) for name, share in report["fields"].items()}
+        gap = next((f"{gap['finding']}: {gap['remedy']}" for gap in report["gaps"] if gap["gates"]), "")
+        captured.append({**report, "shares": shares(fields), "gap": gap})
+    producers = [f"sent and not come: {status['producers']['missing']}"]
+    for heading, counts in (("lost by producers", status["producers"]["dropped"]), ("turned away", status["refused"])):
+        if counts:
+            producers.append(f"{heading}: {by_reason(counts)}")
+    residual = sum(counters["residual"] for counters in status["books"].values())
+    trust = [
+        f"last record scored {ago(status['last_scored'], now)}",
+        f"residual {residual}" if residual else "every record is accounted for",
+    ]
+    broken, journal = status["config"]["broken"], status["journal"]
+    if journal is None:
+        trust += ["this monitor runs in an application and keeps no journal", *([broken] if broken else [])]
+    else:
+        size = f"{journal['bytes'] / 2**20:.1f} of {journal['limit'] / 2**20:.0f} MiB"
+        trust += [
+            f"journal of {size}, from {time_text(journal['oldest'])}, last written {ago(journal['newest'], now)}",
+            f"{broken}; what was read before it holds" if broken else "the configuration on disk is in force",
+        ]
     return render(
         "overview.html.jinja",
         root="",
         status=status,
         wrong=wrong,
-        now=status["now"],
+        now=now,
         title=title(status),
-        served=status["journal"] is not None,
+        served=journal is not None,
         pipelines=[(name, list(gates)) for name, gates in groupby(rows, lambda row: str(row["pipeline"]))],
-        trust=_trust(status),
-        gold=_gold(status["gold"]),
-        captured=[_captured(report) for report in status["captured"]],
+        trust=f"{'; '.join(trust)}.",
+        gold={"sets": gold["sets"], "lines": [f"{line}." for line in matches]},
+        captured=captured,
         captured_fields=list(FIELDS),
-        producers=_producers(status),
+        producers=f"Producers: {'; '.join(producers)}.",
         span=span,
         refresh=REFRESH,
     )
@@ -266,27 +311,15 @@ def title(status: Mapping[str, Any]) -> str:
     return f"ragmon: {stuck}{fires}, {fails}"
 
 
-def _path(found: Mapping[str, Any]) -> str:
-    """The page of the gate that a finding is about, else of its pipeline; "" where it is about neither."""
-    if not found["pipeline"]:
-        return ""
-    return pipeline_path(found["pipeline"]) + (f"/{quote(found['gate'], safe='')}#broke" if found["gate"] else "")
-
-
 def pipeline_path(pipeline: str) -> str:
     """The page of a pipeline, seen from the overview."""
     return f"p/{quote(label(pipeline), safe='')}"
 
 
 def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, Any]:
-    """A gate as pages show it: in figures, its interval as a bar, its history as a line.
-
-    Args:
-        gate: The gate, from the data of `/api/status`.
-        history: Its history; None draws no line.
-    """
-    at_least, value, lower, upper = gate["direction"] == "at_least", gate["value"], gate["lower"], gate["upper"]
-    threshold = gate["threshold"]
+    """A gate from the data of `/api/status` as pages show it; without a history it has no line."""
+    at_least, threshold, value = gate["direction"] == "at_least", gate["threshold"], gate["value"]
+    lower, upper = gate["lower"], gate["upper"]
     path = pipeline_path(gate["pipeline"])
     bar, line = Markup(), Markup()
     if value is not None:
@@ -303,79 +336,10 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
         "shown_value": "–" if value is None else f"{value:.3f}",
         "interval": "" if lower is None else f"{lower:.3f} to {upper:.3f}",
         "bound": f"{'≥' if at_least else '≤'} {threshold:g}",
-        "population": f"{gate['source']}, {_ABOUT[gate['estimand']]}" if gate["estimand"] else gate["source"],
+        "population": f"{gate['source']}, {_ESTIMANDS[gate['estimand']]}" if gate["estimand"] else gate["source"],
         "bar": bar,
         "sparkline": line,
     }
-
-
-def _trust(status: Mapping[str, Any]) -> str:
-    """When the last record was scored, and the state of the journal and the configuration."""
-    now, journal = status["now"], status["journal"]
-    residual = sum(books["residual"] for books in status["books"].values())
-    parts = [
-        f"last record scored {ago(status['last_scored'], now)}",
-        "every record is accounted for" if not residual else f"residual {residual}",
-    ]
-    broken = status["config"]["broken"]
-    if journal is None:
-        kept = f"; {broken}" if broken else ""
-        return f"{'; '.join(parts)}; this monitor runs in an application and keeps no journal{kept}."
-    size = f"{journal['bytes'] / 2**20:.1f} of {journal['limit'] / 2**20:.0f} MiB"
-    parts += [
-        f"journal of {size}, from {time_text(journal['oldest'])}, last written {ago(journal['newest'], now)}",
-        f"{broken}; what was read before it holds" if broken else "the configuration on disk is in force",
-    ]
-    return f"{'; '.join(parts)}."
-
-
-def _gold(gold: Mapping[str, Any]) -> dict[str, Any]:
-    """How many gold items were asked, and how much of the traffic matches one."""
-    lines = [f"{row['pipeline']}, {row['window']}: {_matched(row)}" for row in gold["traffic"]]
-    lines += [f"{pipeline}, since it began: {match_summary(ways)}" for pipeline, ways in gold["ways"].items()]
-    return {"sets": gold["sets"], "lines": [f"{line}." for line in [*lines, gold["note"]]] if lines else []}
-
-
-def _matched(traffic: Mapping[str, Any]) -> str:
-    return f"{traffic['matched']} of {traffic['records']} audit records of users match a gold item"
-
-
-def _captured(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The share of records with each field, and what would mend the worst gap."""
-    fields = {name: FieldShare(**share) for name, share in report["fields"].items()}
-    gap = next((gap for gap in report["gaps"] if gap["gates"]), None)
-    return {**report, "shares": shares(fields), "gap": "" if gap is None else f"{gap['finding']}: {gap['remedy']}"}
-
-
-def _producers(status: Mapping[str, Any]) -> str:
-    """What producers lost, and which requests were rejected."""
-    parts = [f"sent and not come: {status['producers']['missing']}"]
-    for heading, counts in (("lost by producers", status["producers"]["dropped"]), ("turned away", status["refused"])):
-        if counts:
-            parts.append(f"{heading}: {by_reason(counts)}")
-    return f"Producers: {'; '.join(parts)}."
-
-
-ROOT: Final = "../"
-"""From this page to the overview."""
-REFUSALS: Final = ("refusal_rate", "refusal_like_rate", "under_refusal_rate", "over_refusal_rate")
-"""The metrics of the section on refusals."""
-SECTIONS: Final = (
-    "Answers, judged against gold",
-    "Retrieval, judged against gold",
-    "Refusals",
-    "Answers",
-    "Retrieval",
-    "Traffic",
-    "Judges and people",
-)
-"""The sections of metrics, in their order on the page."""
-QUANTILES: Final = (0.50, 0.95, 0.99)
-MOST_DOCUMENTS: Final = 12
-"""Rows of the table of retrieved documents; larger lists share the last one."""
-
-SeriesName = tuple[str, str]
-"""The source and the gold set of a series."""
 
 
 class PipelineHistory:
@@ -389,31 +353,26 @@ class PipelineHistory:
 
     def __init__(self, span: TimeSpan, now: float, points: Sequence[Snapshot]) -> None:
         self.span = span
-        self._now = now
+        self._begin = now - span.seconds
         self._points = [
             (point.now, {(series.source, series.gold): series for series in exported_series(point)}) for point in points
         ]
 
-    def metric(self, series: SeriesName, key: str, threshold: float | None) -> str:
+    def metric(self, name: SeriesName, key: str, threshold: float | None) -> str:
         """A metric as a sparkline."""
-        values = [ChartPoint(end, _value(by_name.get(series), key)) for end, by_name in self._points]
-        return self._line(values, threshold, key)
+        points = []
+        for end, by_name in self._points:
+            series = by_name.get(name)
+            has_metric = series is not None and key in series.metrics
+            points.append(ChartPoint(end, series.estimate(key).value if series is not None and has_metric else None))
+        return sparkline(points, begin=self._begin, threshold=threshold, name=f"{key}, {self.span.words}")
 
-    def records(self, series: SeriesName) -> str:
+    def records(self, name: SeriesName) -> str:
         """The number of records as a sparkline."""
-        values = [
-            ChartPoint(end, float(by_name[series].records) if series in by_name else None)
-            for end, by_name in self._points
+        points = [
+            ChartPoint(end, float(by_name[name].records) if name in by_name else None) for end, by_name in self._points
         ]
-        return self._line(values, None, "records")
-
-    def _line(self, values: Sequence[ChartPoint], threshold: float | None, name: str) -> str:
-        begin, words = self._now - self.span.seconds, f"{name}, {self.span.words}"
-        return sparkline(values, begin=begin, threshold=threshold, name=words)
-
-
-def _value(series: SeriesStats | None, key: str) -> float | None:
-    return None if series is None or key not in series.metrics else series.estimate(key).value
+        return sparkline(points, begin=self._begin, threshold=None, name=f"records, {self.span.words}")
 
 
 def pipeline_page(
@@ -424,23 +383,18 @@ def pipeline_page(
     window: str,
     history: PipelineHistory,
 ) -> str:
-    """The page of a pipeline as HTML.
-
-    Args:
-        status: The data of `/api/status`.
-        current: The state it was made of.
-        pipeline: The pipeline.
-        windows: The names of the windows that can be chosen.
-        window: The one that was chosen.
-        history: The pipeline over time.
-    """
+    """The page of a pipeline as HTML."""
     gates = [gate_row(gate, None) for gate in status["gates"] if gate["pipeline"] == pipeline]
+    failing = sum(gate["verdict"] == "fail" for gate in gates)
+    firing = sum(gate["firing"] is not None for gate in gates)
+    alarms = f", {firing} {'alarm fires' if firing == 1 else 'alarms fire'}" if firing else ""
     shown = [s for s in exported_series(current.snapshot) if s.pipeline == pipeline and s.window == window]
-    thresholds = {gate["metric"]: gate["threshold"] for gate in gates if gate["metric"] in _keys(shown)}
+    keys = {key for series in shown for key in series.metrics}
+    thresholds = {gate["metric"]: gate["threshold"] for gate in gates if gate["metric"] in keys}
     return render(
         "pipeline.html.jinja",
         root=ROOT,
-        title=f"ragmon: {pipeline} {_verdicts(gates)}",
+        title=f"ragmon: {pipeline} fails {failing} of {len(gates)} gates{alarms}",
         refresh=REFRESH,
         now=status["now"],
         version=status["version"],
@@ -463,23 +417,17 @@ def usual_window(gates: Sequence[Mapping[str, Any]], pipeline: str, windows: Seq
     return used.most_common(1)[0][0] if used else windows[0]
 
 
-def _verdicts(gates: Sequence[Mapping[str, Any]]) -> str:
-    """The state of a pipeline in a few words."""
-    failing, firing = (sum(test(gate) for gate in gates) for test in (_fails, _fires))
-    alarms = f", {firing} {'alarm fires' if firing == 1 else 'alarms fire'}" if firing else ""
-    return f"fails {failing} of {len(gates)} gates{alarms}"
-
-
-def _fails(gate: Mapping[str, Any]) -> bool:
-    return bool(gate["verdict"] == "fail")
-
-
-def _fires(gate: Mapping[str, Any]) -> bool:
-    return gate["firing"] is not None
-
-
-def _keys(shown: Sequence[SeriesStats]) -> set[str]:
-    return {key for series in shown for key in series.metrics}
+def _estimated(series: SeriesStats, key: str) -> dict[str, Any] | None:
+    """A metric of a series in figures; None where it has no value."""
+    estimate = series.estimate(key)
+    if estimate.value is None:
+        return None
+    return {
+        "source": f"{series.source}, {series.gold}" if series.gold else series.source,
+        "value": f"{estimate.value:.3f}",
+        "interval": f"{estimate.lower:.3f} to {estimate.upper:.3f}",
+        "n": estimate.n,
+    }
 
 
 def _sections(
@@ -489,43 +437,31 @@ def _sections(
     sections: dict[str, dict[str, Any]] = {name: {"name": name, "rows": [], "cuts": []} for name in SECTIONS}
     for series in shown:
         for key, stat in exported_metrics(series, snapshot):
-            estimate = series.estimate(key)
-            if estimate.value is None:
+            if (figures := _estimated(series, key)) is None:
                 continue
-            place = "cuts" if "@" in key and key not in thresholds else "rows"
+            is_judge = key.startswith(JUDGE_PREFIX)
+            metric = judged(key.removeprefix(JUDGE_PREFIX))() if is_judge else parse(key)
+            if is_judge or is_labelled(key):
+                section = "Judges and people"
+            elif key in REFUSALS:
+                section = "Refusals"
+            else:
+                section = {"answers": "Answers", "retrieval": "Retrieval", "traffic": "Traffic"}[metric.area]
+                section += ", judged against gold" if series.gold and section != "Traffic" else ""
             row = {
+                **figures,
                 "key": key,
-                "help": _help(key),
-                "source": f"{series.source}, {series.gold}" if series.gold else series.source,
-                "value": f"{estimate.value:.3f}",
-                "interval": f"{estimate.lower:.3f} to {estimate.upper:.3f}",
-                "n": estimate.n,
+                "help": metric.help,
                 "unassessed": by_reason(stat.unassessed),
                 "line": history.metric((series.source, series.gold), key, thresholds.get(key)),
             }
-            sections[_section(key, series)][place].append(row)
-    for section in sections.values():
-        section["rows"].sort(key=lambda row: row["key"])
+            sections[section]["cuts" if "@" in key and key not in thresholds else "rows"].append(row)
+    for found in sections.values():
+        found["rows"].sort(key=lambda row: row["key"])
     return [section for section in sections.values() if section["rows"] or section["cuts"]]
 
 
-def _section(key: str, series: SeriesStats) -> str:
-    """The section of a metric."""
-    if key.startswith(JUDGE_PREFIX) or is_labelled(key):
-        return "Judges and people"
-    if key in REFUSALS:
-        return "Refusals"
-    area = {"answers": "Answers", "retrieval": "Retrieval", "traffic": "Traffic"}[parse(key).area]
-    return f"{area}, judged against gold" if series.gold and area != "Traffic" else area
-
-
-def _help(key: str) -> str:
-    """What a metric is, in a sentence."""
-    return judged(key.removeprefix(JUDGE_PREFIX))().help if key.startswith(JUDGE_PREFIX) else parse(key).help
-
-
 def _latency(shown: Sequence[SeriesStats]) -> Iterator[dict[str, Any]]:
-    """Latency quantiles by source and stage, milliseconds."""
     stages = [
         (series.source, stage, histogram, [quantile(histogram, q) or 0.0 for q in QUANTILES])
         for series in shown
@@ -547,26 +483,25 @@ def _latency(shown: Sequence[SeriesStats]) -> Iterator[dict[str, Any]]:
 def _traffic(
     shown: Sequence[SeriesStats], current: MonitorSnapshot, pipeline: str, history: PipelineHistory
 ) -> Iterator[dict[str, Any]]:
-    """Records in the window by source, and all calls that capture counted since it began."""
-    calls: dict[str, Counter[str]] = {}
+    calls: dict[str, Counter[str]] = {}  # since capture began
     for (name, source, stratum), n in current.captured.calls.items():
         if name == pipeline:
             calls.setdefault(source, Counter())[stratum or "all"] += n
-    records = {series.source: series for series in shown if not series.gold}
-    for source in [name for name in constants.SOURCES if name in {*calls, *records}]:
-        series = records.get(source)
-        yield {
-            "source": source,
-            "records": 0 if series is None else series.records,
-            "of": "" if series is None else series.of,
-            "calls": sum(calls.get(source, Counter()).values()),
-            "strata": by_reason(calls.get(source, {})),
-            "line": history.records((source, "")),
-        }
+    records = {series.source: series for series in shown if not series.gold}  # in the window
+    for source in constants.SOURCES:
+        if source in calls or source in records:
+            series, strata = records.get(source), calls.get(source, Counter())
+            yield {
+                "source": source,
+                "records": 0 if series is None else series.records,
+                "of": "" if series is None else series.of,
+                "calls": sum(strata.values()),
+                "strata": by_reason(strata),
+                "line": history.records((source, "")),
+            }
 
 
 def _documents(current: MonitorSnapshot, pipeline: str) -> Iterator[dict[str, Any]]:
-    """How many requests retrieved how many documents, since the monitor began to count."""
     counts: Counter[int] = Counter()
     for (name, source), by_number in current.retrieved.items():
         if name == pipeline and source not in constants.ALSO_LIVE_SOURCES:
@@ -576,14 +511,6 @@ def _documents(current: MonitorSnapshot, pipeline: str) -> Iterator[dict[str, An
     for number, n in sorted(counts.items()):
         words = f"{number} or more" if number == MOST_DOCUMENTS else str(number)
         yield {"number": words, "n": n, "share": f"{n / total:.1%}", "bar": share_bar(n / total, "bar")}
-
-
-GATE_ROOT: Final = "../../"
-"""From this page to the overview."""
-_FILTERS: Final = {"build": "build", "index_hash": "index", "where": "slice"}
-"""What a reader calls the fields that requests are filtered by."""
-MOST_CHOICES: Final = 12
-"""Builds, indexes or slices that are offered as filters; the newest."""
 
 
 @dataclass(frozen=True)
@@ -604,13 +531,11 @@ class GateFindings:
 
 
 class RequestFilter(NamedTuple):
-    """Which of the requests that fail a gate are listed.
+    """Which of the requests that fail a gate are listed; "" is any.
 
     Attributes:
-        build: Only those of this build; "" for any.
-        index_hash: Only those of this index; "" for any.
-        where: Only those of this slice, `tag=value`; "" for any.
-        cursor: Where the page begins; "" for the newest.
+        where: A slice, `tag=value`.
+        cursor: Where the page begins.
     """
 
     build: str = ""
@@ -645,84 +570,72 @@ def gate_page(
     spans: Iterable[TimeSpan],
     details: GateDetails,
 ) -> str:
-    """The page of a gate as HTML.
-
-    Args:
-        status: The data of `/api/status`.
-        gate: The gate in it.
-        history: The gate over time.
-        spans: What else it can be shown over.
-        details: What else is shown.
-    """
+    """The page of a gate as HTML."""
     at_least, name = gate["direction"] == "at_least", f"{gate['pipeline']}/{gate['gate']}"
+    state = {"pass": "passes", "fail": "fails", "insufficient": "is undecided"}[gate["verdict"]]
+    points = [
+        {
+            "end": point.end,
+            "value": "–" if point.value is None else f"{point.value:.3f}",
+            "interval": "–" if point.lower is None else f"{point.lower:.3f} to {point.upper:.3f}",
+            "n": point.n,
+            "source": point.source,
+        }
+        for point in reversed(history.points)
+        if point.n
+    ]
+    drawn = {  # by the script: the same numbers as the chart and the table
+        "begin": history.now - history.span.seconds,
+        "end": history.now,
+        "step": history.span.step,
+        "threshold": gate["threshold"],
+        "at_least": at_least,
+        "times": [point.end - history.span.step / 2 for point in history.points],
+        "value": [point.value for point in history.points],
+        "lower": [point.lower for point in history.points],
+        "upper": [point.upper for point in history.points],
+        "n": [point.n for point in history.points],
+        "alarms": [list(span) for span in history.alarms],
+        "marks": [mark.ts for mark in history.marks],
+    }
+    next_page = ""
+    if details.diagnosis.cursor is not None:
+        shown = details.shown._replace(cursor=details.diagnosis.cursor)
+        next_page = query({"span": history.span.name, **shown._asdict()})
     return render(
         "gate.html.jinja",
         now=status["now"],
         version=status["version"],
         root=GATE_ROOT,
-        title=f"ragmon: {name} {_gate_state(gate)}",
+        title=f"ragmon: {name} {state}{'' if gate['firing'] is None else ', its alarm fires'}",
         gate=gate_row(gate, None),
         history=history,
         chart=time_chart(history, threshold=gate["threshold"], at_least=at_least, name=f"{name}, {history.span.words}"),
-        points=[_point(point) for point in reversed(history.points) if point.n],
+        points=points,
         spans=list(spans),
         here=label(gate["pipeline"]),
-        drawn=_drawn(gate, history),
+        drawn=drawn,
         changes=list(enumerate(history.marks, 1)),
         sources=list(_by_source(gate, details)),
         detectable=details.detectable,
         diagnosis=details.diagnosis,
         filters=list(_filters(gate["pipeline"], details)),
-        more=_more(history.span.name, details),
+        more=next_page,
         refresh=REFRESH,
     )
 
 
-def _gate_state(gate: Mapping[str, Any]) -> str:
-    verdict = {"pass": "passes", "fail": "fails", "insufficient": "is undecided"}[gate["verdict"]]
-    return verdict if gate["firing"] is None else f"{verdict}, its alarm fires"
-
-
-def _drawn(gate: Mapping[str, Any], history: GateHistory) -> dict[str, Any]:
-    """What the script draws: the same numbers as the chart and the table."""
-    points = history.points
-    return {
-        "begin": history.now - history.span.seconds,
-        "end": history.now,
-        "step": history.span.step,
-        "threshold": gate["threshold"],
-        "at_least": gate["direction"] == "at_least",
-        "times": [point.end - history.span.step / 2 for point in points],
-        "value": [point.value for point in points],
-        "lower": [point.lower for point in points],
-        "upper": [point.upper for point in points],
-        "n": [point.n for point in points],
-        "alarms": [list(span) for span in history.alarms],
-        "marks": [mark.ts for mark in history.marks],
-    }
-
-
 def _by_source(gate: Mapping[str, Any], details: GateDetails) -> Iterator[dict[str, Any]]:
-    """The gate's metric from every source that has it, in the gate's window."""
     snapshot, key = details.current.snapshot, gate["metric"]
     for series in exported_series(snapshot):
-        if series.pipeline != gate["pipeline"] or series.window != gate["window"]:
-            continue
-        if key not in dict(exported_metrics(series, snapshot)):
-            continue
-        estimate = series.estimate(key)
-        if estimate.value is not None:
-            yield {
-                "source": f"{series.source}, {series.gold}" if series.gold else series.source,
-                "value": f"{estimate.value:.3f}",
-                "interval": f"{estimate.lower:.3f} to {estimate.upper:.3f}",
-                "n": estimate.n,
-                "line": details.of_pipeline.metric((series.source, series.gold), key, gate["threshold"]),
-            }
+        if (series.pipeline, series.window) == (gate["pipeline"], gate["window"]) and (
+            key in dict(exported_metrics(series, snapshot)) and (figures := _estimated(series, key)) is not None
+        ):
+            line = details.of_pipeline.metric((series.source, series.gold), key, gate["threshold"])
+            yield {**figures, "line": line}
 
 
 def _filters(pipeline: str, details: GateDetails) -> Iterator[dict[str, Any]]:
-    """The builds, indexes and slices that the list of requests can be narrowed to, as links."""
     builds = [(build, index) for name, build, index in details.current.builds if name == pipeline]
     slices = {series.slice for series in details.current.snapshot.series if series.pipeline == pipeline}
     names = {
@@ -735,50 +648,8 @@ def _filters(pipeline: str, details: GateDetails) -> Iterator[dict[str, Any]]:
         choices = [name for name in dict.fromkeys(values) if name][:MOST_CHOICES]
         if len(choices) > 1 or shown[field]:
             links = [(name, query({**shown, field: name}), name == shown[field]) for name in choices]
-            yield {
-                "field": _FILTERS[field],
-                "all": query({**shown, field: ""}),
-                "any": not shown[field],
-                "links": links,
-            }
-
-
-def _more(span: str, details: GateDetails) -> str:
-    """The address of the next page of requests; "" where there is none."""
-    if details.diagnosis.cursor is None:
-        return ""
-    return query({"span": span, **details.shown._replace(cursor=details.diagnosis.cursor)._asdict()})
-
-
-def _point(point: GatePoint) -> dict[str, Any]:
-    """A window as a row of figures."""
-    return {
-        "end": point.end,
-        "value": "–" if point.value is None else f"{point.value:.3f}",
-        "interval": "–" if point.lower is None else f"{point.lower:.3f} to {point.upper:.3f}",
-        "n": point.n,
-        "source": point.source,
-    }
-
-
-SHOWN: Final = 20
-"""Items of either kind that are listed for a gold set."""
-ROWS: Final = 50
-"""Rows of the tables of pipelines that are listed."""
-_SPREAD: Final = (
-    ("always", "pass", "right each time"),
-    ("sometimes", "sometimes", "right at times"),
-    ("never", "fail", "never right"),
-    ("unknown", "bar", "asked, not known"),
-)
-"""How items were answered, with the class of their part of a bar and its name."""
-SPREAD_WIDTH: Final = 240
-"""Width of the bar of a whole set, CSS pixels."""
-_SMALL: Final = 0.1
-"""Smallest number of items by chance that is shown."""
-_WAITING: Final = "waiting"
-_FIELDS: Final = {"correct": "right or wrong", "answerable": "can be answered", "relevant_ids": "relevant documents"}
-"""What a reader calls the fields of a label."""
+            every = query({**shown, field: ""})
+            yield {"field": _FILTER_NAMES[field], "all": every, "any": not shown[field], "links": links}
 
 
 def gold_page(
@@ -788,20 +659,17 @@ def gold_page(
     found: GoldFindings,
     spans: Sequence[TimeSpan],
 ) -> str:
-    """The page as HTML.
-
-    Args:
-        status: The data of `/api/status`.
-        current: The state it was made of.
-        settings: The configuration in force.
-        found: What is known of items and raters.
-        spans: The spans of time that can be compared with what was before them.
-    """
+    """The page of gold, labels and judges: ids, facts and numbers, neither texts nor the names of raters."""
     windows = list(settings.windows)
+    broke = sum(findings.broke for findings in found.sets.values())
+    title = "no gold item is wrong that was right"
+    if broke:
+        title = f"{broke} {'gold item is wrong' if broke == 1 else 'gold items are wrong'} that "
+        title += "was right" if broke == 1 else "were right"
     return render(
         "gold.html.jinja",
         root="",
-        title=f"ragmon: {_title(current, found)}",
+        title=f"ragmon: {title if current.snapshot.golds else 'there is no gold'}",
         refresh=REFRESH,
         now=status["now"],
         version=status["version"],
@@ -816,51 +684,55 @@ def gold_page(
     )
 
 
-def _title(current: MonitorSnapshot, found: GoldFindings) -> str:
-    """The state in a few words."""
-    if not current.snapshot.golds:
-        return "there is no gold"
-    broke = sum(findings.broke for findings in found.sets.values())
-    words = "gold item is wrong that was right" if broke == 1 else "gold items are wrong that were right"
-    return f"{broke or 'no'} {words if broke else 'gold item is wrong that was right'}"
-
-
 def _set(gold: GoldInfo, current: MonitorSnapshot, windows: Sequence[str], found: GoldFindings) -> dict[str, Any]:
-    """A gold set: its coverage, its items as a bar for each pipeline, the hardest items, and those that flipped."""
-    parts = {
+    by_pipeline = {
         key.pipeline: findings
         for key, findings in found.sets.items()
         if (key.gold, key.version) == (gold.name, gold.version)
     }
-    hard = [(share, pipeline) for pipeline, findings in parts.items() for share in findings.hardest]
+    spreads = []
+    for pipeline, findings in sorted(by_pipeline.items())[:ROWS]:
+        numbers = [(getattr(findings.spread, name), kind) for name, kind, _ in _SPREAD]
+        numbers.append((max(0, gold.items - findings.spread.asked), "track"))
+        bar = stacked_bar(numbers, width=SPREAD_WIDTH)
+        spreads.append({"pipeline": pipeline, "numbers": [n for n, _ in numbers], "bar": bar})
+    hard = [(share, pipeline) for pipeline, findings in by_pipeline.items() for share in findings.hardest]
     hard.sort(key=lambda row: (row[0].share, -row[0].judged))
-    flips = [(flip, pipeline) for pipeline, findings in parts.items() for flip in findings.flips]
+    hardest = [
+        {
+            "qid": item.qid,
+            "pipeline": pipeline,
+            "share": f"{item.share:.0%}",
+            "right": item.right,
+            "judged": item.judged,
+            "asked": item.judged + item.unknown,
+            "bar": stacked_bar([(item.right, "pass"), (item.wrong, "fail")]),
+        }
+        for item, pipeline in hard[:SHOWN]
+    ]
+    flips = [(flip, pipeline) for pipeline, findings in by_pipeline.items() for flip in findings.flips]
     flips.sort(key=lambda row: row[0].order)
-    flipped = sum(findings.flipped for findings in parts.values())
+    flipped = sum(findings.flipped for findings in by_pipeline.values())
+    by_chance = sum(findings.by_chance for findings in by_pipeline.values())
+    coverage_rows = _coverage(gold, current, windows)
     return {
         "name": gold.name,
         "version": gold.version,
         "items": gold.items,
-        "coverage": (rows := _coverage(gold, current, windows))[:ROWS],
-        "more_rows": len(rows) - ROWS,
-        "spreads": [_spread(pipeline, findings, gold.items) for pipeline, findings in sorted(parts.items())[:ROWS]],
-        "hardest": [_hard(share, pipeline) for share, pipeline in hard[:SHOWN]],
-        "more_hard": sum(findings.wrong for findings in parts.values()) - min(SHOWN, len(hard)),
+        "coverage": coverage_rows[:ROWS],
+        "more_rows": len(coverage_rows) - ROWS,
+        "spreads": spreads,
+        "hardest": hardest,
+        "more_hard": sum(findings.wrong for findings in by_pipeline.values()) - min(SHOWN, len(hard)),
         "flips": [_flip(flip, pipeline, found) for flip, pipeline in flips[:SHOWN]],
         "more_flips": flipped - min(SHOWN, len(flips)),
         "flipped": flipped,
-        "compared": sum(findings.compared for findings in parts.values()),
-        "by_chance": _about(sum(findings.by_chance for findings in parts.values())),
+        "compared": sum(findings.compared for findings in by_pipeline.values()),
+        "by_chance": f"About {by_chance:.1f}" if by_chance >= _SMALL else f"Fewer than {_SMALL}",
     }
 
 
-def _about(number: float) -> str:
-    """A number of items that is an average."""
-    return f"About {number:.1f}" if number >= _SMALL else f"Fewer than {_SMALL}"
-
-
 def _coverage(gold: GoldInfo, current: MonitorSnapshot, windows: Sequence[str]) -> list[dict[str, Any]]:
-    """How many items each pipeline and source asked, in every window and in all that is kept."""
     rows: dict[tuple[str, str], dict[str, int]] = {}
     for covered in chain.from_iterable(coverage.covered(current.snapshot, window) for window in (*windows, ALL)):
         if covered.gold == gold.name:
@@ -868,7 +740,7 @@ def _coverage(gold: GoldInfo, current: MonitorSnapshot, windows: Sequence[str]) 
     return [
         {
             "pipeline": pipeline,
-            "path": f"p/{quote(label(pipeline), safe='')}",
+            "path": pipeline_path(pipeline),
             "source": source,
             "seen": [seen.get(window, 0) for window in windows],
             "kept": seen.get(ALL, 0),
@@ -877,27 +749,6 @@ def _coverage(gold: GoldInfo, current: MonitorSnapshot, windows: Sequence[str]) 
         }
         for (pipeline, source), seen in sorted(rows.items())
     ]
-
-
-def _spread(pipeline: str, findings: ItemFindings, items: int) -> dict[str, Any]:
-    """The items of a set by how a pipeline answered them, as numbers and as a bar."""
-    numbers = [(getattr(findings.spread, name), kind) for name, kind, _ in _SPREAD]
-    numbers.append((max(0, items - findings.spread.asked), "track"))
-    bar = stacked_bar(numbers, width=SPREAD_WIDTH)
-    return {"pipeline": pipeline, "numbers": [n for n, _ in numbers], "bar": bar}
-
-
-def _hard(share: ItemShare, pipeline: str) -> dict[str, Any]:
-    """A hard item as a row."""
-    return {
-        "qid": share.qid,
-        "pipeline": pipeline,
-        "share": f"{share.share:.0%}",
-        "right": share.right,
-        "judged": share.judged,
-        "asked": share.judged + share.unknown,
-        "bar": stacked_bar([(share.right, "pass"), (share.wrong, "fail")]),
-    }
 
 
 def _flip(flip: FlippedItem, pipeline: str, found: GoldFindings) -> dict[str, Any]:
@@ -922,12 +773,21 @@ def _flip(flip: FlippedItem, pipeline: str, found: GoldFindings) -> dict[str, An
 def _labels(
     status: Mapping[str, Any], current: MonitorSnapshot, windows: Sequence[str], found: GoldFindings
 ) -> dict[str, Any]:
-    """What became of labels, how far raters agree, what can be labelled, and what the labels say."""
     results = [(name, n, RESULTS.get(name, "")) for name, n in sorted(status["labels"].items()) if name != _WAITING]
+    agreement = [
+        {
+            "field": _LABEL_FIELDS[name],
+            "judged": judged,
+            "agreed": agreed,
+            "share": _percent(agreed, judged),
+            "bar": stacked_bar([(agreed, "pass"), (judged - agreed, "fail")]),
+        }
+        for name, (judged, agreed) in found.raters.fields.items()
+    ]
     return {
         "results": results,
         "waiting": status["labels"][_WAITING],
-        "agreement": [_agreement(name, *counts) for name, counts in found.raters.fields.items()],
+        "agreement": agreement,
         "agree": _percent(found.raters.shared - found.raters.disputed, found.raters.shared),
         "labellable": sorted(found.labellable.items())[:ROWS],
         "unlisted": max(0, len(found.labellable) - ROWS),
@@ -936,77 +796,52 @@ def _labels(
     }
 
 
-def _agreement(name: str, judged: int, agreed: int) -> dict[str, Any]:
-    """How far raters agree on a field of a label."""
-    bar = stacked_bar([(agreed, "pass"), (judged - agreed, "fail")])
-    return {"field": _FIELDS[name], "judged": judged, "agreed": agreed, "share": _percent(agreed, judged), "bar": bar}
-
-
 def _percent(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else "–"
 
 
 def _rated(current: MonitorSnapshot, windows: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What labels say of the answers of each pipeline, by window."""
     for series in exported_series(current.snapshot):
         if series.source != LABEL or series.gold or series.window not in windows or METRIC not in series.metrics:
             continue
-        estimate = series.estimate(METRIC)
-        if estimate.value is not None:
+        if (figures := _estimated(series, METRIC)) is not None:
+            right = round(1000 * (series.estimate(METRIC).value or 0.0))
             yield {
+                **figures,
                 "pipeline": series.pipeline,
-                "path": f"p/{quote(label(series.pipeline), safe='')}",
+                "path": pipeline_path(series.pipeline),
                 "window": series.window,
-                "n": estimate.n,
-                "value": f"{estimate.value:.3f}",
-                "interval": f"{estimate.lower:.3f} to {estimate.upper:.3f}",
-                "bar": stacked_bar([(right := round(1000 * estimate.value), "asked"), (1000 - right, "track")]),
+                "bar": stacked_bar([(right, "asked"), (1000 - right, "track")]),
             }
 
 
 def _judges(status: Mapping[str, Any], current: MonitorSnapshot, settings: Settings) -> dict[str, Any]:
-    """The versions of judges, what became of requests before them, and what their scores are worth in labels."""
     calls: dict[str, dict[str, int]] = {}
     for (judge, result), n in sorted(current.captured.judged.items()):
         calls.setdefault(judge, {})[result] = n
     scopes = (settings.unconfigured, *settings.pipelines.values())
-    worth = [prediction for prediction in current.predictions if prediction.estimate.gain is not None]
+    with_gain = [prediction for prediction in current.predictions if prediction.estimate.gain is not None]
+    worth = [
+        {
+            "pipeline": prediction.pipeline,
+            "window": prediction.window,
+            "proxy": prediction.proxy,
+            "n": estimate.n,
+            "value": "–" if estimate.value is None else f"{estimate.value:.3f}",
+            "interval": f"{estimate.lower:.3f} to {estimate.upper:.3f}",
+            "gain": f"{estimate.gain or 0.0:.2f}",
+            "n_eff": f"{estimate.n_eff:.0f}",
+            "bar": stacked_bar([(estimate.n, "asked"), (max(0, round(estimate.n_eff) - estimate.n), "sometimes")]),
+        }
+        for prediction in with_gain[:ROWS]
+        for estimate in (prediction.estimate,)
+    ]
     return {
         "judges": status["judges"],
-        "configured_judges": sorted(
-            {name for judges in (settings.unconfigured.judges, *(scope.judges for scope in scopes)) for name in judges}
-        ),
+        "configured_judges": sorted({name for scope in scopes for name in scope.judges}),
         "calls": [(judge, by_reason(results)) for judge, results in calls.items()],
-        "worth": [_worth(prediction) for prediction in worth[:ROWS]],
+        "worth": worth,
     }
-
-
-def _worth(prediction: Prediction) -> dict[str, Any]:
-    """What the scores of a judge, or another proxy, are worth beside labels."""
-    estimate = prediction.estimate
-    return {
-        "pipeline": prediction.pipeline,
-        "window": prediction.window,
-        "proxy": prediction.proxy,
-        "n": estimate.n,
-        "value": "–" if estimate.value is None else f"{estimate.value:.3f}",
-        "interval": f"{estimate.lower:.3f} to {estimate.upper:.3f}",
-        "gain": f"{estimate.gain or 0.0:.2f}",
-        "n_eff": f"{estimate.n_eff:.0f}",
-        "bar": stacked_bar([(estimate.n, "asked"), (max(0, round(estimate.n_eff) - estimate.n), "sometimes")]),
-    }
-
-
-DAYS: Final = 30
-"""How far back alarms are shown."""
-_WIDTH: Final = 880
-_LANE: Final = 26
-"""Height of the lane of an alarm, with its name above the line."""
-_TOP: Final = 20
-_NARROWEST: Final = 4.0
-"""Width of the shortest alarm, so that it is seen."""
-_EVERY: Final = 5
-"""Days between two dates on the axis."""
 
 
 class AlarmSpan(NamedTuple):
@@ -1026,12 +861,7 @@ class AlarmSpan(NamedTuple):
 
 
 def alarm_spans(transitions: Iterable[AlarmTransition], since: float) -> list[AlarmSpan]:
-    """The times in which alarms fired, in order of their beginning.
-
-    Args:
-        transitions: The transitions that are kept, in order of time.
-        since: The time from which on spans are wanted, seconds since the epoch.
-    """
+    """The times in which alarms fired, in order of their beginning, without those that ended before `since`."""
     spans: list[AlarmSpan] = []
     fires: dict[tuple[str, str], int] = {}
     for transition in transitions:
@@ -1040,27 +870,46 @@ def alarm_spans(transitions: Iterable[AlarmTransition], since: float) -> list[Al
             fires[key] = len(spans)
             spans.append(AlarmSpan(*key, transition.severity, transition.ts, None))
         elif key in fires:
-            place = fires.pop(key)
-            spans[place] = spans[place]._replace(end=transition.ts)
+            index = fires.pop(key)
+            spans[index] = spans[index]._replace(end=transition.ts)
     return [span for span in spans if span.end is None or span.end >= since]
 
 
 def alarms_page(
     status: Mapping[str, Any], current: MonitorSnapshot, settings: Settings, transitions: Sequence[AlarmTransition]
 ) -> str:
-    """The page as HTML.
-
-    Args:
-        status: The data of `/api/status`.
-        current: The state it was made of.
-        settings: The configuration in force.
-        transitions: The alarm transitions that are kept, in order of time.
-    """
+    """The page of alarms: when each fired in the last thirty days, what it was, and the budget of false alarms."""
     now = status["now"]
     spans = alarm_spans(transitions, now - DAYS * _DAY)
     states = {(state.pipeline, state.alert): state for state in current.alarms}
     acks = {(entry.pipeline, entry.alert): entry for entry in current.acknowledged}
     firing = len(status["alarms"])
+    rows = []
+    for span in reversed(spans):
+        key, end = (span.pipeline, span.alert), span.end or now
+        state, ack = states.get(key), acks.get(key)
+        fires = span.end is None and state is not None and state.firing is not None
+        within = ack is not None and ack.fired and span.begin <= ack.at <= end + 1
+        row = {
+            **span._asdict(),
+            "name": f"{span.pipeline}/{span.alert}",
+            "path": f"{pipeline_path(span.pipeline)}/{quote(span.alert.partition(':')[0], safe='')}",
+            "lasted": duration((end - span.begin) / 60),
+            "what": state.proof.text if fires and state is not None and state.proof else "",
+            "ack": ack if within else None,
+        }
+        rows.append(row)
+
+    def fired(severity: str, days: int) -> int:
+        return sum(span.severity == severity and span.begin > now - days * _DAY for span in spans)
+
+    alarms, month = settings.unconfigured.alarms, f"{DAYS} days"
+    pages, looks = f"{alarms.false_pages_per_30d:g}", f"{alarms.looks_per_day:g}"
+    budget = [
+        {"severity": "page", "over": month, "fired": fired(constants.PAGE, DAYS), "stated": pages},
+        {"severity": "look", "over": "24 h", "fired": fired(constants.LOOK, 1), "stated": looks},
+        {"severity": "ticket", "over": month, "fired": fired(constants.TICKET, DAYS), "stated": "–"},
+    ]
     return render(
         "alarms.html.jinja",
         root="",
@@ -1070,159 +919,98 @@ def alarms_page(
         version=status["version"],
         days=DAYS,
         chart=timeline(spans, now),
-        rows=[_row(span, states, acks, now) for span in reversed(spans)],
-        budget=_budget(spans, settings, now),
+        rows=rows,
+        budget=budget,
         silent=sum(state.firing is None for state in current.alarms),
         since=None if not transitions else transitions[0].ts,
         can_ack=status["journal"] is not None,
     )
 
 
-def _row(
-    span: AlarmSpan,
-    states: Mapping[tuple[str, str], AlarmState],
-    acks: Mapping[tuple[str, str], AcknowledgedAlarm],
-    now: float,
-) -> dict[str, Any]:
-    """A span as a row; what an alarm fires for is known while it fires."""
-    key = (span.pipeline, span.alert)
-    state, ack = states.get(key), acks.get(key)
-    fires = span.end is None and state is not None and state.firing is not None
-    within = ack is not None and ack.fired and span.begin <= ack.at <= (span.end or now) + 1
-    return {
-        **span._asdict(),
-        "name": f"{span.pipeline}/{span.alert}",
-        "path": f"{pipeline_path(span.pipeline)}/{quote(span.alert.partition(':')[0], safe='')}",
-        "lasted": duration(((span.end or now) - span.begin) / 60),
-        "what": state.proof.text if fires and state is not None and state.proof else "",
-        "ack": ack if within else None,
-    }
-
-
-def _budget(spans: Sequence[AlarmSpan], settings: Settings, now: float) -> list[dict[str, Any]]:
-    """What fired against how much of it may be false, by severity."""
-    looks = sum(span.severity == constants.LOOK and span.begin > now - _DAY for span in spans)
-    pages = sum(span.severity == constants.PAGE and span.begin > now - DAYS * _DAY for span in spans)
-    tickets = sum(span.severity == constants.TICKET and span.begin > now - DAYS * _DAY for span in spans)
-    alarms = settings.unconfigured.alarms
-    return [
-        {"severity": "page", "over": f"{DAYS} days", "fired": pages, "stated": f"{alarms.false_pages_per_30d:g}"},
-        {"severity": "look", "over": "24 h", "fired": looks, "stated": f"{alarms.looks_per_day:g}"},
-        {"severity": "ticket", "over": f"{DAYS} days", "fired": tickets, "stated": "–"},
-    ]
-
-
 def timeline(spans: Sequence[AlarmSpan], now: float) -> Markup:
-    """The last thirty days as SVG, a lane an alarm; nothing where no alarm fired.
-
-    Args:
-        spans: When alarms fired.
-        now: The end of the axis, seconds since the epoch.
-    """
+    """The last thirty days until `now` as SVG, a row for each alarm; nothing where no alarm fired."""
     if not spans:
         return Markup()
     begin = now - DAYS * _DAY
-    lanes = list(dict.fromkeys((span.pipeline, span.alert) for span in spans))
-    height = _TOP + _LANE * len(lanes) + 20
+    alarms = list(dict.fromkeys((span.pipeline, span.alert) for span in spans))
+    height = _TIMELINE_TOP + _ROW_HEIGHT * len(alarms) + 20
     parts: list[str] = []
 
     def x_of(ts: float) -> float:
-        return _WIDTH * min(1.0, max(0.0, (ts - begin) / (DAYS * _DAY)))
+        return _TIMELINE_WIDTH * min(1.0, max(0.0, (ts - begin) / (DAYS * _DAY)))
 
     first = math.ceil(begin / _DAY) * _DAY
-    for day in range(0, DAYS, _EVERY):
+    for day in range(0, DAYS, _DAYS_BETWEEN_DATES):
         x = x_of(first + day * _DAY)
         text = datetime.fromtimestamp(first + day * _DAY, UTC).strftime("%d %b")
-        parts.append(f'<line class="grid" x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{height - 18}"/>')
+        parts.append(f'<line class="grid" x1="{x:.1f}" y1="{_TIMELINE_TOP}" x2="{x:.1f}" y2="{height - 18}"/>')
         parts.append(f'<text x="{x:.1f}" y="{height - 4}">{text}</text>')
-    for place, (pipeline, alert) in enumerate(lanes):
-        y = _TOP + _LANE * place
+    for row, (pipeline, alert) in enumerate(alarms):
+        y = _TIMELINE_TOP + _ROW_HEIGHT * row
         name = Markup("{}").format(printable(f"{pipeline}/{alert}"))
         parts.append(f'<text x="0" y="{y + 9}">{name}</text>')
-        parts.append(f'<line class="grid" x1="0" y1="{y + 20}" x2="{_WIDTH}" y2="{y + 20}"/>')
+        parts.append(f'<line class="grid" x1="0" y1="{y + 20}" x2="{_TIMELINE_WIDTH}" y2="{y + 20}"/>')
         for span in spans:
             if (span.pipeline, span.alert) == (pipeline, alert):
                 left, right = x_of(span.begin), x_of(now if span.end is None else span.end)
-                width = max(_NARROWEST, right - left)
+                width = max(_SHORTEST_ALARM, right - left)
                 parts.append(
                     f'<rect class="alarm {span.severity}" x="{left:.1f}" y="{y + 12}" width="{width:.1f}" height="8"/>'
                 )
-    words = f"{len(spans)} alarms of {len(lanes)} kinds in the last {DAYS} days"
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" class="over-time" viewBox="0 0 {_WIDTH} {height}" role="img"'
-    body = "".join(parts)
-    return Markup(f'{opening} aria-label="{words}" focusable="false">{body}</svg>')  # noqa: S704 - escaped names, numbers
-
-
-_ORDER: Final = ("fail", "pass", "scored", "unassessed", "outside")
-"""The outcomes of metrics, the worst first."""
-_HEADINGS: Final = {
-    "fail": "Why it fails",
-    "pass": "Gates that it keeps",
-    "scored": "Other scores",
-    "unassessed": "Not known",
-    "outside": "Does not concern it",
-}
+    words = f"{len(spans)} alarms of {len(alarms)} kinds in the last {DAYS} days"
+    return picture("over-time", _TIMELINE_WIDTH, height, parts, words)
 
 
 def trace_page(asked: str, requests: Sequence[RequestReport], *, now: float, version: str, may_ask: bool) -> str:
-    """The page of a trace as HTML.
-
-    Args:
-        asked: The trace id, or its beginning.
-        requests: Its requests, with as much content as may be shown.
-        now: Seconds since the epoch.
-        version: That of ragmon.
-        may_ask: Whether the page offers to show the texts to whoever has the token.
-    """
+    """The page of a trace: its requests, what each of them retrieved, and why it scores as it does."""
+    failed = {gate for request in requests for result in request.metrics for gate in result.gates}
+    shown = []
+    for request in requests:
+        longest = max(request.latency_ms.values(), default=0.0) or 1.0
+        by_outcome: dict[str, list[MetricResult]] = {}
+        for result in request.metrics:
+            by_outcome.setdefault(result.outcome, []).append(result)
+        view = {
+            "report": request,
+            "pipeline_path": f"p/{label(request.pipeline)}",
+            "latency": [
+                (stage, f"{ms:,.0f}", share_bar(ms / longest, "bar")) for stage, ms in request.latency_ms.items()
+            ],
+            "metrics": [
+                (outcome, heading, by_outcome[outcome])
+                for outcome, heading in _OUTCOMES.items()
+                if outcome in by_outcome
+            ],
+        }
+        shown.append(view)
     return render(
         "trace.html.jinja",
         root=ROOT,
-        title=f"ragmon: {_trace_state(requests)}",
+        title=f"ragmon: a trace that fails {', '.join(sorted(failed)) or 'no gate'}",
         refresh=0,
         now=now,
         version=version,
         asked=asked,
-        requests=[_shown(request) for request in requests],
+        requests=shown,
         may_ask=may_ask,
     )
 
 
-def _trace_state(requests: Sequence[RequestReport]) -> str:
-    failed = {gate for request in requests for result in request.metrics for gate in result.gates}
-    return f"a trace that fails {', '.join(sorted(failed))}" if failed else "a trace that fails no gate"
-
-
-def _shown(request: RequestReport) -> dict[str, Any]:
-    """A request with its latency as bars and its scores by outcome."""
-    longest = max(request.latency_ms.values(), default=0.0) or 1.0
-    return {
-        "report": request,
-        "pipeline_path": f"p/{label(request.pipeline)}",
-        "latency": [(stage, f"{ms:,.0f}", share_bar(ms / longest, "bar")) for stage, ms in request.latency_ms.items()],
-        "metrics": list(_by_outcome(request.metrics)),
-    }
-
-
-def _by_outcome(metrics: Sequence[MetricResult]) -> Iterator[tuple[str, str, list[MetricResult]]]:
-    ordered = sorted(metrics, key=lambda result: _ORDER.index(result.outcome))
-    for outcome, results in groupby(ordered, lambda result: result.outcome):
-        yield outcome, _HEADINGS[outcome], list(results)
-
-
-_MIB: Final = 2**20
-
-
 def monitor_page(status: Mapping[str, Any], current: MonitorSnapshot, settings: Settings) -> str:
-    """The page as HTML.
-
-    Args:
-        status: The data of `/api/status`.
-        current: The state it was made of.
-        settings: The configuration in force.
-    """
-    residual = sum(books["residual"] for books in status["books"].values())
+    """The page of the monitor itself: where every record went, its journal, and the configuration in force."""
+    residual = sum(counters["residual"] for counters in status["books"].values())
     state = "every record is accounted for" if not residual else f"{residual} records are not accounted for"
     rows = [(key, toml_text(value), origin) for key, value, origin in masked_values(settings)]
+    stages = []
+    for name in status["books"]:
+        received, bands = current.stages[name].received, flow_bands(current.stages[name])
+        shares_of_all = [(band.words, band.n, f"{band.n / received:.2%}") for band in bands]
+        chart = flow_chart(name, received, bands)
+        stages.append({"name": name, "received": received, "chart": chart, "rows": shares_of_all})
+    journal = status["journal"]
+    if journal is not None:
+        size = f"{journal['bytes'] / _MIB:.1f} of {journal['limit'] / _MIB:.0f} MiB"
+        journal = {**journal, "size": size, "share": f"{journal['bytes'] / journal['limit']:.1%}"}
     return render(
         "monitor.html.jinja",
         root="",
@@ -1230,46 +1018,16 @@ def monitor_page(status: Mapping[str, Any], current: MonitorSnapshot, settings: 
         refresh=REFRESH,
         now=status["now"],
         status=status,
-        stages=[_stage(name, current) for name in status["books"]],
-        journal=_journal(status["journal"]),
+        stages=stages,
+        journal=journal,
         written=[row for row in rows if row[2] != "default"],
         defaults=[row for row in rows if row[2] == "default"],
         producers=status["producers"],
     )
 
 
-def _stage(name: str, current: MonitorSnapshot) -> dict[str, Any]:
-    """A stage with its flow as a picture and in figures."""
-    counters = current.stages[name]
-    bands = flow_bands(counters)
-    return {
-        "name": name,
-        "received": counters.received,
-        "chart": flow_chart(name, counters.received, bands),
-        "rows": [(band.words, band.n, f"{band.n / counters.received:.2%}") for band in bands],
-    }
-
-
-def _journal(journal: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The journal with its sizes in MiB."""
-    if journal is None:
-        return None
-    return {
-        **journal,
-        "size": f"{journal['bytes'] / _MIB:.1f} of {journal['limit'] / _MIB:.0f} MiB",
-        "share": f"{journal['bytes'] / journal['limit']:.1%}",
-    }
-
-
-PATH: Final = "/runbook"
-
-
 def address(base: str, alert: str) -> str:
     """The address of an alert's section.
-
-    Args:
-        base: The address of the status page.
-        alert: The name of the alert, or a text that stands for it in lower case.
 
     >>> address("https://ragmon.example/", "RagmonDown")
     'https://ragmon.example/runbook#ragmondown'

@@ -63,6 +63,22 @@ Look = Mapping[str, tuple[str, str]]
 """The text and the colour of each number."""
 VERDICTS: Final[Look] = {"0": ("pass", "green"), "1": ("insufficient", "#8e8e8e"), "2": ("fail", "red")}
 FIRING: Final[Look] = {"0": ("no", "transparent"), "1": ("firing", "red")}
+_BARS_HEIGHT: Final = 9
+"""Steps of 30 pixels in which ten bars fit without a scroll bar."""
+TAG: Final = "ragmon"
+USUAL_WINDOW: Final = "1h"
+_EVERYTHING: Final = ".+"
+_SAMPLES: Final = f"{PREFIX}.+{SAMPLES}"
+_OPTIONS: Final = {
+    "job": f"label_values({BUILD_INFO}, job)",
+    "instance": f'label_values({BUILD_INFO}{{job=~"$job"}}, instance)',
+    "pipeline": f"label_values({at(GATE_THRESHOLD)}, pipeline)",
+    "source": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, source)',
+    "window": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, window)',
+}
+_BEFORE: Final = "1h"
+"""A series that was absent for this long is new."""
+_TIME: Final = "Time"
 
 
 class PanelQuery(NamedTuple):
@@ -134,7 +150,6 @@ def lines(
 
 
 def _with_legend(panel: timeseries.Panel, *, many: bool) -> timeseries.Panel:
-    """The panel with its legend and tooltip."""
     panel = panel.tooltip(
         common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING)
     )
@@ -206,10 +221,6 @@ def timeline(title: str, says: str, query: PanelQuery, appearance: Look, *, widt
     return panel.legend(legend.placement(kinds.LegendPlacement.BOTTOM))
 
 
-_BARS_HEIGHT: Final = 9
-"""Steps of 30 pixels in which ten bars fit without a scroll bar."""
-
-
 def bars(title: str, says: str, query: PanelQuery, unit: str, *, width: int = 12) -> bargauge.Panel:
     """A panel with one bar for each bucket of a histogram, over the dashboard's time range."""
     target = prometheus.Dataquery().datasource(DATASOURCE).ref_id("A").expr(query.expr).legend_format(query.legend)
@@ -230,21 +241,6 @@ def mapping(appearance: Look) -> ValueMap:
 def named(title: str) -> MatcherConfig:
     """A matcher for the field of this name."""
     return MatcherConfig("byName", title)
-
-
-TAG: Final = "ragmon"
-USUAL_WINDOW: Final = "1h"
-_EVERYTHING: Final = ".+"
-_SAMPLES: Final = f"{PREFIX}.+{SAMPLES}"
-_OPTIONS: Final = {
-    "job": f"label_values({BUILD_INFO}, job)",
-    "instance": f'label_values({BUILD_INFO}{{job=~"$job"}}, instance)',
-    "pipeline": f"label_values({at(GATE_THRESHOLD)}, pipeline)",
-    "source": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, source)',
-    "window": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, window)',
-}
-_BEFORE: Final = "1h"
-"""A series that was absent for this long is new."""
 
 
 def _new(name: str, by: str, *matchers: str) -> str:
@@ -310,8 +306,8 @@ class DashboardBuilder:
     def json(self) -> str:
         """The dashboard as JSON for Grafana's provisioning; panels are numbered in their order."""
         document = json.loads(json.dumps(self._dashboard.build(), cls=JSONEncoder))
-        for place, panel in enumerate(document["panels"], start=1):
-            panel["id"] = place
+        for panel_id, panel in enumerate(document["panels"], start=1):
+            panel["id"] = panel_id
         for annotation in document["annotations"]["list"]:
             annotation.update(_ANNOTATIONS[annotation["name"]][2])
         return json.dumps(document, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
@@ -329,7 +325,6 @@ def _query_variable(name: str) -> dashboard_builder.QueryVariable:
 
 
 def _several(name: str) -> dashboard_builder.QueryVariable:
-    """A variable with multiple choice; all values at first."""
     all_values = VariableOption(selected=True, text=["All"], value=["$__all"])
     return _query_variable(name).multi(True).include_all(True).all_value(_EVERYTHING).current(all_values)
 
@@ -338,9 +333,6 @@ def _window(settings: Settings) -> dashboard_builder.QueryVariable:
     """The variable of the window, with a single choice: values of several windows must not be mixed."""
     first = USUAL_WINDOW if USUAL_WINDOW in settings.windows else next(iter(settings.windows))
     return _query_variable("window").multi(False).include_all(False).current(VariableOption(True, first, first))
-
-
-_TIME: Final = "Time"
 
 
 @dataclass(frozen=True)
@@ -410,30 +402,22 @@ def table(
         panel = panel.sort_by([common.TableSortByFieldState().display_name(first).desc(True)])
     if len(values) > 1:
         panel = panel.with_transformation(DataTransformerConfig("merge", options={}))
-    panel = panel.with_transformation(DataTransformerConfig("organize", options=_order(columns, _fields(values))))
+    # Grafana names the value of a query by its letter; the value of a single query has no letter.
+    fields = {column.expr: f"Value #{letter}" for letter, column in zip(ascii_uppercase, values, strict=False)}
+    if len(values) == 1:
+        fields = {values[0].expr: "Value"}
+    names = [column.name if isinstance(column, LabelColumn) else fields[column.expr] for column in columns]
+    shown = {name: column.title for name, column in zip(names, columns, strict=True) if column.title}
+    order = {
+        "excludeByName": dict.fromkeys((name for name in (_TIME, *names) if name not in shown), True),
+        "indexByName": {name: index for index, name in enumerate(shown)},
+        "renameByName": shown,
+    }
+    panel = panel.with_transformation(DataTransformerConfig("organize", options=order))
     for column in columns:
         if properties := _properties(column):
             panel = panel.with_override(named(column.title), properties)
     return panel
-
-
-def _fields(columns: Sequence[ValueColumn]) -> dict[str, str]:
-    """Grafana's name of each query's value."""
-    if len(columns) == 1:
-        return {columns[0].expr: "Value"}
-    return {column.expr: f"Value #{chr(ord('A') + place)}" for place, column in enumerate(columns)}
-
-
-def _order(columns: Sequence[LabelColumn | ValueColumn], fields: dict[str, str]) -> dict[str, object]:
-    """The shown fields with their positions and titles, and the hidden fields."""
-    names = [column.name if isinstance(column, LabelColumn) else fields[column.expr] for column in columns]
-    shown = {name: column.title for name, column in zip(names, columns, strict=True) if column.title}
-    hidden = [name for name in (_TIME, *names) if name not in shown]
-    return {
-        "excludeByName": dict.fromkeys(hidden, True),
-        "indexByName": {name: place for place, name in enumerate(shown)},
-        "renameByName": shown,
-    }
 
 
 def _properties(column: LabelColumn | ValueColumn) -> list[DynamicConfigValue]:

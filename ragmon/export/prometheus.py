@@ -1,17 +1,8 @@
-"""The quality metrics and the traffic as Prometheus series.
+"""The `/metrics` endpoint: a collector that shows one snapshot of the monitor per scrape, and the budget of its series.
 
-Metrics are gauges per window, for people, and counters, which add up over replicas. Traffic is requests, errors,
-latency and the number of retrieved documents.
-
-The `/metrics` endpoint: a collector that shows one snapshot of the monitor per scrape.
-
-The families here are gates, alarms, record counters and server statistics; `ragmon.export.prometheus` has
-metrics, traffic and latency. Ratios over several replicas come from the counters; the gauges are for people. A metric
-without data has no sample.
-
-The number of Prometheus series that a configuration needs, and the budget left for unconfigured pipelines.
-
-How many series a metric, a gate or an alarm has follows from the declared families (`ragmon.export.families`).
+Metrics are gauges per window, for people, and counters, which add up over replicas: ratios over several replicas come
+from the counters. A metric without data has no sample. How many series a metric, a gate or an alarm has follows from
+the declared families (`ragmon.export.families`).
 """
 
 from __future__ import annotations
@@ -22,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from math import fsum
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.core import Exemplar as Marked
 
 from ragmon import metrics
-from ragmon.alarms.baselines import AlarmTerms, index_terms
+from ragmon.alarms.baselines import AlarmSettings, index_limits
 from ragmon.alarms.drift import Drift
 from ragmon.alarms.pipelines import AlarmState
 from ragmon.alarms.plan import plan
@@ -37,92 +28,10 @@ from ragmon.core import constants
 from ragmon.core.constants import JUDGE_PREFIX, LABEL
 from ragmon.core.http_client import current_version
 from ragmon.core.policy import ORDER, Outcome
-from ragmon.export.families import (
-    BUILD_INFO,
-    BUILD_SEEN,
-    CAPTURED_RATIO,
-    CHUNKS,
-    CLOCK_JUMPS,
-    DOCUMENTS,
-    DROPPED,
-    DUPLICATE,
-    ERRORS,
-    FIELDS_UNKNOWN,
-    GATE_ALARM,
-    GATE_BASELINE,
-    GATE_BASELINE_INFO,
-    GATE_EVIDENCE,
-    GATE_INFO,
-    GATE_LOWER,
-    GATE_SAMPLES,
-    GATE_STATUS,
-    GATE_THRESHOLD,
-    GATE_UNKNOWN,
-    GATE_UPPER,
-    GATE_VALUE,
-    GOLD_INFO,
-    GOLD_ITEMS,
-    GOLD_ITEMS_SEEN,
-    GOLD_LOWER,
-    GOLD_MATCH,
-    GOLD_N_EFF,
-    GOLD_UPPER,
-    IGNORED,
-    JOURNAL_BYTES,
-    JOURNAL_WRITABLE,
-    JUDGE_CALLS,
-    JUDGE_INFO,
-    LABELS,
-    LABELS_WAITING,
-    LAST_SCORED,
-    LATENCY,
-    LOWER,
-    NAMES_OVERFLOW,
-    ORPHANS,
-    PARTITION_BEHIND,
-    PENDING,
-    PPI,
-    PPI_LOWER,
-    PPI_UPPER,
-    PREFIX,
-    PROBE_RECORDS,
-    PROBES,
-    PRODUCER_DROPPED,
-    PRODUCER_MISSING,
-    PROXY_GAIN,
-    RECEIVED,
-    RECORDS_SCORED,
-    REDACTION_FAILURES,
-    REFUSED,
-    RELOADED,
-    REQUESTS,
-    RESIDUAL,
-    SAMPLES,
-    SCORE,
-    SCORED,
-    SERIES,
-    SLICE_SCORE,
-    SLICE_SCORED,
-    SLICE_SQUARES,
-    SPANS_DROPPED,
-    SQUARES,
-    STAGE_LATENCY,
-    STATE_RESETS,
-    STREAM_CONFIGS,
-    STREAM_LOST,
-    UNASSESSED,
-    UNREAD,
-    UPPER,
-    VALUE,
-    WATERMARK,
-    Family,
-    SeriesScope,
-    label,
-    series_of,
-)
-from ragmon.export.status import MonitorSnapshot, SdkStats, ServerStats, StreamStats
+from ragmon.export import families as declared
+from ragmon.export.families import Family, SeriesScope, label, series_of
+from ragmon.export.status import MonitorSnapshot, ServerStats
 from ragmon.gates import coverage as gold_coverage
-from ragmon.gates.coverage import CaptureReport
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import is_labelled, judged, parse
 from ragmon.scoring.cardinality import BUILDS, CODES, SeriesBudget
@@ -131,6 +40,14 @@ from ragmon.scoring.labels import Prediction
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, Exemplar, SeriesStats, Snapshot
 from ragmon.stats.histograms import MICRO, bucket_value
+
+_Sampled = TypeVar("_Sampled", GaugeMetricFamily, CounterMetricFamily)
+_MILLISECONDS: Final = 1000
+Bucket = tuple[str, float]
+"""An upper bound, and the cumulative count."""
+_SERIES: Final = {scope: series_of(scope) for scope in SeriesScope}
+_JUDGE_ALARMS: Final = 2
+"""Alarms of a judge: on its scores, and on labels beside them."""
 
 
 def gauge(family: Family, value: float | None = None) -> GaugeMetricFamily:
@@ -148,48 +65,38 @@ def histogram(family: Family) -> HistogramMetricFamily:
     return HistogramMetricFamily(family, family.text, labels=family.labels)
 
 
-class _Family:
-    """The series of one metric class.
+def _filled(family: _Sampled, samples: Iterable[tuple[Sequence[str], float]]) -> _Sampled:
+    for labels, number in samples:
+        family.add_metric(labels, number)
+    return family
 
-    Args:
-        family: The metric class.
-    """
+
+class _Family:
+    """The series of one metric class."""
 
     def __init__(self, family: type[metrics.Metric]) -> None:
-        series_name, text = f"{PREFIX}{family.name}", family().help
+        series_name, text = f"{declared.PREFIX}{family.name}", family().help
         cut = ("k",) if family.at_k else ()
         self._at_k = family.at_k
-        gauges = (VALUE, LOWER, UPPER, SAMPLES)
-        sums = (SCORE, SCORED, *(() if family.binary else (SQUARES,)))
+        gauges = (declared.VALUE, declared.LOWER, declared.UPPER, declared.SAMPLES)
+        sums = (declared.SCORE, declared.SCORED, *(() if family.binary else (declared.SQUARES,)))
         self._gauges = [gauge(ending.of(series_name, text, cut)) for ending in gauges]
         self._counters = [counter(ending.of(series_name, text, cut)) for ending in sums]
 
     def add(self, series: SeriesStats, labels: Sequence[str], k: str, key: str, stat: Stat) -> None:
-        """Add the metric's statistics in one series; nothing where it has no value.
-
-        Gauges estimate all calls where their number is known; counters count audit members, which add up over replicas.
-
-        Args:
-            series: The series.
-            labels: Its labels.
-            k: The metric's cut-off; "" where it has none.
-            key: The metric's key.
-            stat: The metric's sums in the series.
-        """
+        # Gauges estimate all calls where their number is known; counters count audit members, which add up.
         labels = (*labels, k) if self._at_k else labels
         if series.window == ALL:
             if stat.n:
                 sums = (stat.sum / MICRO, stat.n, stat.squares / MICRO**2)
                 for counter_family, number in zip(self._counters, sums, strict=False):
                     counter_family.add_metric(labels, number)
-            return
-        if not stat.n and key not in series.estimates:
-            return
-        estimate = series.estimate(key)
-        if estimate.value is not None:
-            numbers = (estimate.value, estimate.lower, estimate.upper, estimate.n)
-            for gauge_family, number in zip(self._gauges, numbers, strict=True):
-                gauge_family.add_metric(labels, number)
+        elif stat.n or key in series.estimates:
+            estimate = series.estimate(key)
+            if estimate.value is not None:
+                numbers = (estimate.value, estimate.lower, estimate.upper, estimate.n)
+                for gauge_family, number in zip(self._gauges, numbers, strict=True):
+                    gauge_family.add_metric(labels, number)
 
     def __iter__(self) -> Iterator[Metric]:
         yield from self._gauges
@@ -213,36 +120,27 @@ def quality_families(snapshot: Snapshot) -> Iterator[Metric]:
 
 def exported_series(snapshot: Snapshot) -> Iterator[SeriesStats]:
     """The series whose metrics are exported: those of no slice, and of gold sets in use."""
-    versions = _Versions(snapshot)
-    return (series for series in snapshot.series if not series.slice and versions.show(series))
+    in_use = _in_use(snapshot)
+    return (series for series in snapshot.series if not series.slice and in_use(series))
 
 
-class _Versions:
-    """Which versions of the gold sets are exported: gauges of the current one, counters of all that a window still has.
+def _in_use(snapshot: Snapshot) -> Callable[[SeriesStats], bool]:
+    """Whether a series is exported: gauges of the current gold version, counters of all that a window still has."""
+    present = {(gold.name, gold.version) for gold in snapshot.golds}
+    windowed = {(series.gold, series.gold_version) for series in snapshot.series if series.window != ALL}
 
-    Args:
-        snapshot: The snapshot.
-    """
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._present = {(gold.name, gold.version) for gold in snapshot.golds}
-        self._windowed = {(series.gold, series.gold_version) for series in snapshot.series if series.window != ALL}
-
-    def show(self, series: SeriesStats) -> bool:
-        """Whether a series is exported."""
+    def in_use(series: SeriesStats) -> bool:
         version = (series.gold, series.gold_version)
         if not series.gold_version:  # no gold set, or labels, which have no version
             return True
-        return version in self._present or (series.window == ALL and version in self._windowed)
+        return version in present or (series.window == ALL and version in windowed)
+
+    return in_use
 
 
 def estimands(snapshot: Snapshot) -> Iterator[Metric]:
     """Both intervals of every gated metric over the current gold sets, labelled with their estimand."""
-    families = (
-        gauge(GOLD_LOWER),
-        gauge(GOLD_UPPER),
-        gauge(GOLD_N_EFF),
-    )
+    families = (gauge(declared.GOLD_LOWER), gauge(declared.GOLD_UPPER), gauge(declared.GOLD_N_EFF))
     present = {(gold.name, gold.version) for gold in snapshot.golds}
     for series in snapshot.series:
         replaced = series.gold_version and (series.gold, series.gold_version) not in present
@@ -269,83 +167,64 @@ def exported_metrics(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[
 
 def predicted(predictions: Sequence[Prediction]) -> Iterator[Metric]:
     """Estimates from labels and a proxy: values with their intervals, and how much the proxy helps."""
-    series_name = f"{PREFIX}{METRIC}"
-    endings = (PPI, PPI_LOWER, PPI_UPPER)
-    value, lower, upper = (gauge(ending.of(series_name)) for ending in endings)
-    gain = gauge(PROXY_GAIN)
+    endings = (declared.PPI, declared.PPI_LOWER, declared.PPI_UPPER)
+    families = [gauge(ending.of(f"{declared.PREFIX}{METRIC}")) for ending in endings]
+    gain = gauge(declared.PROXY_GAIN)
     for prediction in predictions:
-        labels = (label(prediction.pipeline), LABEL, "", label(prediction.window))
-        estimate = prediction.estimate
+        pipeline, window, estimate = label(prediction.pipeline), label(prediction.window), prediction.estimate
         if estimate.value is not None and estimate.gain is not None:
-            for family, number in ((value, estimate.value), (lower, estimate.lower), (upper, estimate.upper)):
-                family.add_metric(labels, number)
-            gain.add_metric((label(prediction.pipeline), label(prediction.window), prediction.proxy), estimate.gain)
-    yield from (value, lower, upper, gain)
+            for family, number in zip(families, (estimate.value, estimate.lower, estimate.upper), strict=True):
+                family.add_metric((pipeline, LABEL, "", window), number)
+            gain.add_metric((pipeline, window, prediction.proxy), estimate.gain)
+    yield from (*families, gain)
 
 
 def judge_versions(judges: Sequence[JudgeVersion]) -> Iterator[Metric]:
     """The versions of judges."""
-    info = gauge(JUDGE_INFO)
-    for judge in judges:
-        info.add_metric((label(judge.pipeline), label(judge.judge), label(judge.version)), 1)
-    yield info
+    yield _filled(
+        gauge(declared.JUDGE_INFO),
+        (((label(judge.pipeline), label(judge.judge), label(judge.version)), 1) for judge in judges),
+    )
 
 
 def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     """The gated metrics of every slice, over all time."""
     gated = {(outcome.gate.pipeline, outcome.gate.metric) for outcome in outcomes}
-    versions = _Versions(snapshot)
+    in_use = _in_use(snapshot)
     sums: dict[tuple[str, ...], tuple[int, int, int]] = {}
     for series in snapshot.series:
-        if not series.slice or series.window != ALL or not versions.show(series):
+        if not series.slice or series.window != ALL or not in_use(series):
             continue
-        gold_labels = (label(series.gold), series.gold_version)
+        about = (series.source, label(series.slice), label(series.gold), series.gold_version)
         for key, stat in exported_metrics(series, snapshot):
             if stat.n and (series.pipeline, key) in gated:
-                labels: tuple[str, ...] = (
-                    label(series.pipeline),
-                    key,
-                    series.source,
-                    label(series.slice),
-                    *gold_labels,
-                )
+                labels = (label(series.pipeline), key, *about)
                 # Long label values are cut, so two series may have the same labels.
                 total, n, squares = sums.get(labels, (0, 0, 0))
                 sums[labels] = (total + stat.sum, n + stat.n, squares + stat.squares)
-    names = (SLICE_SCORE, SLICE_SCORED, SLICE_SQUARES)
-    score, scored, squared = (counter(name) for name in names)
-    for labels, (total, n, squares) in sums.items():
-        score.add_metric(labels, total / MICRO)
-        scored.add_metric(labels, n)
-        if not parse(labels[1]).binary:
-            squared.add_metric(labels, squares / MICRO**2)
-    yield from (score, scored, squared)
-
-
-_MILLISECONDS: Final = 1000
-Bucket = tuple[str, float]
-"""An upper bound, and the cumulative count."""
+    squared = [(labels, n / MICRO**2) for labels, (_, _, n) in sums.items() if not parse(labels[1]).binary]
+    yield _filled(counter(declared.SLICE_SCORE), ((labels, total / MICRO) for labels, (total, _, _) in sums.items()))
+    yield _filled(counter(declared.SLICE_SCORED), ((labels, n) for labels, (_, n, _) in sums.items()))
+    yield _filled(counter(declared.SLICE_SQUARES), squared)
 
 
 def traffic_families(current: MonitorSnapshot) -> Iterator[Metric]:
     """Requests, errors and latency of all calls where they were captured; stages and documents of sampled calls."""
-    yield from requests(current.captured)
+    calls, errors = current.captured.calls, current.captured.errors
+    yield _filled(
+        counter(declared.REQUESTS),
+        (((label(pipeline), *stratum), n) for (pipeline, *stratum), n in sorted(calls.items())),
+    )
+    yield _filled(
+        counter(declared.ERRORS),
+        (((label(pipeline), label(code)), n) for (pipeline, code), n in sorted(errors.items())),
+    )
     yield from latency(current.snapshot, current.captured.latency, current.exemplars)
-    documents = histogram(DOCUMENTS)
+    documents = histogram(declared.DOCUMENTS)
     for (pipeline, source), counts in sorted(current.retrieved.items()):
         if counts:
-            documents.add_metric((label(pipeline), source), *_buckets(counts, DOCUMENTS))
+            documents.add_metric((label(pipeline), source), *_buckets(counts, declared.DOCUMENTS))
     yield documents
-
-
-def requests(captured: SdkStats) -> Iterator[Metric]:
-    """Requests and errors of all calls, sampled or not."""
-    calls, errors = counter(REQUESTS), counter(ERRORS)
-    for (pipeline, source, stratum), n in sorted(captured.calls.items()):
-        calls.add_metric((label(pipeline), source, stratum), n)
-    for (pipeline, code), n in sorted(captured.errors.items()):
-        errors.add_metric((label(pipeline), label(code)), n)
-    yield from (calls, errors)
 
 
 def latency(
@@ -360,34 +239,25 @@ def latency(
         timed: All calls in log buckets of milliseconds, by pipeline and source; empty where calls were not timed.
         exemplars: A trace for the end-to-end latency, by pipeline and source; exported in OpenMetrics only.
     """
-    end_to_end, by_stage = histogram(LATENCY), histogram(STAGE_LATENCY)
-    for (pipeline, source), counts in sorted(timed.items()):
-        buckets, total = _buckets(_seconds(counts), LATENCY)
-        end_to_end.add_metric(
-            (label(pipeline), source), _with_exemplar(buckets, exemplars.get((pipeline, source))), total
-        )
+    totals, by_stage = dict(sorted(timed.items())), histogram(declared.STAGE_LATENCY)
     for series in snapshot.series:
         if series.window != ALL or series.slice or series.gold or series.source in constants.ALSO_LIVE_SOURCES:
             continue
-        labels = (label(series.pipeline), series.source)
         for stage, counts in sorted(series.latency.items()):
             if stage != "total":
-                by_stage.add_metric((*labels, stage), *_buckets(_seconds(counts), STAGE_LATENCY))
+                labels = (label(series.pipeline), series.source, stage)
+                by_stage.add_metric(labels, *_buckets(_seconds(counts), declared.STAGE_LATENCY))
             elif not timed:
-                buckets, total = _buckets(_seconds(counts), LATENCY)
-                end_to_end.add_metric(
-                    labels, _with_exemplar(buckets, exemplars.get((series.pipeline, series.source))), total
-                )
+                totals[series.pipeline, series.source] = counts
+    end_to_end = histogram(declared.LATENCY)
+    for (pipeline, source), counts in totals.items():
+        buckets, total = _buckets(_seconds(counts), declared.LATENCY)
+        marked: list[Bucket | tuple[str, float, Marked]] = [*buckets]
+        if exemplar := exemplars.get((pipeline, source)):
+            index = next(index for index, (bound, _) in enumerate(buckets) if exemplar.seconds <= float(bound))
+            marked[index] = (*buckets[index], Marked({"trace_id": exemplar.trace_id}, exemplar.seconds, exemplar.ts))
+        end_to_end.add_metric((label(pipeline), source), marked, total)
     yield from (end_to_end, by_stage)
-
-
-def _with_exemplar(buckets: Sequence[Bucket], exemplar: Exemplar | None) -> list[Bucket | tuple[str, float, Marked]]:
-    """The buckets, with the exemplar on the bucket of its latency."""
-    if exemplar is None:
-        return list(buckets)
-    place = next(place for place, (bound, _) in enumerate(buckets) if exemplar.seconds <= float(bound))
-    marked = Marked({"trace_id": exemplar.trace_id}, exemplar.seconds, exemplar.ts)
-    return [*buckets[:place], (*buckets[place], marked), *buckets[place + 1 :]]
 
 
 def _seconds(counts: Mapping[int, int]) -> dict[float, int]:
@@ -400,7 +270,6 @@ def _limits(bounds: tuple[float, ...]) -> list[str]:
 
 
 def _buckets(counts: Mapping[int, int] | Mapping[float, int], family: Family) -> tuple[list[Bucket], float]:
-    """The cumulative buckets of a histogram and the sum of its values, from counts by value."""
     bounds = family.bounds
     counts_by_bucket = [0] * (len(bounds) + 1)
     for value, n in counts.items():
@@ -410,54 +279,51 @@ def _buckets(counts: Mapping[int, int] | Mapping[float, int], family: Family) ->
 
 
 def accounting_families(current: MonitorSnapshot) -> Iterator[Metric]:
-    """Record counters, labels, unassessed requests, overflow, gold sets, captured fields, builds and the version."""
-    yield from accounting(current)
-    yield from labels(current)
-    yield from unassessed(current)
-    yield from overflow(current)
-    yield from info_families(current)
-    yield from coverage(current)
-    yield from captured(current.capture)
+    """Record counters, labels, unassessed requests, overflow, gold sets, captured fields, builds and the version.
+
+    Per stage: received = scored + ignored + dropped + duplicate + pending + residual.
+    """
+    stages, captured = sorted(current.stages.items()), current.captured
+    yield _filled(counter(declared.RECEIVED), (((stage,), n.received) for stage, n in stages))
+    yield _filled(counter(declared.RECORDS_SCORED), (((stage,), n.scored) for stage, n in stages))
+    ignored = (((stage, reason), n) for stage, counts in stages for reason, n in sorted(counts.ignored.items()))
+    yield _filled(counter(declared.IGNORED), ignored)
+    dropped = (((stage, reason), n) for stage, counts in stages for reason, n in sorted(counts.dropped.items()))
+    yield _filled(counter(declared.DROPPED), dropped)
+    yield _filled(counter(declared.DUPLICATE), (((stage,), n.duplicate) for stage, n in stages))
+    yield _filled(gauge(declared.PENDING), (((stage,), n.pending) for stage, n in stages))
+    yield _filled(gauge(declared.RESIDUAL), (((stage,), n.residual) for stage, n in stages))
+    yield counter(declared.ORPHANS, captured.orphans)
+    yield _filled(counter(declared.UNREAD), sorted(captured.unread.items()))
+    yield _filled(counter(declared.SPANS_DROPPED), (((reason,), n) for reason, n in sorted(captured.spans.items())))
+    yield _filled(counter(declared.JUDGE_CALLS), sorted(captured.judged.items()))
+    yield counter(declared.REDACTION_FAILURES, captured.withheld)
+    yield _filled(counter(declared.LABELS), (((result,), n) for result, n in sorted(current.labels.items())))
+    yield gauge(declared.LABELS_WAITING, current.labels_waiting)
+    yield unassessed(current)
+    # 0 for every kind of name while no cardinality limit is reached
+    overflow = (((kind,), current.overflow.get(kind, 0)) for kind in constants.NAME_KINDS)
+    yield _filled(counter(declared.NAMES_OVERFLOW), overflow)
+    golds = current.snapshot.golds
+    yield _filled(gauge(declared.GOLD_INFO), (((label(gold.name), gold.version), 1) for gold in golds))
+    yield _filled(gauge(declared.GOLD_ITEMS), (((label(gold.name),), gold.items) for gold in golds))
+    yield _filled(gauge(declared.BUILD_SEEN), (([label(text) for text in build], 1) for build in current.builds))
+    yield gauge(declared.RELOADED, float(current.reloaded if current.served is None else current.served.reloaded))
+    yield gauge(declared.LAST_SCORED, current.last_scored)
+    yield _filled(gauge(declared.BUILD_INFO), [((current_version(),), 1)])
+    yield from coverage(current.snapshot)
+    yield _filled(
+        gauge(declared.CAPTURED_RATIO),
+        (
+            ((label(report.pipeline), report.source, field), share.ratio)
+            for report in current.capture
+            for field, share in report.fields.items()
+            if share.ratio is not None  # withheld by a setting
+        ),
+    )
 
 
-def accounting(current: MonitorSnapshot) -> Iterator[Metric]:
-    """Record counters per stage: received = scored + ignored + dropped + duplicate + pending + residual."""
-    received, scored = counter(RECEIVED), counter(RECORDS_SCORED)
-    ignored, dropped = counter(IGNORED), counter(DROPPED)
-    duplicate = counter(DUPLICATE)
-    pending, residual = gauge(PENDING), gauge(RESIDUAL)
-    for stage, counters in sorted(current.stages.items()):
-        received.add_metric((stage,), counters.received)
-        scored.add_metric((stage,), counters.scored)
-        duplicate.add_metric((stage,), counters.duplicate)
-        pending.add_metric((stage,), counters.pending)
-        residual.add_metric((stage,), counters.residual)
-        for family, reasons in ((ignored, counters.ignored), (dropped, counters.dropped)):
-            for reason, n in sorted(reasons.items()):
-                family.add_metric((stage, reason), n)
-    orphans = counter(ORPHANS, current.captured.orphans)
-    spans, judged = counter(SPANS_DROPPED), counter(JUDGE_CALLS)
-    unread = counter(UNREAD)
-    for labels, n in sorted(current.captured.unread.items()):
-        unread.add_metric(labels, n)
-    for reason, n in sorted(current.captured.spans.items()):
-        spans.add_metric((reason,), n)
-    for labels, n in sorted(current.captured.judged.items()):
-        judged.add_metric(labels, n)
-    withheld = counter(REDACTION_FAILURES, current.captured.withheld)
-    yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans)
-    yield from (unread, spans, judged, withheld)
-
-
-def labels(current: MonitorSnapshot) -> Iterator[Metric]:
-    """Received labels by result, and how many wait for the record they rate."""
-    given = counter(LABELS)
-    for result, n in sorted(current.labels.items()):
-        given.add_metric((result,), n)
-    yield from (given, gauge(LABELS_WAITING, current.labels_waiting))
-
-
-def unassessed(current: MonitorSnapshot) -> Iterator[Metric]:
+def unassessed(current: MonitorSnapshot) -> Metric:
     """Requests a metric could not be assessed on, by reason, over all time.
 
     A metric that needs gold is counted over series with gold, every other metric over all traffic. A user question that
@@ -470,106 +336,54 @@ def unassessed(current: MonitorSnapshot) -> Iterator[Metric]:
         for name, stat in series.metrics.items():
             if (name in current.snapshot.gold_metrics) == bool(series.gold):
                 counts.update({(name, reason): n for reason, n in stat.unassessed.items()})
-    family = counter(UNASSESSED)
-    for labels, n in sorted(counts.items()):
-        family.add_metric(labels, n)
-    yield family
+    return _filled(counter(declared.UNASSESSED), sorted(counts.items()))
 
 
-def overflow(current: MonitorSnapshot) -> Iterator[Metric]:
-    """How often a name was counted as `__other__`; 0 for every kind while no cardinality limit is reached."""
-    family = counter(NAMES_OVERFLOW)
-    for kind in constants.NAME_KINDS:
-        family.add_metric((kind,), current.overflow.get(kind, 0))
-    yield family
-
-
-def coverage(current: MonitorSnapshot) -> Iterator[Metric]:
+def coverage(snapshot: Snapshot) -> Iterator[Metric]:
     """How much of the traffic matches a gold item, and how many gold items each source asked."""
-    snapshot = current.snapshot
-    matches = counter(GOLD_MATCH)
-    for pipeline, ways in sorted(gold_coverage.match_counts(snapshot).items()):
-        for how, n in ways.items():
-            matches.add_metric((label(pipeline), how), n)
-    seen = gauge(GOLD_ITEMS_SEEN)
+    matches = gold_coverage.match_counts(snapshot)
+    yield _filled(
+        counter(declared.GOLD_MATCH),
+        (((label(pipeline), how), n) for pipeline, ways in sorted(matches.items()) for how, n in ways.items()),
+    )
+    seen = gauge(declared.GOLD_ITEMS_SEEN)
     for window in dict.fromkeys(series.window for series in snapshot.series if series.window != ALL):
         for covered in gold_coverage.covered(snapshot, window):
             seen.add_metric((label(covered.pipeline), covered.source, label(covered.gold), label(window)), covered.seen)
-    yield from (matches, seen)
-
-
-def captured(reports: Sequence[CaptureReport]) -> Iterator[Metric]:
-    """The share of records that have each field; what was withheld by a setting is in no share."""
-    family = gauge(CAPTURED_RATIO)
-    for report in reports:
-        for field, share in report.fields.items():
-            if share.ratio is not None:
-                family.add_metric((label(report.pipeline), report.source, field), share.ratio)
-    yield family
-
-
-def info_families(current: MonitorSnapshot) -> Iterator[Metric]:
-    """Gold sets, builds, the configuration, the time of the last score and the version of ragmon."""
-    info, items = gauge(GOLD_INFO), gauge(GOLD_ITEMS)
-    for gold in current.snapshot.golds:
-        info.add_metric((label(gold.name), gold.version), 1)
-        items.add_metric((label(gold.name),), gold.items)
-    builds = gauge(BUILD_SEEN)
-    for labels in current.builds:
-        builds.add_metric([label(text) for text in labels], 1)
-    loaded = gauge(RELOADED, float(current.reloaded if current.served is None else current.served.reloaded))
-    last = gauge(LAST_SCORED, current.last_scored)
-    version = gauge(BUILD_INFO)
-    version.add_metric((current_version(),), 1)
-    yield from (info, items, builds, loaded, last, version)
+    yield seen
 
 
 def server_families(served: ServerStats) -> Iterator[Metric]:
     """Rejected requests, losses of producers, unknown fields, probes and the journal of a server."""
-    yield _by_label(REFUSED, served.refused)
-    yield _by_label(PRODUCER_DROPPED, served.lost)
-    unknown = counter(FIELDS_UNKNOWN)
-    for key, n in sorted(served.unknown.items()):
-        unknown.add_metric([label(text) for text in key], n)
-    yield unknown
-    probes = counter(PROBES)
-    for (probe, result), n in sorted(served.probes.items()):
-        probes.add_metric((label(probe), result), n)
-    yield probes
-    yield _by_label(PROBE_RECORDS, served.probed)
-    yield counter(STATE_RESETS, served.resets)
-    yield counter(CLOCK_JUMPS, served.jumps)
-    yield gauge(PRODUCER_MISSING, served.missing)
-    yield gauge(JOURNAL_BYTES, served.size)
-    yield gauge(JOURNAL_WRITABLE, float(not served.trouble))
+    yield _by_label(declared.REFUSED, served.refused)
+    yield _by_label(declared.PRODUCER_DROPPED, served.lost)
+    unknown = (([label(text) for text in key], n) for key, n in sorted(served.unknown.items()))
+    yield _filled(counter(declared.FIELDS_UNKNOWN), unknown)
+    probes = (((label(probe), result), n) for (probe, result), n in sorted(served.probes.items()))
+    yield _filled(counter(declared.PROBES), probes)
+    yield _by_label(declared.PROBE_RECORDS, served.probed)
+    yield counter(declared.STATE_RESETS, served.resets)
+    yield counter(declared.CLOCK_JUMPS, served.jumps)
+    yield gauge(declared.PRODUCER_MISSING, served.missing)
+    yield gauge(declared.JOURNAL_BYTES, served.size)
+    yield gauge(declared.JOURNAL_WRITABLE, float(not served.trouble))
     if served.stream is not None:
-        yield from stream_families(served.stream)
-
-
-def stream_families(stream: StreamStats) -> Iterator[Metric]:
-    """How far the partitions of a log were added up."""
-    yield gauge(WATERMARK, stream.watermark)
-    behind = gauge(PARTITION_BEHIND)
-    for partition, seconds in sorted(stream.behind.items()):
-        behind.add_metric((label(partition),), seconds)
-    yield behind
-    yield _by_label(CHUNKS, stream.chunks)
-    yield counter(STREAM_LOST, stream.lost)
-    yield gauge(STREAM_CONFIGS, stream.configs)
+        yield gauge(declared.WATERMARK, served.stream.watermark)
+        behind = (((label(partition),), seconds) for partition, seconds in sorted(served.stream.behind.items()))
+        yield _filled(gauge(declared.PARTITION_BEHIND), behind)
+        yield _by_label(declared.CHUNKS, served.stream.chunks)
+        yield counter(declared.STREAM_LOST, served.stream.lost)
+        yield gauge(declared.STREAM_CONFIGS, served.stream.configs)
 
 
 def _by_label(family: Family, counts: Mapping[str, int]) -> Metric:
-    """A counter with one label, given its counts by the value of the label."""
-    labelled = counter(family)
-    for value, n in sorted(counts.items()):
-        labelled.add_metric((label(value),), n)
-    return labelled
+    return _filled(counter(family), (((label(value),), n) for value, n in sorted(counts.items())))
 
 
 def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
     """Whether each alarm fires, its evidence and its baseline; alarms are named after their gate, or `metric:kind`."""
-    alarm, evidence = gauge(GATE_ALARM), gauge(GATE_EVIDENCE)
-    baseline, info = gauge(GATE_BASELINE), gauge(GATE_BASELINE_INFO)
+    alarm, evidence = gauge(declared.GATE_ALARM), gauge(declared.GATE_EVIDENCE)
+    baseline, info = gauge(declared.GATE_BASELINE), gauge(declared.GATE_BASELINE_INFO)
     for state in states:
         labels = (label(state.pipeline), label(state.alert))
         if state.baseline:
@@ -583,10 +397,10 @@ def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
 
 def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     """Threshold, value, bounds, samples and verdict of every gate; an unknown number has no sample."""
-    threshold, value = gauge(GATE_THRESHOLD), gauge(GATE_VALUE)
-    lower, upper = gauge(GATE_LOWER), gauge(GATE_UPPER)
-    samples, unknown = gauge(GATE_SAMPLES), gauge(GATE_UNKNOWN)
-    status, info = gauge(GATE_STATUS), gauge(GATE_INFO)
+    threshold, value = gauge(declared.GATE_THRESHOLD), gauge(declared.GATE_VALUE)
+    lower, upper = gauge(declared.GATE_LOWER), gauge(declared.GATE_UPPER)
+    samples, unknown = gauge(declared.GATE_SAMPLES), gauge(declared.GATE_UNKNOWN)
+    status, info = gauge(declared.GATE_STATUS), gauge(declared.GATE_INFO)
     for outcome in outcomes:
         gate = outcome.gate
         labels = (label(gate.pipeline), label(gate.name))
@@ -630,17 +444,12 @@ class Collector:
 
     def collect(self) -> Iterable[Metric]:
         """All series of the current snapshot, and how many there are."""
-        if self._moment is None:
-            return self._collect()
-        moment = self._moment()
-        if self._cached is None or self._cached[0] != moment:
-            self._cached = (moment, self._collect())
+        moment = None if self._moment is None else self._moment()
+        if self._moment is None or self._cached is None or self._cached[0] != moment:
+            collected = list(families(self._read()))
+            series = gauge(declared.SERIES, 1 + sum(len(family.samples) for family in collected))
+            self._cached = (moment, [*collected, series])
         return self._cached[1]
-
-    def _collect(self) -> list[Metric]:
-        collected = list(families(self._read()))
-        series = gauge(SERIES, 1 + sum(len(family.samples) for family in collected))
-        return [*collected, series]
 
 
 def families(current: MonitorSnapshot) -> Iterator[Metric]:
@@ -660,15 +469,8 @@ def families(current: MonitorSnapshot) -> Iterator[Metric]:
         yield from (family for family in part if family.samples)
 
 
-_SERIES: Final = {scope: series_of(scope) for scope in SeriesScope}
-"""Series of one thing of a scope."""
-
-_JUDGE_ALARMS: Final = 2
-"""Alarms of a judge: on its scores, and on labels beside them."""
-
-
 def expected_series(settings: Settings) -> int:
-    """An estimate of the number of Prometheus series, an upper bound for steady traffic.
+    """An estimate of the number of Prometheus series of a configuration, an upper bound for steady traffic.
 
     Per pipeline: every metric has its gauges per window and its counters, for each source and gold set it can be seen
     under (live for those without gold; every use of every gold set of the pipeline for all; `label` for human labels);
@@ -676,12 +478,33 @@ def expected_series(settings: Settings) -> int:
     metric and source; a request counter per source and stratum, an error counter, and histograms. In addition, the
     series of gold sets, probes and judges, those about the monitor itself and, per metric, the usual reasons for
     unassessed requests.
-
-    Args:
-        settings: The configuration.
     """
-    pipelines = sum(_configured_pipeline(settings.of(name), settings) for name in settings.expected_pipelines)
-    return pipelines + _without_pipeline(settings)
+    metrics = settings.build_metrics()
+    with_gold = sum(metric.needs_gold for metric in metrics.values())
+    labelled = sum(metric.labelled for metric in metrics.values())
+    without_gold = len(metrics) - with_gold - labelled
+    judges = {name for pipeline in settings.pipelines.values() for name in pipeline.judges}
+    expected = (
+        _SERIES[SeriesScope.GOLD] * len(settings.gold)
+        + _SERIES[SeriesScope.PROBE] * len(settings.probes)
+        + _SERIES[SeriesScope.JUDGE] * len(judges)
+        + _SERIES[SeriesScope.METRIC] * len(metrics)
+        + _SERIES[SeriesScope.MONITOR]
+    )
+    for name in settings.expected_pipelines:
+        pipeline = settings.of(name)
+        uses = sum(len(spec.use) for spec in settings.gold if spec.pipeline in (None, pipeline.name))
+        sources = 1 + uses
+        gated = len({gate.metric for gate in pipeline.resolved_gates if gate.kind == "threshold"})
+        expected += (
+            (without_gold * sources + with_gold * uses + labelled) * _per_metric(len(settings.windows))
+            + _gates_and_alarms(pipeline, settings)
+            + _SERIES[SeriesScope.SLICE] * gated * _slice_values(pipeline) * sources
+            + _SERIES[SeriesScope.STRATUM] * len(constants.STRATA) * sources
+            + _SERIES[SeriesScope.ERROR]
+            + _SERIES[SeriesScope.SOURCE]
+        )
+    return expected
 
 
 def budget(settings: Settings) -> SeriesBudget:
@@ -695,27 +518,14 @@ def budget(settings: Settings) -> SeriesBudget:
         + _SERIES[SeriesScope.BUILD] * BUILDS
         + (_SERIES[SeriesScope.MATCHING] if settings.gold else 0)
     )
-    sources = {source: _source(source, settings) for source in constants.SOURCES}
+    sources = {source: _unconfigured_source(source, settings) for source in constants.SOURCES}
     reserved = expected_series(settings) + pipeline + sources[constants.LIVE]
     return SeriesBudget(max(0, settings.serve.max_series - reserved), pipeline, sources)
 
 
-def _without_pipeline(settings: Settings) -> int:
-    """The number of series that belong to no pipeline."""
-    judges = {name for pipeline in settings.pipelines.values() for name in pipeline.judges}
-    return (
-        _SERIES[SeriesScope.GOLD] * len(settings.gold)
-        + _SERIES[SeriesScope.PROBE] * len(settings.probes)
-        + _SERIES[SeriesScope.JUDGE] * len(judges)
-        + _SERIES[SeriesScope.METRIC] * len(settings.build_metrics())
-        + _SERIES[SeriesScope.MONITOR]
-    )
-
-
 def _gates_and_alarms(pipeline: PipelineSettings, settings: Settings) -> int:
-    """The number of series of the gates and alarms of a pipeline."""
     rules = plan(pipeline.resolved_gates, settings.build_metrics())
-    drift = Drift(AlarmTerms(rules, indexes=index_terms(pipeline.resolved_gates)))
+    drift = Drift(AlarmSettings(rules, indexes=index_limits(pipeline.resolved_gates)))
     return (
         _SERIES[SeriesScope.GATE] * len(pipeline.resolved_gates)
         + _SERIES[SeriesScope.ALARM] * (len(rules) + len(drift.signals) + _JUDGE_ALARMS * len(pipeline.judges))
@@ -723,8 +533,8 @@ def _gates_and_alarms(pipeline: PipelineSettings, settings: Settings) -> int:
     )
 
 
-def _source(source: str, settings: Settings) -> int:
-    """The maximum number of series of one source of such a pipeline; gold exists for user requests and for probes."""
+def _unconfigured_source(source: str, settings: Settings) -> int:
+    """The maximum number of series of one source of an unconfigured pipeline."""
     metrics, windows = settings.build_metrics(), len(settings.windows)
     with_gold = [metric for metric in metrics.values() if metric.needs_gold]
     labelled = sum(metric.labelled for metric in metrics.values())
@@ -751,31 +561,9 @@ def _source(source: str, settings: Settings) -> int:
     )
 
 
-def _configured_pipeline(pipeline: PipelineSettings, settings: Settings) -> int:
-    """The expected number of series of a configured pipeline."""
-    metrics = settings.build_metrics()
-    with_gold = sum(metric.needs_gold for metric in metrics.values())
-    labelled = sum(metric.labelled for metric in metrics.values())
-    without_gold = len(metrics) - with_gold - labelled
-    uses = sum(len(spec.use) for spec in settings.gold if spec.pipeline in (None, pipeline.name))
-    sources = 1 + uses
-    metric_series = without_gold * sources + with_gold * uses + labelled
-    gated = len({gate.metric for gate in pipeline.resolved_gates if gate.kind == "threshold"})
-    return (
-        metric_series * _per_metric(len(settings.windows))
-        + _gates_and_alarms(pipeline, settings)
-        + _SERIES[SeriesScope.SLICE] * gated * _slice_values(pipeline) * sources
-        + _SERIES[SeriesScope.STRATUM] * len(constants.STRATA) * sources
-        + _SERIES[SeriesScope.ERROR]
-        + _SERIES[SeriesScope.SOURCE]
-    )
-
-
 def _per_metric(windows: int) -> int:
-    """The number of series of a metric of one source and gold set, with so many windows."""
     return _SERIES[SeriesScope.METRIC_WINDOW] * windows + _SERIES[SeriesScope.METRIC_TOTAL]
 
 
 def _slice_values(pipeline: PipelineSettings) -> int:
-    """The number of slices of a pipeline: every configured value, and for each tag the one for all others."""
     return sum(len(values) + 1 for values in pipeline.slices.values())

@@ -1,15 +1,7 @@
-"""The report of a run as one HTML file that needs nothing else: summary, gates, charts, questions, how to read it.
+"""Reports as HTML: the report of a run and the comparison of two releases as one file, and a report in a notebook.
 
-It has ids, facts and numbers, and no text of a question or an answer.
-
-The comparison of two releases as one HTML file that needs nothing else: summary, metric by metric, flipped items.
-
-It has ids, facts and numbers, and no text of a question or an answer.
-
-A report in a notebook: a piece of HTML with the verdict, the gates with their bars, and the gates over time.
-
-Its style holds for itself alone, takes text and background of the notebook, and has accents that are seen on white and
-on black, since a notebook's theme need not be that of the system. It needs no script.
+Pages have ids, facts and numbers, and no text of a question or an answer. The style of the fragment in a notebook holds
+for the fragment alone: it takes text and background of the notebook, and its accents are seen on white and on black.
 """
 
 from __future__ import annotations
@@ -26,8 +18,15 @@ from ragmon.core.http_client import current_version
 from ragmon.export.charts import interval_bar, time_chart
 from ragmon.export.comparison import WORDS, Canary, subject
 from ragmon.export.pages import asset, by_reason, document, flips_of, render
-from ragmon.export.report import QuestionReport, Report
-from ragmon.export.schema import BaselineDrop, ComparedGate, ComparedSample, GateSummary, ReportData, gate_summary
+from ragmon.export.schema import (
+    ComparedGate,
+    ComparedSample,
+    GateSummary,
+    QuestionReport,
+    ReportData,
+    RunResults,
+    gate_summary,
+)
 from ragmon.export.text import (
     better_by,
     bound,
@@ -54,7 +53,7 @@ _VERDICTS: Final = {
     "fail": "A gate is broken: do not ship this, or find out why first.",
     "insufficient": "There is not enough data to judge every gate.",
 }
-"""What the verdict of a run means to somebody who decides."""
+"""The verdict of a run for a reader who decides."""
 _OUTCOMES: Final = {
     "OK": "answered with a gold document",
     "ANS_NO_HIT": "answered without a gold document",
@@ -63,20 +62,24 @@ _OUTCOMES: Final = {
     "HALLUCINATION": "answered, although gold has no answer",
     "NO_ANSWER": "no answer",
 }
-"""The outcomes of questions in words; the first three are as they should be, but for the second."""
+"""The outcomes of questions in words."""
+_BAD: Final = ("HALLUCINATION", "OVER_REFUSAL", "NO_ANSWER")
 FROM_FILE: Final = (
     "This page is made from a report in JSON, which has no results of single questions and no gates over time. "
     "`ragmon replay --format html` writes a page with both."
 )
+_SUMMARIES: Final = {
+    "pass": "The candidate is not worse than the baseline by more than is allowed, on every gate that was compared.",
+    "fail": "The candidate is worse than the baseline: do not ship it, or find out why first.",
+    "insufficient": "It is not decided yet: more requests or gold questions are needed.",
+}
+"""The verdict of a comparison for a reader who decides."""
+OPEN: Final = 3
+"""Charts up to which all of them are shown at once; of more, those of gates that fail."""
 
 
-def report_page(report: Report, questions: int | None = None) -> str:
-    """The report as an HTML file.
-
-    Args:
-        report: The report; gates without enough windows in its `histories` have no chart.
-        questions: Rows of the per-question table; None lists all.
-    """
+def report_page(report: RunResults, questions: int | None = None) -> str:
+    """The report as an HTML file, with at most so many rows of the per-question table; None lists all."""
     return _page(report.document, report.notes, report.questions, report.histories, questions)
 
 
@@ -92,7 +95,42 @@ def _page(
     histories: Mapping[GateKey, GateHistory] = MappingProxyType({}),
     limit: int | None = None,
 ) -> str:
-    shown = questions[:limit]
+    shown = [
+        {
+            "qid": question.qid,
+            "pipeline": question.pipeline or constants.DEFAULT_PIPELINE,
+            "label": question.label,
+            "words": _OUTCOMES.get(question.label, ""),
+            "times": question.times,
+            "kind": "pass" if question.label in RIGHT else "fail" if question.label in _BAD else "insufficient",
+        }
+        for question in questions[:limit]
+    ]
+    drops = [
+        {
+            **flips_of(drop),
+            "before": percent(drop.before),
+            "after": percent(drop.after),
+            "better": f"{better_by(drop.drop)} points",
+            "items": flipped(drop),
+        }
+        for drop in data.baseline
+    ]
+    metrics = []
+    for series in data.series:
+        rows = [
+            (
+                name,
+                percent(figures.value),
+                interval_of(series, name, data.gates)[0],
+                str(figures.samples),
+                by_reason(figures.unassessed),
+            )
+            for name, figures in series.metrics.items()
+            if figures.n or figures.unassessed
+        ]
+        if rows and series.window == ALL:
+            metrics.append((title(series), rows))
     return document(
         "report.html.jinja",
         script=bool(shown),
@@ -109,9 +147,9 @@ def _page(
         golds=data.gold,
         rejected=by_reason(data.records.rejected),
         latency=data.latency_ms,
-        drops=[_drop(drop) for drop in data.baseline],
-        metrics=list(_metrics(data)),
-        questions=[_question(question) for question in shown],
+        drops=drops,
+        metrics=metrics,
+        questions=shown,
         more=len(questions) - len(shown),
         version=data.version,
         digest=data.digest,
@@ -119,7 +157,7 @@ def _page(
 
 
 def _report_sentences(data: ReportData, questions: Sequence[QuestionReport]) -> Iterator[str]:
-    """What a reader without the field's words should know first."""
+    # What a reader without the field's words should know first.
     verdicts = Counter(gate.verdict for gate in data.gates)
     yield (
         f"{len(data.gates)} gates: {verdicts['pass']} are kept, {verdicts['fail']} are broken, "
@@ -127,19 +165,13 @@ def _report_sentences(data: ReportData, questions: Sequence[QuestionReport]) -> 
     )
     for gate in data.gates:
         if gate.verdict == "fail":
-            yield _failure(gate)
+            # The bound may be kept where the value fell against the baseline.
+            asked = f"it should be {'at least' if gate.at_least else 'at most'} {threshold(gate)}"
+            yield f"{gate.gate} is {value(gate)} of {gate.n}; {gate.reason if gate.is_kept else asked}."
     worst = [question for question in questions if question.label in ("HALLUCINATION", "OVER_REFUSAL")]
     if worst:
         yield f"{len(worst)} gold questions were answered where they should be refused, or refused without need."
     yield f"{data.records.scored} of {data.records.read} records could be scored."
-
-
-def _failure(gate: GateSummary) -> str:
-    """Why a gate is broken: the bound, or the drop against the baseline where the bound is kept."""
-    shown = f"{gate.gate} is {value(gate)} of {gate.n}"
-    if gate.is_kept:
-        return f"{shown}; {gate.reason}."
-    return f"{shown}; it should be {'at least' if gate.at_least else 'at most'} {threshold(gate)}."
 
 
 def gate_row(gate: GateSummary) -> dict[str, Any]:
@@ -178,63 +210,8 @@ def gate_charts(
             yield gate.name, gate, chart
 
 
-def _drop(drop: BaselineDrop) -> dict[str, Any]:
-    """A comparison with the baseline as a row, and the items that flipped."""
-    return {
-        **flips_of(drop),
-        "before": percent(drop.before),
-        "after": percent(drop.after),
-        "better": f"{better_by(drop.drop)} points",
-        "items": flipped(drop),
-    }
-
-
-def _metrics(data: ReportData) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
-    """The metrics of each series that has any: its title, and a row a metric."""
-    for series in data.series:
-        rows: list[tuple[str, ...]] = [
-            (
-                name,
-                percent(figures.value),
-                interval_of(series, name, data.gates)[0],
-                str(figures.samples),
-                by_reason(figures.unassessed),
-            )
-            for name, figures in series.metrics.items()
-            if figures.n or figures.unassessed
-        ]
-        if rows and series.window == ALL:
-            yield title(series), rows
-
-
-def _question(question: QuestionReport) -> dict[str, Any]:
-    """A question as a row; the class of its outcome is good, bad or neither."""
-    bad = ("HALLUCINATION", "OVER_REFUSAL", "NO_ANSWER")
-    kind = "pass" if question.label in RIGHT else "fail" if question.label in bad else "insufficient"
-    return {
-        "qid": question.qid,
-        "pipeline": question.pipeline or constants.DEFAULT_PIPELINE,
-        "label": question.label,
-        "words": _OUTCOMES.get(question.label, ""),
-        "times": question.times,
-        "kind": kind,
-    }
-
-
-_SUMMARIES: Final = {
-    "pass": "The candidate is not worse than the baseline by more than is allowed, on every gate that was compared.",
-    "fail": "The candidate is worse than the baseline: do not ship it, or find out why first.",
-    "insufficient": "It is not decided yet: more requests or gold questions are needed.",
-}
-"""What the verdict means to somebody who decides."""
-
-
 def comparison_page(canary: Canary) -> str:
-    """The comparison as an HTML file.
-
-    Args:
-        canary: The comparison; where it has no intervals, the page has none.
-    """
+    """The comparison as an HTML file."""
     return document(
         "comparison.html.jinja",
         title=f"ragmon: {subject(canary)}: {WORDS[canary.verdict]}",
@@ -255,13 +232,10 @@ def comparison_page(canary: Canary) -> str:
 
 
 def _comparison_sentences(canary: Canary) -> Iterator[str]:
-    """What a reader without the field's words should know first."""
-    counts = dict.fromkeys(("pass", "fail", "insufficient"), 0)
-    for comparison in canary.gates:
-        counts[comparison.verdict] += 1
+    verdicts = Counter(comparison.verdict for comparison in canary.gates)
     yield (
-        f"{len(canary.gates)} metrics were compared: {counts['fail']} worse, {counts['pass']} not worse, "
-        f"{counts['insufficient']} undecided. Worse by up to {100 * canary.max_drop:g} points is allowed."
+        f"{len(canary.gates)} metrics were compared: {verdicts['fail']} worse, {verdicts['pass']} not worse, "
+        f"{verdicts['insufficient']} undecided. Worse by up to {100 * canary.max_drop:g} points is allowed."
     )
     for comparison in canary.gates:
         if comparison.verdict == "fail":
@@ -275,8 +249,16 @@ def _comparison_sentences(canary: Canary) -> Iterator[str]:
 
 
 def _row(comparison: ComparedGate, max_drop: float) -> dict[str, Any]:
-    """A gate as a row."""
     found = comparison.intervals
+    bounds, lower, upper = "–", None, None  # of the change: a drop with its sign turned
+    if found is not None:
+        lower, upper = -found.drop[1], -found.drop[0]
+        bounds = f"{signed(lower)} to {signed(upper)}"
+    bar = Markup()
+    if comparison.drop is not None:
+        bar = interval_bar(
+            -comparison.drop, lower, upper, threshold=-max_drop, at_least=True, verdict=comparison.verdict
+        )
     return {
         **flips_of(comparison),
         "metric": comparison.metric,
@@ -284,8 +266,8 @@ def _row(comparison: ComparedGate, max_drop: float) -> dict[str, Any]:
         "before": _sample(comparison.baseline, None if found is None else found.baseline),
         "after": _sample(comparison.candidate, None if found is None else found.candidate),
         "change": "–" if comparison.drop is None else better_by(comparison.drop),
-        "bounds": _bounds(comparison),
-        "bar": _bar(comparison, max_drop),
+        "bounds": bounds,
+        "bar": bar,
         "items": "–" if comparison.items is None else str(comparison.items),
         "flipped": f"{len(comparison.flips)} flipped, {comparison.worse} for the worse" if comparison.flips else "",
         "verdict": comparison.verdict,
@@ -295,61 +277,22 @@ def _row(comparison: ComparedGate, max_drop: float) -> dict[str, Any]:
 
 
 def _sample(sample: ComparedSample, bounds: tuple[float, float] | None) -> tuple[str, str]:
-    """The value of a release, and its interval with the number of observations."""
     interval = "" if bounds is None else f"{bounds_text(*bounds)}, "
     return percent(sample.value), f"{interval}of {sample.n}"
 
 
-def _bounds(comparison: ComparedGate) -> str:
-    """The interval of the change: a drop with its sign turned."""
-    if comparison.intervals is None:
-        return "–"
-    lower, upper = comparison.intervals.drop
-    return f"{signed(-upper)} to {signed(-lower)}"
-
-
-def _bar(comparison: ComparedGate, max_drop: float) -> Markup:
-    """The change with its interval against the largest drop that is allowed."""
-    if comparison.drop is None:
-        return Markup()
-    lower, upper = (None, None) if comparison.intervals is None else comparison.intervals.drop
-    return interval_bar(
-        -comparison.drop,
-        None if upper is None else -upper,
-        None if lower is None else -lower,
-        threshold=-max_drop,
-        at_least=True,
-        verdict=comparison.verdict,
-    )
-
-
-OPEN: Final = 3
-"""Charts up to which all of them are shown at once; of more, those of gates that fail."""
-
-
-def fragment(report: Report) -> str:
-    """The report as a piece of HTML.
-
-    Args:
-        report: The report.
-    """
+def fragment(report: RunResults) -> str:
+    """The report as a piece of HTML for a notebook."""
     gates = [gate_summary(outcome) for outcome in report.outcomes]
     charts = list(gate_charts(gates, report.histories))
     first = [chart for chart in charts if len(charts) <= OPEN or chart[1].verdict == "fail"]
+    folded = [chart for chart in charts if chart not in first]
+    groups = [("", first), (f"{'The other' if first else 'The'} {len(folded)} gates over time", folded)]
     return render(
         "notebook.html.jinja",
         style=Markup(asset("notebook.css").decode()),  # noqa: S704 - a file of this package
         verdict=report.verdict,
         counts=counts(report),
         gates=[gate_row(gate) for gate in gates],
-        groups=[(words, group) for words, group in _groups(first, charts) if group],
+        groups=[(words, group) for words, group in groups if group],
     )
-
-
-_Charts = list[tuple[str, GateSummary, Markup]]
-
-
-def _groups(first: _Charts, charts: _Charts) -> list[tuple[str, _Charts]]:
-    """The charts that are shown at once, under no heading, and those that are folded."""
-    rest = [chart for chart in charts if chart not in first]
-    return [("", first), (f"{'The other' if first else 'The'} {len(rest)} gates over time", rest)]

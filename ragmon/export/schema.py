@@ -1,23 +1,33 @@
-"""What ragmon writes as JSON of a run: the data, its JSON Schema and its reader are these classes.
+"""The report of a run: its data, its JSON form, the JSON Schema, and its reader.
 
-Text, Markdown, pages and DataFrames are made of them, so that a report that was read back is shown like a new one.
-Later versions may add members; those that are unknown are passed over.
+Text, Markdown, pages and DataFrames are made from the JSON form (`ReportData`), so a report read from a file is shown
+like a new one. Later versions may add members; unknown members are ignored.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from ragmon.alarms.plan import Detectability
+from ragmon.core import constants
 from ragmon.core.errors import InputError
 from ragmon.core.json_schema import DRAFT, Schema, definitions, identifier
 from ragmon.core.policy import Kind, Outcome, Verdict
-from ragmon.gates.coverage import CaptureReport
+from ragmon.gates.coverage import CaptureReport, match_counts
+from ragmon.gates.evaluate import bounds
+from ragmon.gates.history import GateHistory, GateKey
 from ragmon.gates.releases import Comparison, Flip
-from ragmon.scoring.cohorts import JudgeVersion
-from ragmon.scoring.labels import Labelled
+from ragmon.scoring.cohorts import METRIC, JudgeVersion
+from ragmon.scoring.labels import Labelled, Prediction
+from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.stats.histograms import MICRO, quantile
 
 REPORT_VERSION: Final = 1
 Figure = Annotated[float, Meta(ge=-1e12, le=1e12)]
@@ -360,6 +370,202 @@ class ReportData(Data, frozen=True, kw_only=True):
     digest: str
 
 
+QUANTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+
+
+@dataclass(frozen=True)
+class QuestionReport:
+    """The outcome of one gold question, in the terms of seed 002's report.
+
+    Attributes:
+        qid: The id of the question.
+        answered: It was answered.
+        hit: A gold id was cited.
+        refused: It was refused.
+        label: OK, REFUSAL_OK, OVER_REFUSAL, HALLUCINATION, ANS_NO_HIT or NO_ANSWER.
+        times: How often the question had this outcome.
+        pipeline: The pipeline that answered.
+    """
+
+    qid: str
+    answered: bool
+    hit: bool
+    refused: bool
+    label: str
+    times: int = 1
+    pipeline: str = ""
+
+
+@dataclass(frozen=True)
+class RunResults:
+    """What a run found: the data of `ragmon.export.report.Report`.
+
+    Attributes:
+        version: The version of ragmon that wrote the report.
+        snapshot: The metrics.
+        outcomes: The gates.
+        verdict: The verdict of the whole run.
+        digest: Fingerprint of the counts; equal runs have equal digests.
+        read: How many records were read.
+        scored: How many of them were scored.
+        unmatched: How many of them belong to no gold item.
+        duplicate: How many repeat a gold question that the same pipeline had already answered.
+        rejected: Lines that were no record, and dropped records, by reason.
+        unknown: Records with an unknown field, by `field: reason`.
+        unscorable: Items that were traced but had no answer in any trace, by gold set.
+        questions: One entry per gold item and outcome.
+        drops: Comparisons with a baseline.
+        notes: Notes for the reader, one line each.
+        reach: What live alarms on the gates would detect, and how soon, where the run has times.
+        labelled: Statistics of the labels on the run's answers; None where there are no labels.
+        predictions: Estimates from labels and a proxy together.
+        judges: The versions of judges whose scores the records have.
+        captured: What the records have, by pipeline and source.
+        histories: The gates over the time of the records, for charts; empty without times, and where nobody asked.
+        gates_of: Where the gates are from: a file, a preset, the policy given; "" where nobody asked.
+    """
+
+    version: str
+    snapshot: Snapshot
+    outcomes: Sequence[Outcome]
+    verdict: Verdict
+    digest: str
+    read: int
+    scored: int
+    unmatched: int
+    duplicate: int
+    rejected: Mapping[str, int]
+    unscorable: Mapping[str, int] = field(default_factory=dict)
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    questions: Sequence[QuestionReport] = ()
+    drops: Sequence[Comparison] = ()
+    notes: Sequence[str] = ()
+    reach: Sequence[Detectability] = ()
+    labelled: Labelled | None = None
+    predictions: Sequence[Prediction] = ()
+    judges: Sequence[JudgeVersion] = ()
+    captured: Sequence[CaptureReport] = ()
+    histories: Mapping[GateKey, GateHistory] = field(default_factory=dict)
+    gates_of: str = ""
+
+    @cached_property
+    def document(self) -> ReportData:
+        """What is written as JSON, and shown as text, as pages and in DataFrames."""
+        traced: dict[tuple[str, str], int] = {}
+        for series in whole_run(self.snapshot):
+            key = series.gold, series.gold_version
+            traced[key] = max(traced.get(key, 0), series.traced)
+        return ReportData(
+            version=self.version,
+            gold=[
+                GoldSummary(
+                    name=gold.name,
+                    version=gold.version,
+                    items=gold.items,
+                    traced=traced.get((gold.name, gold.version), 0),
+                    unscorable=self.unscorable.get(gold.name, 0),
+                )
+                for gold in self.snapshot.golds
+            ],
+            records=RecordCounts(
+                read=self.read,
+                scored=self.scored,
+                unmatched=self.unmatched,
+                duplicate=self.duplicate,
+                rejected=dict(sorted(self.rejected.items())),
+                unknown=dict(sorted(self.unknown.items())),
+            ),
+            series=[_series(series) for series in self.snapshot.series],
+            latency_ms=latency(self.snapshot),
+            captured=list(self.captured),
+            gates=[gate_summary(outcome) for outcome in self.outcomes],
+            matches=match_counts(self.snapshot),
+            baseline=[
+                BaselineDrop(
+                    pipeline=comparison.gate.pipeline,
+                    gate=comparison.gate.name,
+                    before=rounded(comparison.before.value),
+                    after=rounded(comparison.after.value),
+                    drop=rounded(comparison.drop),
+                    items=comparison.items,
+                    flips=rounded_flips(comparison),
+                )
+                for comparison in self.drops
+            ],
+            labels=self.labelled,
+            judges=list(self.judges),
+            predicted=[_predicted(prediction) for prediction in self.predictions],
+            detectable=[
+                DetectableChange(
+                    pipeline=found.gate.pipeline,
+                    gate=found.gate.name,
+                    at=rounded(found.at),
+                    observations=None if found.labels is None else round(found.labels),
+                    per_minute=rounded(found.per_minute, 3),
+                    minutes=rounded(found.minutes, 1),
+                )
+                for found in self.reach
+            ],
+            verdict=self.verdict,
+            digest=self.digest,
+        )
+
+
+def whole_run(snapshot: Snapshot) -> Iterator[SeriesStats]:
+    """The series over the whole run, slices excluded."""
+    return (series for series in snapshot.series if series.window == ALL and not series.slice)
+
+
+def _metric(series: SeriesStats, name: str) -> MetricSummary:
+    stat, estimate = series.metrics[name], series.estimate(name)  # the estimate is of all calls where it can be
+    estimands, weighted = None, None
+    if name in series.clusters:
+        estimands = {
+            estimand: Interval(lower=rounded(found.lower), upper=rounded(found.upper), n_eff=round(found.n_eff, 1))
+            for estimand, found in bounds(series, name).items()
+        }
+    if name in series.estimates:
+        weighted = Weighted(n=estimate.n, n_eff=round(estimate.n_eff, 1))
+    return MetricSummary(
+        value=rounded(estimate.value),
+        lower=None if estimate.value is None else rounded(estimate.lower),
+        upper=None if estimate.value is None else rounded(estimate.upper),
+        n=stat.n,
+        sum=round(stat.sum / MICRO, 6),
+        unassessed=dict(sorted(stat.unassessed.items())),
+        estimands=estimands,
+        weighted=weighted,
+    )
+
+
+def _series(series: SeriesStats) -> SeriesSummary:
+    names = (name for name in SeriesSummary.__struct_fields__ if name != "metrics")
+    about: dict[str, Any] = {name: getattr(series, name) for name in names}
+    return SeriesSummary(**about, metrics={name: _metric(series, name) for name in series.metrics})
+
+
+def _predicted(prediction: Prediction) -> PredictionSummary:
+    names = ("value", "lower", "upper", "n_eff", "gain")
+    numbers: dict[str, Any] = {name: rounded(getattr(prediction.estimate, name)) for name in names}
+    return PredictionSummary(
+        pipeline=prediction.pipeline, metric=METRIC, proxy=prediction.proxy, n=prediction.estimate.n, **numbers
+    )
+
+
+def latency(snapshot: Snapshot, pipeline: str | None = None) -> dict[str, dict[str, float | None]]:
+    """Latency quantiles in milliseconds per stage over the whole run, of one pipeline or of all."""
+    merged: dict[str, Counter[int]] = {}
+    for series in whole_run(snapshot):
+        # Requests that matched a gold item or were labelled are counted under `live` as well.
+        if not series.gold and series.source not in constants.ALSO_LIVE_SOURCES and pipeline in (None, series.pipeline):
+            for stage, histogram in series.latency.items():
+                merged.setdefault(stage, Counter()).update(histogram)
+    return {
+        stage: {name: rounded(quantile(histogram, q), 1) for name, q in QUANTILES.items()}
+        for stage, histogram in sorted(merged.items())
+    }
+
+
 Share = Annotated[float, Meta(ge=0, le=1)]
 _Change = Annotated[float, Meta(ge=-1, le=1)]
 
@@ -408,7 +614,9 @@ class ComparedGate(OfGate, frozen=True, kw_only=True):
 
 def compared_gate(found: Comparison) -> ComparedGate:
     """The comparison of a gate as it is sent."""
-    intervals = found.intervals
+    intervals = None
+    if found.intervals is not None:
+        intervals = ComparedIntervals(*((round(lower, 6), round(upper, 6)) for lower, upper in found.intervals))
     return ComparedGate(
         pipeline=found.gate.pipeline,
         gate=found.gate.name,
@@ -419,16 +627,12 @@ def compared_gate(found: Comparison) -> ComparedGate:
         baseline=ComparedSample(value=rounded(found.before.value), n=found.before.n),
         candidate=ComparedSample(value=rounded(found.after.value), n=found.after.n),
         drop=rounded(found.drop),
-        intervals=None if intervals is None else ComparedIntervals(*map(_pair, intervals)),
+        intervals=intervals,
         items=found.items,
         flips=rounded_flips(found),
         verdict=found.verdict,
         reason=found.reason,
     )
-
-
-def _pair(bounds: tuple[float, float]) -> tuple[float, float]:
-    return round(bounds[0], 6), round(bounds[1], 6)
 
 
 def report_schema() -> Schema:

@@ -1,8 +1,6 @@
-"""Snapshots of a running monitor for exporters: metrics, gate outcomes, alarms and the monitor's own counters.
+"""The state of a monitor for exporters (`MonitorSnapshot`), and its status at a glance as JSON data.
 
-The status of a monitor: problems, warnings, gates, alarms and record counters at a glance, as JSON data.
-
-The content of requests is never shown. `ragmon.export.pages` makes pages of it.
+The content of requests is never shown. `ragmon.export.pages` makes pages of the status.
 """
 
 from __future__ import annotations
@@ -30,6 +28,17 @@ from ragmon.gates.history import GateHistory, GateKey, TimeSpan
 from ragmon.scoring.cohorts import JudgeVersion
 from ragmon.scoring.labels import Prediction
 from ragmon.scoring.snapshot import Exemplar, Snapshot
+
+_Counts = TypeVar("_Counts", "StageCounters", "SdkStats")
+FEW: Final = 0.01
+"""Share of records whose loss causes no warning: some are always in flight."""
+OLD: Final = 600.0
+"""Seconds without a scored record after which the numbers are reported as old."""
+SHOWN: Final = 20
+_URGENT: Final = (constants.PAGE, constants.LOOK, constants.TICKET)
+OTHERS: Final = 100
+"""Gates of unconfigured pipelines that are shown; where there are more, failing ones come first."""
+_WINDOW_ALONE: Final = {"pass": "the gate is kept", "insufficient": "undecided"}
 
 
 @dataclass(frozen=True)
@@ -123,25 +132,22 @@ class SdkStats:
         )
 
 
-Counts = TypeVar("Counts", "StageCounters", "SdkStats")
+def _combined(own: _Counts, other: _Counts, combine: Callable[[int, int], int]) -> _Counts:
+    names = [each.name for each in fields(own)]
+    parts = {name: _each(getattr(own, name), getattr(other, name), combine) for name in names}
+    return replace(own, **parts)
 
 
-def _combined(one: Counts, other: Counts, combine: Callable[[int, int], int]) -> Counts:
-    """Two sets of counts, combined number by number."""
-    parts = {part.name: _each(getattr(one, part.name), getattr(other, part.name), combine) for part in fields(one)}
-    return replace(one, **parts)
-
-
-def _each(one: Any, other: Any, combine: Callable[[int, int], int]) -> Any:
+def _each(own: Any, other: Any, combine: Callable[[int, int], int]) -> Any:
     """Two numbers, mappings of numbers or data classes of them, combined number by number; zeros are left out."""
-    if isinstance(one, int):
-        return combine(one, other)
-    if isinstance(one, Mapping):
-        values = [*one.values(), *other.values()]
+    if isinstance(own, int):
+        return combine(own, other)
+    if isinstance(own, Mapping):
+        values = [*own.values(), *other.values()]
         nothing: Any = 0 if all(isinstance(value, int) for value in values) else Counter()
-        pairs = {key: _each(one.get(key, nothing), other.get(key, nothing), combine) for key in {**one, **other}}
+        pairs = {key: _each(own.get(key, nothing), other.get(key, nothing), combine) for key in {**own, **other}}
         return {key: value for key, value in pairs.items() if value}
-    return _combined(one, other, combine)
+    return _combined(own, other, combine)
 
 
 @dataclass(frozen=True)
@@ -245,15 +251,6 @@ class MonitorSnapshot:
     acknowledged: Sequence[AcknowledgedAlarm] = ()
 
 
-FEW: Final = 0.01
-"""Share of records whose loss causes no warning: some are always in flight."""
-OLD: Final = 600.0
-"""Seconds without a scored record after which the numbers are reported as old."""
-SHOWN: Final = 20
-"""Findings of one kind that are shown."""
-_URGENT: Final = (constants.PAGE, constants.LOOK, constants.TICKET)
-
-
 class StatusFinding(msgspec.Struct, frozen=True):
     """One problem or warning.
 
@@ -316,28 +313,47 @@ def _gate_text(outcome: Outcome, *, bounded: bool = True) -> str:
 
 def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
     """Data-quality warnings: why the numbers may be incomplete or old."""
-    sources = (
-        _stage_warnings,
-        _loss_warnings,
-        _unread_warnings,
-        _uncovered_warnings,
-        _age_warnings,
-        _capture_warnings,
-    )
-    return _truncated([finding for find in sources for finding in find(current)])
+    findings = [
+        *_lost_records(current),
+        *_unread_requests(current),
+        *(
+            StatusFinding(
+                f"records of {shorten(pipeline)}, and no gates or rules for it",
+                hint="[gates] at the top level of ragmon.toml, or [pipelines.NAME.gates]",
+            )
+            for pipeline in uncovered(current)
+        ),
+    ]
+    names, last = current.overflow.get(constants.PIPELINE_NAMES, 0), current.last_scored
+    if names:
+        hint = "[serve] max_series is more places, and [pipelines.NAME] is one of its own"
+        text = f"pipelines that found no place: {names} times, counted as {constants.OTHER}"
+        findings.append(StatusFinding(text, hint=hint))
+    if last is None:
+        findings.append(StatusFinding("nothing was scored yet"))
+    elif current.snapshot.now - last > OLD:
+        findings.append(StatusFinding("nothing was scored lately: the numbers are old", last))
+    for report in current.capture:
+        gap = report.worst
+        if gap is not None and gap.blocked:
+            text = printable_line(f"{report.pipeline}, {report.source}: {gap.text}")
+            findings.append(StatusFinding(text, hint=gap.remedy))
+    return _truncated(findings)
 
 
-def _stage_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+def _lost_records(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+    def lost(template: str, reasons: Mapping[str, int], total: int) -> Iterator[StatusFinding]:
+        n = sum(reasons.values())
+        if n > FEW * total:
+            by_reason = ", ".join(f"{printable(reason)} {count}" for reason, count in sorted(reasons.items()))
+            yield StatusFinding(f"{template.format(n)}: {by_reason}")
+
     for stage, counters in sorted(current.stages.items()):
         if counters.residual:
             hint = "a bug in ragmon: ragmon verify says where"
             yield StatusFinding(f"{stage}: {counters.residual} records are not accounted for", hint=hint)
-        yield from _loss_warning(
-            f"{stage}: {{}} of {counters.received} records dropped", counters.dropped, counters.received
-        )
-
-
-def _loss_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+        template = f"{stage}: {{}} of {counters.received} records dropped"
+        yield from lost(template, counters.dropped, counters.received)
     served = current.served
     if served is None:
         return
@@ -347,15 +363,7 @@ def _loss_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     if served.missing > FEW * received:
         hint = "a network, another server that takes some of them, or they are on their way"
         yield StatusFinding(f"{served.missing} records that producers sent have not come", hint=hint)
-    yield from _loss_warning("producers lost {} records themselves", served.lost, received)
-
-
-def _loss_warning(template: str, reasons: Mapping[str, int], total: int) -> Iterator[StatusFinding]:
-    """A warning about a loss that is more than a few records, by reason."""
-    lost = sum(reasons.values())
-    if lost > FEW * total:
-        by_reason = ", ".join(f"{printable(reason)} {count}" for reason, count in sorted(reasons.items()))
-        yield StatusFinding(f"{template.format(lost)}: {by_reason}")
+    yield from lost("producers lost {} records themselves", served.lost, received)
 
 
 def uncovered(current: MonitorSnapshot) -> list[str]:
@@ -364,34 +372,7 @@ def uncovered(current: MonitorSnapshot) -> list[str]:
     return sorted(with_records - {outcome.gate.pipeline for outcome in current.outcomes})
 
 
-def _uncovered_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
-    """Pipelines with records that no gate of their own covers."""
-    hint = "[gates] at the top level of ragmon.toml, or [pipelines.NAME.gates]"
-    for pipeline in uncovered(current):
-        yield StatusFinding(f"records of {shorten(pipeline)}, and no gates or rules for it", hint=hint)
-    names = current.overflow.get(constants.PIPELINE_NAMES, 0)
-    if names:
-        hint = "[serve] max_series is more places, and [pipelines.NAME] is one of its own"
-        yield StatusFinding(f"pipelines that found no place: {names} times, counted as {constants.OTHER}", hint=hint)
-
-
-def _age_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
-    last, now = current.last_scored, current.snapshot.now
-    if last is None:
-        yield StatusFinding("nothing was scored yet")
-    elif now - last > OLD:
-        yield StatusFinding("nothing was scored lately: the numbers are old", last)
-
-
-def _capture_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
-    """The worst gap of each pipeline for which gates cannot be judged."""
-    for report in current.capture:
-        gap = report.worst
-        if gap is not None and gap.blocked:
-            yield StatusFinding(printable_line(f"{report.pipeline}, {report.source}: {gap.text}"), hint=gap.remedy)
-
-
-def _unread_warnings(current: MonitorSnapshot) -> Iterator[StatusFinding]:
+def _unread_requests(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     for scope, n in sorted(unknown_conventions(current).items(), key=lambda item: (-item[1], item[0])):
         hint = "docs/integrations/instrumentations.md: an instrumentation that is read, or @ragmon.trace"
         text = f"{n} requests of {printable(scope)} tell of a model or a retrieval in words that are not read"
@@ -434,7 +415,6 @@ def unknown_conventions(current: MonitorSnapshot) -> dict[str, int]:
 
 
 def _by_name(*parts: Mapping[str, int]) -> dict[str, int]:
-    """The sum of counts by name; a journal may hold names of any kind."""
     counts: Counter[str] = Counter()
     for name, n in chain.from_iterable(part.items() for part in parts):
         counts[shown_name(name, constants.OTHER)] += n
@@ -446,10 +426,6 @@ def _truncated(findings: list[StatusFinding]) -> list[StatusFinding]:
     return (
         findings if more <= 0 else [*findings[:SHOWN], StatusFinding(f"and {more} more", hint="/metrics has them all")]
     )
-
-
-OTHERS: Final = 100
-"""Gates of unconfigured pipelines that are shown; where there are more, failing ones come first."""
 
 
 class ServerFindings(NamedTuple):
@@ -518,13 +494,7 @@ def status(
 def gates(
     outcomes: Sequence[Outcome], configured: Mapping[str, object], alarms: Sequence[AlarmState]
 ) -> list[dict[str, Any]]:
-    """The gates as the status shows them, those of configured pipelines first.
-
-    Args:
-        outcomes: The outcomes of all gates.
-        configured: The configured pipelines.
-        alarms: All alarms.
-    """
+    """The gates as the status shows them, those of configured pipelines first."""
     states = {(state.pipeline, state.alert): state for state in alarms}
     configured_outcomes = [outcome for outcome in outcomes if outcome.gate.pipeline in configured]
     others = [outcome for outcome in outcomes if outcome.gate.pipeline not in configured]
@@ -534,19 +504,11 @@ def gates(
     return [gate(outcome, states.get((outcome.gate.pipeline, outcome.gate.name))) for outcome in shown]
 
 
-_WINDOW_ALONE: Final = {"pass": "the gate is kept", "insufficient": "undecided"}
-"""What the window of a gate says by itself while its alarm fires."""
-
-
 def gate(outcome: Outcome, state: AlarmState | None = None) -> dict[str, Any]:
     """A gate as the status shows it.
 
     An alarm may fire for a stretch of time in which the gate is broken, while the window as a whole is undecided. Then
     the alarm's proof is shown, and no interval that seems to deny it.
-
-    Args:
-        outcome: The outcome of the gate in its window.
-        state: The state of its alarm; None where it has none.
     """
     fields = ("source", "gold", "estimand", "value", "lower", "upper", "n", "verdict", "reason", "of")
     labels = {"pipeline": outcome.gate.pipeline, "gate": outcome.gate.name, "metric": outcome.gate.metric}
@@ -562,12 +524,7 @@ def gate(outcome: Outcome, state: AlarmState | None = None) -> dict[str, Any]:
 
 
 def status_history(span: TimeSpan, histories: Mapping[GateKey, GateHistory]) -> dict[str, Any]:
-    """How gates were over a span of time, as plain JSON data.
-
-    Args:
-        span: The span of time and its windows.
-        histories: The history of every gate over that span.
-    """
+    """How gates were over a span of time, as plain JSON data."""
     entries = [
         {"pipeline": pipeline, "gate": name, "points": entry.points, "alarms": entry.alarms}
         for (pipeline, name), entry in histories.items()
@@ -577,12 +534,7 @@ def status_history(span: TimeSpan, histories: Mapping[GateKey, GateHistory]) -> 
 
 
 def gold(snapshot: Snapshot, windows: Sequence[str]) -> dict[str, Any]:
-    """How much of the traffic the gold covers, and how much of the gold was asked.
-
-    Args:
-        snapshot: The current snapshot.
-        windows: The names of the windows to show.
-    """
+    """How much of the traffic the gold covers, and how much of the gold was asked, in each window."""
     return {
         "sets": [row._asdict() for window in windows for row in coverage.covered(snapshot, window)],
         "traffic": [row._asdict() for window in windows for row in coverage.matched(snapshot, window)],
@@ -592,12 +544,7 @@ def gold(snapshot: Snapshot, windows: Sequence[str]) -> dict[str, Any]:
 
 
 def captured(reports: Sequence[CaptureReport], configured: Mapping[str, object]) -> list[dict[str, Any]]:
-    """What was captured of each pipeline and source as the status shows it, configured pipelines first.
-
-    Args:
-        reports: All reports.
-        configured: The configured pipelines.
-    """
+    """What was captured of each pipeline and source as the status shows it, configured pipelines first."""
     own = [report for report in reports if report.pipeline in configured]
     others = [report for report in reports if report.pipeline not in configured]
     return [report.data() for report in (*own, *others[:OTHERS])]

@@ -1,16 +1,7 @@
-"""Tables of text: aligned columns for a terminal, and Markdown. Names and questions come from outside: see `escape`.
+"""Text for terminals and Markdown: tables, reports, the verdicts of gates, a diagnosis, and a request. Times are UTC.
 
-The report as Markdown, and gate verdicts as plain text for terminals and as Markdown for a CI step summary.
-
-Text from a trace or a gold file is escaped: questions and ids are untrusted.
-
-A diagnosis as text for an engineer on call, and as JSON for programs. Times are UTC.
-
-Names of builds, indexes and tags come from requests: characters that are not printable are replaced.
-
-One request as text for an engineer on call, and as JSON for programs. Times are UTC.
-
-Everything in it may come from a request: what is not printable is replaced, line by line.
+Names, questions and ids come from outside: in Markdown they are escaped, on a terminal characters that are not
+printable are replaced, line by line.
 """
 
 from __future__ import annotations
@@ -21,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -30,16 +21,22 @@ from ragmon.alarms.plan import describe
 from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.errors import printable, printable_json, printable_line
-from ragmon.export.report import QuestionReport, Report
-from ragmon.export.schema import BaselineDrop, GateSummary, ReportData, SeriesSummary, gate_summary
+from ragmon.export.schema import (
+    BaselineDrop,
+    GateSummary,
+    QuestionReport,
+    ReportData,
+    RunResults,
+    SeriesSummary,
+    gate_summary,
+)
 from ragmon.gates import coverage
-from ragmon.gates.change import REQUESTS, Level, Moved, Side, Stage, Suspect, Times, Why
+from ragmon.gates.change import REQUESTS, Level, Moved, Side, Stage, Suspect, Why
 from ragmon.gates.coverage import FIELDS, FieldShare
-from ragmon.gates.request import MatchedItem, MetricResult, RankedDocument, RequestReport, ShownText
+from ragmon.gates.request import MatchedItem, MetricResult, RequestReport, ShownText
 from ragmon.scoring.snapshot import ALL
 
 GAP: Final = 2
-"""Spaces between two columns on a terminal."""
 _NO_WIDTHS: Final[Mapping[int, int]] = MappingProxyType({})
 
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -51,6 +48,52 @@ _SPECIAL: Final = re.compile(
     r"|:(?=//)|(?<=www)\.",
     re.IGNORECASE,
 )
+QUESTIONS: Final = 200
+"""Rows of the per-question table by default."""
+FLIPS: Final = 20
+"""Flipped items that Markdown lists for each gate."""
+_MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ insufficient"}
+_HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
+WILSON: Final = "Wilson's, of these requests"
+STRATA: Final = "of all calls, weighted by strata"
+LIKE_THESE: Final = "of questions like these, with gold items as the observations"
+BESIDE_EXACT: Final = f"{LIKE_THESE}; the verdict is on this gold set, where the value is exact"
+FAILURES: Final = 5
+"""Gates that fail and are named in the `repr` of a report."""
+GATE_FLIPS: Final = 10
+"""Flipped items that the text for a terminal names for each gate."""
+_NARROWEST: Final = 24
+"""Columns that reasons need beside the table; where a terminal has fewer, they stand below their gate."""
+_ASCII: Final = {ord("≥"): ">=", ord("≤"): "<="}
+SUSPECTS: Final = 4
+TRAITS: Final = 3
+METRICS: Final = 4
+TRACES: Final = 5
+"""Entries of each that a diagnosis shows."""
+LONGEST: Final = 32
+"""Characters shown of a name."""
+WHY_COLUMN: Final = 11
+FEW: Final = 0.2
+"""Share of the failing requests from which on a trait counts as common to them."""
+_TINY: Final = 1e-12
+_MOVED: Final = 3.0
+"""Standard errors from which on a metric counts as moved."""
+_WORDS: Final = {"pass": "passes", "fail": "FAILS", "insufficient": "is undecided"}
+_Lines = Iterator[tuple[str, str]]
+"""The heading of a line ("" repeats the one above), and its text."""
+REQUEST_COLUMN: Final = 10
+LONGEST_CONTEXT: Final = 400
+LONGEST_TEXT: Final = 4_000
+"""Characters shown of a retrieved text, and of a question or an answer, unless all of it is asked for."""
+_LONGEST_LINE: Final = 100_000
+_LINES: Final = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
+_HEADINGS: Final = {
+    "fails": "fail",
+    "passes": "pass",
+    "scores": "scored",
+    "unknown": "unassessed",
+    "outside": "outside",
+}
 
 
 def escape(text: str) -> str:
@@ -83,13 +126,15 @@ def text_table(
     cells = [[printable_line(cell) for cell in row] for row in rows]
     longest = [max(map(len, column)) for column in zip(*cells, strict=True)]
     columns = [(widths.get(n, width), n in right) for n, width in enumerate(longest)]
-    space = " " * gap
-    return [space.join(map(_aligned, row, columns)).rstrip() for row in cells]
-
-
-def _aligned(cell: str, column: tuple[int, bool]) -> str:
-    width, to_the_right = column
-    return cell.rjust(width) if to_the_right else cell.ljust(width)
+    return [
+        (" " * gap)
+        .join(
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, (width, is_right) in zip(row, columns, strict=True)
+        )
+        .rstrip()
+        for row in cells
+    ]
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -105,23 +150,18 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[s
     return [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]
 
 
-QUESTIONS: Final = 200
-"""Rows of the per-question table by default."""
-FLIPS: Final = 20
-"""Flipped items that are listed for each gate."""
-
-_MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ insufficient"}
-
-
-def report_markdown(report: Report, questions: int | None = QUESTIONS) -> str:
-    """The whole report as Markdown.
-
-    Args:
-        report: The report.
-        questions: Rows of the per-question table; None for all.
-    """
+def report_markdown(report: RunResults, questions: int | None = QUESTIONS) -> str:
+    """The whole report as Markdown, with at most so many rows of the per-question table; None for all."""
     data = report.document
     about = f"{data.records.scored} of {data.records.read} records scored · digest `{data.digest[:16]}`"
+    latency = [
+        (escape(stage), *("–" if ms is None else f"{ms:g}" for ms in quantiles.values()))
+        for stage, quantiles in data.latency_ms.items()
+    ]
+    versions = [
+        (*map(escape, (judge.pipeline, judge.judge, judge.version)), str(judge.answers)) for judge in data.judges
+    ]
+    reach = [escape(f"{each.gate.pipeline}/{each.gate.name}: {describe(each)}") for each in report.reach]
     parts = [
         "# RAG quality report\n",
         f"**{_MARKS[data.verdict]}** · {about}\n",
@@ -129,17 +169,17 @@ def report_markdown(report: Report, questions: int | None = QUESTIONS) -> str:
         *_gates(data.gates),
         *_drops(data.baseline),
         *_labels(data),
-        *_judges(data),
+        *_section("Judges", _table(("pipeline", "judge", "version", "answers"), versions)),
         *_metric_tables(data, report.snapshot.gold_metrics),
-        *_latency_table(data),
+        *_section("Latency, ms", _table(("stage", "p50", "p95", "p99"), latency)),
         *_captured(data),
-        *_reach(report),
+        *_section("What live alarms would find at this rate", _list(reach)),
         *_questions(report.questions, questions),
     ]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def render_gates(report: Report) -> str:
+def render_gates(report: RunResults) -> str:
     """The verdict, the gates and the comparison with a baseline, for a CI step summary."""
     data = report.document
     notes = _list(map(escape, report.notes))
@@ -147,30 +187,28 @@ def render_gates(report: Report) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
+def _section(title: str, lines: list[str]) -> list[str]:
+    return [f"## {title}\n", *lines] if lines else []
+
+
 def _labels(data: ReportData) -> list[str]:
-    """Statistics of the labels, and the estimate from labels and a proxy."""
     labelled = data.labels
     if labelled is None:
         return []
     maturity = "" if labelled.maturity is None else f"; {labelled.maturity:.0%} of those to come are here"
     entries = [f"{labelled.labels} labels by {labelled.raters} raters on {labelled.answers} answers{maturity}"]
-    entries += (
-        [f"raters say different things of {labelled.conflicts} answers: the mean counts"] if labelled.conflicts else []
-    )
-    entries += [f"{labelled.orphans} labelled answers are not among these records"] if labelled.orphans else []
-    entries += [f"{labelled.probes} answers to gold questions were labelled: gold counts"] if labelled.probes else []
+    if labelled.conflicts:
+        entries.append(f"raters say different things of {labelled.conflicts} answers: the mean counts")
+    if labelled.orphans:
+        entries.append(f"{labelled.orphans} labelled answers are not among these records")
+    if labelled.probes:
+        entries.append(f"{labelled.probes} answers to gold questions were labelled: gold counts")
     for found in data.predicted:
         if found.value is not None and found.gain is not None:
             bounds = f"{found.value:.3f} ({found.lower:.3f} to {found.upper:.3f})"
             worth = f"{found.n} labels beside {escape(found.proxy)}, each worth {found.gain:.2f}"
             entries.append(f"{escape(found.pipeline)}: answers that are correct, with a proxy: {bounds}, {worth}")
-    return ["## Labels\n", *_list(entries)]
-
-
-def _judges(data: ReportData) -> list[str]:
-    """The versions of judges, whose scores are never put together."""
-    rows = [(*map(escape, (judge.pipeline, judge.judge, judge.version)), str(judge.answers)) for judge in data.judges]
-    return ["## Judges\n", *_table(("pipeline", "judge", "version", "answers"), rows)] if rows else []
+    return _section("Labels", _list(entries))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -184,7 +222,6 @@ def _list(entries: Iterable[str]) -> list[str]:
 
 
 def _about(data: ReportData, notes: Sequence[str]) -> list[str]:
-    """Notes and counts a reader needs before the figures."""
     records = data.records
     entries = [escape(note) for note in notes]
     if records.duplicate:
@@ -205,12 +242,7 @@ def _about(data: ReportData, notes: Sequence[str]) -> list[str]:
     return _list(entries)
 
 
-_HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
-
-
 def _gates(gates: Sequence[GateSummary]) -> list[str]:
-    if not gates:
-        return []
     kinds = _kinds(map(interval_kind, gates))
     rows = [
         (
@@ -224,11 +256,11 @@ def _gates(gates: Sequence[GateSummary]) -> list[str]:
         )
         for gate in gates
     ]
-    return ["## Gates\n", *_table(_HEAD, rows), *([f"{line}\n"] if (line := _legend(kinds)) else [])]
+    legend = _legend(kinds)
+    return _section("Gates", [*_table(_HEAD, rows), *([f"{legend}\n"] if legend else [])])
 
 
 def _marked(gate: GateSummary, kinds: Mapping[str, str]) -> str:
-    """The interval of a gate's value with the mark of its kind."""
     return bounds_text(gate.lower, gate.upper) + kinds.get(interval_kind(gate), "")
 
 
@@ -261,12 +293,6 @@ def bound(gate: GateSummary) -> str:
     return f"{'≥' if gate.at_least else '≤'} {gate.threshold:g}"
 
 
-WILSON: Final = "Wilson's, of these requests"
-STRATA: Final = "of all calls, weighted by strata"
-LIKE_THESE: Final = "of questions like these, with gold items as the observations"
-BESIDE_EXACT: Final = f"{LIKE_THESE}; the verdict is on this gold set, where the value is exact"
-
-
 def interval_kind(gate: GateSummary) -> str:
     """What the interval of a gate's value is about; "" where there is no interval."""
     if gate.lower is None:
@@ -281,11 +307,10 @@ def interval_kind(gate: GateSummary) -> str:
 def _kinds(kinds: Iterable[str]) -> dict[str, str]:
     """The mark of each kind of interval in a table: nothing for the most frequent one, then stars."""
     present = Counter(kind for kind in kinds if kind).most_common()
-    return {kind: f" {'*' * place}" if place else "" for place, (kind, _) in enumerate(present)}
+    return {kind: f" {'*' * rank}" if rank else "" for rank, (kind, _) in enumerate(present)}
 
 
 def _legend(kinds: Mapping[str, str]) -> str:
-    """The kinds of the intervals in a table, each named once."""
     named = "; ".join(f"{mark} {kind}".strip() for kind, mark in kinds.items())
     return f"95 % intervals: {named}." if named else ""
 
@@ -299,9 +324,6 @@ def why(gate: GateSummary) -> str:
 
 
 def _drops(drops: Sequence[BaselineDrop]) -> list[str]:
-    """The change of each gate against the baseline, and the items that flipped."""
-    if not drops:
-        return []
     rows = [
         (escape(drop.name), percent(drop.before), percent(drop.after), f"{better_by(drop.drop)} points", flipped(drop))
         for drop in drops
@@ -311,8 +333,8 @@ def _drops(drops: Sequence[BaselineDrop]) -> list[str]:
         for drop in drops
         for flip in drop.flips[:FLIPS]
     ]
-    lines = ["## Against the baseline\n", *_table(("gate", "before", "now", "better by", "items flipped"), rows)]
-    return [*lines, *_table(("gate", "qid", "before", "now"), flips)]
+    changes = _table(("gate", "before", "now", "better by", "items flipped"), rows)
+    return _section("Against the baseline", [*changes, *_table(("gate", "qid", "before", "now"), flips)])
 
 
 def flipped(drop: BaselineDrop) -> str:
@@ -337,27 +359,29 @@ def signed(change: float) -> str:
 def _metric_tables(data: ReportData, gold_metrics: Collection[str]) -> list[str]:
     lines = []
     for series in data.series:
-        if series.window == ALL:
-            shown = {name: figures for name, figures in series.metrics.items() if figures.n or figures.unassessed}
-            if series.gold:  # metrics that need no gold are in the table of all requests
-                shown = {name: figures for name, figures in shown.items() if name in gold_metrics}
-            intervals = {name: interval_of(series, name, data.gates) for name in shown}
-            kinds = _kinds(kind for _, kind in intervals.values())
-            rows = [
-                (
-                    name,
-                    percent(figures.value),
-                    interval + kinds.get(kind, ""),
-                    str(figures.samples),
-                    ", ".join(f"{n} {escape(reason)}" for reason, n in figures.unassessed.items()),
-                )
-                for name, figures in shown.items()
-                for interval, kind in (intervals[name],)
-            ]
-            if rows:
-                lines += [f"## {escape(title(series))}\n"]
-                lines += _table(("metric", "value", "95 % interval", "n", "unassessed"), rows)
-                lines += [f"{legend}\n"] if (legend := _legend(kinds)) else []
+        if series.window != ALL:
+            continue
+        shown = {
+            name: figures
+            for name, figures in series.metrics.items()
+            # Metrics that need no gold are in the table of all requests.
+            if (figures.n or figures.unassessed) and (not series.gold or name in gold_metrics)
+        }
+        intervals = {name: interval_of(series, name, data.gates) for name in shown}
+        kinds = _kinds(kind for _, kind in intervals.values())
+        rows = [
+            (
+                name,
+                percent(figures.value),
+                intervals[name][0] + kinds.get(intervals[name][1], ""),
+                str(figures.samples),
+                ", ".join(f"{n} {escape(reason)}" for reason, n in figures.unassessed.items()),
+            )
+            for name, figures in shown.items()
+        ]
+        table = _table(("metric", "value", "95 % interval", "n", "unassessed"), rows)
+        legend = _legend(kinds)
+        lines += _section(escape(title(series)), [*table, *([f"{legend}\n"] if legend else [])])
     return lines
 
 
@@ -383,16 +407,7 @@ def title(series: SeriesSummary) -> str:
     return ", ".join(about)
 
 
-def _latency_table(data: ReportData) -> list[str]:
-    rows = [
-        (escape(stage), *(f"{ms:g}" if ms is not None else "–" for ms in quantiles.values()))
-        for stage, quantiles in data.latency_ms.items()
-    ]
-    return ["## Latency, ms\n", *_table(("stage", "p50", "p95", "p99"), rows)] if rows else []
-
-
 def _captured(data: ReportData) -> list[str]:
-    """The share of records that have each field, and the gaps that gates suffer from."""
     rows = [
         (escape(f"{each.pipeline}, {each.source}"), str(each.records), *shares(each.fields)) for each in data.captured
     ]
@@ -402,49 +417,33 @@ def _captured(data: ReportData) -> list[str]:
         for gap in each.gaps
         if gap.gates
     ]
-    return ["## What is captured\n", *_table(("records of", "n", *FIELDS), rows), *_list(gaps)] if rows else []
+    return _section("What is captured", [*_table(("records of", "n", *FIELDS), rows), *_list(gaps)])
 
 
 def shares(fields: Mapping[str, FieldShare]) -> list[str]:
     """The share of records with each field, as text, in the order of all fields."""
-    return [_share(fields.get(name)) for name in FIELDS]
-
-
-def _share(share: FieldShare | None) -> str:
-    if share is None:
-        return "–"
-    return "withheld" if share.ratio is None else f"{100 * share.ratio:.0f} %"
-
-
-def _reach(report: Report) -> list[str]:
-    lines = _list(escape(f"{each.gate.pipeline}/{each.gate.name}: {describe(each)}") for each in report.reach)
-    return ["## What live alarms would find at this rate\n", *lines] if lines else []
+    texts = []
+    for name in FIELDS:
+        share = fields.get(name)
+        ratio = "withheld" if share is None or share.ratio is None else f"{100 * share.ratio:.0f} %"
+        texts.append("–" if share is None else ratio)
+    return texts
 
 
 def _questions(questions: Sequence[QuestionReport], limit: int | None) -> list[str]:
-    if not questions:
-        return []
-    shown = questions if limit is None else questions[:limit]
-    several = len({question.pipeline for question in questions}) > 1
-    rows = [_question(question, named=several) for question in shown]
-    rest = len(questions) - len(shown)
+    several_pipelines = len({question.pipeline for question in questions}) > 1
+    rows = []
+    for question in questions[:limit]:
+        qid = f"{question.pipeline}/{question.qid}" if several_pipelines else question.qid
+        times = f" ×{question.times}" if question.times > 1 else ""
+        flags = (str(flag).lower() for flag in (question.answered, question.hit, question.refused))
+        rows.append((escape(qid) + times, *flags, f"**{question.label}**"))
+    rest = len(questions) - len(rows)
     more = [f"… and {rest} more (`--questions all` shows them)\n"] if rest else []
-    return ["## Per-question\n", *_table(("qid", "answered", "hit", "refusal", "label"), rows), *more]
+    return _section("Per-question", [*_table(("qid", "answered", "hit", "refusal", "label"), rows), *more])
 
 
-def _question(question: QuestionReport, *, named: bool) -> tuple[str, ...]:
-    """One row; with several pipelines, the question is prefixed with its pipeline."""
-    qid = f"{question.pipeline}/{question.qid}" if named else question.qid
-    times = f" ×{question.times}" if question.times > 1 else ""
-    flags = (str(flag).lower() for flag in (question.answered, question.hit, question.refused))
-    return escape(qid) + times, *flags, f"**{question.label}**"
-
-
-FAILURES: Final = 5
-"""Gates that fail and are named in the `repr` of a report."""
-
-
-def counts(report: Report) -> str:
+def counts(report: RunResults) -> str:
     """How many gates and records there are, in a line."""
     verdicts = Counter(outcome.verdict for outcome in report.outcomes)
     gates = f"{len(report.outcomes)} gate{'' if len(report.outcomes) == 1 else 's'}"
@@ -454,7 +453,7 @@ def counts(report: Report) -> str:
     return f"{text}; {report.read:,} records, {report.scored:,} scored"
 
 
-def brief(report: Report) -> str:
+def brief(report: RunResults) -> str:
     """The report in a few lines, which is its `repr`: verdict, counts, and the gates that fail."""
     origin = f"; gates of {printable_line(report.gates_of)}" if report.gates_of else ""
     lines = [f"<Report {report.verdict}: {counts(report)}{origin}>"]
@@ -467,26 +466,14 @@ def brief(report: Report) -> str:
     return "\n".join(lines)
 
 
-GATE_FLIPS: Final = 10
-"""Flipped items that are named for each gate."""
-_NARROWEST: Final = 24
-"""Columns that reasons need beside the table; where a terminal has fewer, they stand below their gate."""
-
-
-def text(report: Report) -> str:
+def text(report: RunResults) -> str:
     """The gates as plain text without colour, one line each, with the verdict on the last line."""
     lines = [*text_table(_rows(report.document.gates)), *_about_run(report)]
     return "\n".join([*lines, f"verdict: {report.verdict}"]) + "\n"
 
 
-def terminal_text(report: Report, width: int, paint: Callable[[str], str] = str) -> str:
-    """The same for a terminal: the last column is wrapped within its width, and verdicts are painted.
-
-    Args:
-        report: The report.
-        width: The columns of the terminal.
-        paint: Gives a verdict its colour.
-    """
+def terminal_text(report: RunResults, width: int, paint: Callable[[str], str] = str) -> str:
+    """The same for a terminal of so many columns: the last column is wrapped, and verdicts are painted."""
     rows = _rows(report.document.gates)
     starts = text_table([row[:-1] for row in rows])
     indent = max(len(start) for start in starts) + GAP
@@ -505,8 +492,7 @@ def terminal_text(report: Report, width: int, paint: Callable[[str], str] = str)
     return "\n".join([*lines, *about, f"verdict: {paint(report.verdict)}"]) + "\n"
 
 
-def _about_run(report: Report) -> list[str]:
-    """The kinds of the intervals, the notes, what records lack so that gates cannot be judged, and the changes."""
+def _about_run(report: RunResults) -> list[str]:
     data = report.document
     legend = _legend(_kinds(map(interval_kind, data.gates)))
     lines = [*([legend] if legend else []), *(printable(f"note: {note}") for note in report.notes)]
@@ -517,12 +503,17 @@ def _about_run(report: Report) -> list[str]:
         if gap.blocked
     ]
     for drop in data.baseline:
-        lines += _baseline_lines(drop)
+        items = "" if drop.items is None else f", {flipped(drop)} items flipped"
+        change = f"{percent(drop.before)} -> {percent(drop.after)}"
+        lines.append(f"{printable(drop.name)}: {change} against the baseline{items}")
+        lines += [
+            f"  {printable(flip.qid)}: {percent(flip.before)} -> {percent(flip.after)}"
+            for flip in drop.flips[:GATE_FLIPS]
+        ]
     return lines
 
 
 def _rows(gates: Sequence[GateSummary]) -> list[tuple[str, ...]]:
-    """The gates as a table for a terminal."""
     kinds = _kinds(map(interval_kind, gates))
     rows = (
         (
@@ -537,33 +528,6 @@ def _rows(gates: Sequence[GateSummary]) -> list[tuple[str, ...]]:
         for gate in gates
     )
     return [_HEAD, *rows]
-
-
-_ASCII: Final = {ord("≥"): ">=", ord("≤"): "<="}
-
-
-def _baseline_lines(drop: BaselineDrop) -> Iterator[str]:
-    """How a gate changed against the baseline, and the first items that flipped."""
-    items = "" if drop.items is None else f", {flipped(drop)} items flipped"
-    yield f"{printable(drop.name)}: {percent(drop.before)} -> {percent(drop.after)} against the baseline{items}"
-    for flip in drop.flips[:GATE_FLIPS]:
-        yield f"  {printable(flip.qid)}: {percent(flip.before)} -> {percent(flip.after)}"
-
-
-SUSPECTS: Final = 4
-TRAITS: Final = 3
-METRICS: Final = 4
-TRACES: Final = 5
-"""The number of entries shown of each."""
-LONGEST: Final = 32
-"""Characters shown of a name."""
-WHY_COLUMN: Final = 11
-FEW: Final = 0.2
-"""Share of the failing requests from which on a trait counts as common to them."""
-_TINY: Final = 1e-12
-_MOVED: Final = 3.0
-"""Standard errors from which on a metric counts as moved."""
-_WORDS: Final = {"pass": "passes", "fail": "FAILS", "insufficient": "is undecided"}
 
 
 def why_json(why: Why, traces: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -589,32 +553,24 @@ def why_text(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | Non
         *_moved_metrics(why),
         *_traffic(why),
         *_traces(traces, link, clock),
-        *_command(traces, show),
     ]
+    trace_id = next((str(trace["trace_id"]) for trace in traces if trace.get("trace_id")), "")
+    if show and trace_id:
+        entries.append(("one of them", show.replace("{trace_id}", _name(trace_id))))
     return "\n".join([*text_table(entries, widths={0: WHY_COLUMN}, gap=1), ""])
 
 
-_Lines = Iterator[tuple[str, str]]
-"""The heading of a line ("" repeats the one above), and its text."""
-
-
 class _Clock:
-    """Formats times; those of another day than `now` with their date.
-
-    Args:
-        now: Seconds since the epoch.
-    """
+    """Formats times; those of another day than `now` with their date."""
 
     def __init__(self, now: float) -> None:
         self._today = _utc(now).date()
 
     def minute(self, ts: float) -> str:
-        """A time to the minute."""
         at = _utc(ts)
         return f"{at:%H:%M}" if at.date() == self._today else f"{at:%Y-%m-%d %H:%M}"
 
     def second(self, ts: float) -> str:
-        """A time to the second."""
         return f"{self.minute(ts)}:{_utc(ts):%S}"
 
 
@@ -623,7 +579,6 @@ def _utc(ts: float) -> datetime:
 
 
 def _gate(why: Why, clock: _Clock) -> _Lines:
-    """The gate or the alarm: its value, its threshold, what it reads and what its alarm has seen."""
     gate = why.gate
     fires = "silent" if why.firing is None else f"fires since {clock.minute(why.firing)}"
     parts = [gate.source, f"gold {_name(gate.gold)}" if gate.gold else "", _name(gate.slice) if gate.slice else ""]
@@ -652,7 +607,6 @@ def _gate(why: Why, clock: _Clock) -> _Lines:
 
 
 def _change(why: Why, clock: _Clock) -> _Lines:
-    """When the metric became worse, and its value before and after."""
     change, before, after = why.change, why.before, why.after
     if why.measure == REQUESTS:  # a distribution moved: no request is good or bad
         if change.began is not None:
@@ -662,21 +616,17 @@ def _change(why: Why, clock: _Clock) -> _Lines:
         yield "no change", f"{printable(change.reason)} (since {clock.minute(why.begin)} UTC)"
         yield "value", f"{_side(after)}; {_outcomes(after)}"
         return
+    within = ""
+    if change.earliest is not None and change.latest is not None:
+        first, last = clock.minute(change.earliest), clock.minute(change.latest)
+        within = f" (between {first} and {last})" if first != last else ""
     ago = (why.now - change.began) / 60
     certainty = f"p <= {max(change.p, _TINY):.0e}, {change.places} places looked at"
-    yield "worse since", f"{clock.minute(change.began)} UTC, {ago:.0f} min ago{_within(why, clock)}; {certainty}"
+    yield "worse since", f"{clock.minute(change.began)} UTC, {ago:.0f} min ago{within}; {certainty}"
     yield "before", f"{printable(why.measure)} {_side(before)}; {_outcomes(before)}"
     yield "since then", f"{printable(why.measure)} {_side(after)}; {_outcomes(after)}"
     if why.end < why.now - STEP:
         yield "", f"until {clock.minute(why.end)} UTC: it has been better since"
-
-
-def _within(why: Why, clock: _Clock) -> str:
-    """The interval that holds the change; "" where it lies within one minute."""
-    first, last = why.change.earliest, why.change.latest
-    if first is None or last is None or clock.minute(first) == clock.minute(last):
-        return ""
-    return f" (between {clock.minute(first)} and {clock.minute(last)})"
 
 
 def _side(side: Side) -> str:
@@ -685,49 +635,45 @@ def _side(side: Side) -> str:
 
 
 def _outcomes(side: Side) -> str:
-    """How many requests passed and failed, and why others were not assessed."""
     parts = [] if side.failed is None else [f"{side.passed} passed, {side.failed} failed"]
     parts += [f"{n} unassessed: {printable(reason)}" for reason, n in sorted(side.unassessed.items())]
     return ", ".join(parts) or f"{side.scored} scored"
 
 
 def _common(why: Why) -> _Lines:
-    """The traits that failing requests have in common; first the one that happened first in the pipeline."""
     if why.before is None:
         common = sorted((trait for trait in why.traits if _failing(trait) >= FEW), key=lambda trait: -_failing(trait))
         texts = [f"{printable(trait.name)} ({percent(_failing(trait))})" for trait in common[:TRAITS]]
         if texts:
             yield "failing", "; ".join(texts)
         return
+    # First the trait that happened first in the pipeline; failing requests may be unknown.
     main = [trait for trait in why.traits if trait.name == why.mechanism]
-    others = [trait for trait in why.traits if trait.name != why.mechanism and trait.by >= _MOVED and _shared(trait)]
-    for place, trait in enumerate([*main, *others][:TRAITS]):
+    others = [
+        trait
+        for trait in why.traits
+        if trait.name != why.mechanism
+        and trait.by >= _MOVED
+        and (trait.failing is None or not trait.failing.n or _failing(trait) >= FEW)
+    ]
+    for index, trait in enumerate([*main, *others][:TRAITS]):
         share = f"; {percent(_failing(trait))} of the failing" if trait.failing is not None and trait.failing.n else ""
-        yield "" if place else "what broke", f"{printable(trait.name)}: {_from_to(trait)}{share}"
-
-
-def _shared(trait: Moved) -> bool:
-    """Whether failing requests have a trait in common; True where the failing requests are unknown."""
-    return trait.failing is None or not trait.failing.n or _failing(trait) >= FEW
+        yield "" if index else "what broke", f"{printable(trait.name)}: {_from_to(trait)}{share}"
 
 
 def _failing(trait: Moved) -> float:
-    """The share of the failing requests that have a trait."""
     return (trait.failing.value if trait.failing is not None else None) or 0.0
 
 
 def _suspects(why: Why, clock: _Clock) -> _Lines:
-    for place, suspect in enumerate(why.suspects[:SUSPECTS]):
-        yield (
-            "" if place else "suspect",
-            f"{_name(suspect.dimension)} {_name(suspect.name)}: {_evidence(suspect, why, clock)}",
-        )
+    for index, suspect in enumerate(why.suspects[:SUSPECTS]):
+        name = f"{_name(suspect.dimension)} {_name(suspect.name)}"
+        yield "" if index else "suspect", f"{name}: {_evidence(suspect, why, clock)}"
     for note in why.notes:
         yield "note", printable(note)
 
 
 def _evidence(suspect: Suspect, why: Why, clock: _Clock) -> str:
-    """The evidence against a suspect."""
     since = "" if suspect.first_seen is None else f"first seen {clock.minute(suspect.first_seen)}, "
     beside = f", beside it {_level(suspect.rest_after)}" if suspect.rest_after.n else ""
     if suspect.how == "slower":
@@ -749,60 +695,50 @@ def _evidence(suspect: Suspect, why: Why, clock: _Clock) -> str:
 
 def _moved_metrics(why: Why) -> _Lines:
     """Other metrics that moved, one of each family: metrics whose names begin alike carry the same information."""
-    own, moved = _family(why.gate.metric), dict[str, Moved]()
+
+    def family(metric: str) -> str:
+        return metric.partition("@")[0].partition("_")[0]
+
+    moved: dict[str, Moved] = {}
     for metric in why.metrics:
-        if abs(metric.by) >= _MOVED and _family(metric.name) != own:
-            moved.setdefault(_family(metric.name), metric)
+        if abs(metric.by) >= _MOVED and family(metric.name) != family(why.gate.metric):
+            moved.setdefault(family(metric.name), metric)
     texts = [f"{printable(metric.name)} {_from_to(metric)}" for metric in list(moved.values())[:METRICS]]
     if texts:
         yield "with it", "; ".join(texts)
 
 
-def _family(metric: str) -> str:
-    return metric.partition("@")[0].partition("_")[0]
-
-
 def _traffic(why: Why) -> _Lines:
-    """Latency per stage, and the rate of requests."""
     latencies = "; ".join(_stage_latency(stage) for stage in why.stages)
     if latencies:
         yield "time", latencies
-    before = "" if why.before is None else f"{why.before.per_minute:.3g} -> "
-    if why.measure == REQUESTS and why.change.began is None:
-        before = ""
+    known_before = why.before is not None and not (why.measure == REQUESTS and why.change.began is None)
+    before = f"{why.before.per_minute:.3g} -> " if why.before is not None and known_before else ""
     yield "traffic", f"{before}{why.after.per_minute:.3g} requests a minute"
 
 
 def _stage_latency(stage: Stage) -> str:
-    def from_to(name: str, a: float | None, b: float | None) -> str:
-        return f"{name} {_ms(b)}" if a is None else f"{name} {_ms(a)} -> {_ms(b)}"
+    def milliseconds(value: float | None) -> str:
+        return "–" if value is None else f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
-    times: tuple[Times, Times] = stage.before, stage.after
-    quantiles = (("p50", times[0].p50, times[1].p50), ("p95", times[0].p95, times[1].p95))
-    return f"{printable(stage.name)} {', '.join(from_to(*values) for values in quantiles)} ms"
+    texts = []
+    for name in ("p50", "p95"):
+        before, after = getattr(stage.before, name), getattr(stage.after, name)
+        since = "" if before is None else f"{milliseconds(before)} -> "
+        texts.append(f"{name} {since}{milliseconds(after)}")
+    return f"{printable(stage.name)} {', '.join(texts)} ms"
 
 
-def _ms(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0f}" if value >= 10 else f"{value:.1f}"
-
-
-def _traces(traces: Iterable[Mapping[str, Any]], link: str | None, clock: _Clock) -> _Lines:
-    """Traces of failing requests."""
-    for place, trace in enumerate(list(traces)[:TRACES]):
-        ts, name = trace.get("ts"), str(trace.get("trace_id") or "")
-        time = [clock.second(ts)] if isinstance(ts, int | float) else []
-        trace_link = _name(name) if link is None else link.replace("{trace_id}", quote(name, safe=""))
-        builds = [f"{key} {_name(str(value))}" for key in ("build", "index_hash") if (value := trace.get(key))]
+def _traces(traces: Sequence[Mapping[str, Any]], link: str | None, clock: _Clock) -> _Lines:
+    for index, trace in enumerate(traces[:TRACES]):
+        ts, trace_id = trace.get("ts"), str(trace.get("trace_id") or "")
+        parts = [clock.second(ts)] if isinstance(ts, int | float) else []
+        parts.append(_name(trace_id) if link is None else link.replace("{trace_id}", quote(trace_id, safe="")))
+        parts += [f"{key} {_name(str(trace[key]))}" for key in ("build", "index_hash") if trace.get(key)]
         traits = trace.get("traits")
-        trait_texts = [printable(", ".join(map(str, traits)))] if isinstance(traits, list | tuple) and traits else []
-        yield "" if place else "traces", "  ".join([*time, trace_link, *builds, *trait_texts])
-
-
-def _command(traces: Sequence[Mapping[str, Any]], show: str) -> _Lines:
-    """The command that shows the first of the traces."""
-    trace_id = next((str(trace["trace_id"]) for trace in traces if trace.get("trace_id")), "")
-    if show and trace_id:
-        yield "one of them", show.replace("{trace_id}", _name(trace_id))
+        if isinstance(traits, list | tuple) and traits:
+            parts.append(printable(", ".join(map(str, traits))))
+        yield "" if index else "traces", "  ".join(parts)
 
 
 def _from_to(moved: Moved) -> str:
@@ -818,26 +754,10 @@ def _between(lower: float, upper: float) -> str:
 
 
 def _name(text: str) -> str:
-    """A name cut to fit on a line; `(none)` for a blank one."""
     shown = printable(text)
-    return "(none)" if not shown.strip() else shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
-
-
-REQUEST_COLUMN: Final = 10
-LONGEST_CONTEXT: Final = 400
-"""Characters shown of a retrieved text, unless all of it is asked for."""
-LONGEST_TEXT: Final = 4_000
-"""Characters shown of a question or an answer, unless all of it is asked for."""
-_LONGEST_LINE: Final = 100_000
-_LINES: Final = re.compile("[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
-
-_HEADINGS: Final = {
-    "fails": ("fail",),
-    "passes": ("pass",),
-    "scores": ("scored",),
-    "unknown": ("unassessed",),
-    "outside": ("outside",),
-}
+    if not shown.strip():
+        return "(none)"
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
 
 
 def request_json(requests: Sequence[RequestReport]) -> str:
@@ -846,17 +766,15 @@ def request_json(requests: Sequence[RequestReport]) -> str:
 
 
 def request_text(request: RequestReport, *, full: bool = False) -> str:
-    """A request as lines of text.
-
-    Args:
-        request: The request.
-        full: Show long texts as a whole.
-    """
+    """A request as lines of text; `full` shows long texts as a whole."""
+    citations = "(no list of citations was captured)"
+    if request.citations is not None:
+        citations = ", ".join(map(printable, request.citations)) or "nothing"
     entries = [
         *_head(request),
         *_text("question", request.question, full=full),
         *_text("answer", request.answer, full=full),
-        *_citations(request),
+        ("cites", citations),
         *_documents(request, full=full),
         *_gold(request.gold),
         *_metric_lines(request.metrics),
@@ -867,8 +785,7 @@ def request_text(request: RequestReport, *, full: bool = False) -> str:
 
 
 def _head(request: RequestReport) -> _Lines:
-    known = request.ts is not None
-    at = f"{datetime.fromtimestamp(request.ts or 0.0, UTC):%Y-%m-%d %H:%M:%S} UTC" if known else "at an unknown time"
+    at = "at an unknown time" if request.ts is None else f"{_utc(request.ts):%Y-%m-%d %H:%M:%S} UTC"
     yield "trace", f"{printable(request.trace_id) or '(no id)'}  {at}"
     if request.link:
         yield "", printable(request.link, 2000)
@@ -877,7 +794,7 @@ def _head(request: RequestReport) -> _Lines:
     named += [("session", request.session), ("user", request.user)]
     about += [f"{name} {value}" for name, value in named if value]
     about += [f"{tag}={value}" for tag, value in (request.tags or {}).items()]
-    yield "request", printable(", ".join(part for part in about if part), 2000)
+    yield "request", printable(", ".join(filter(None, about)), 2000)
     if request.latency_ms:
         yield "time", ", ".join(f"{stage} {ms:.0f} ms" for stage, ms in request.latency_ms.items())
     if request.error:
@@ -887,26 +804,18 @@ def _head(request: RequestReport) -> _Lines:
 
 
 def _text(heading: str, shown: ShownText, *, full: bool) -> _Lines:
-    """A text, line by line, with what is to be said of it."""
     if shown.text is None:
         size = "" if shown.chars is None else f"{shown.chars} characters, "
         yield heading, f"({size}{printable(shown.note, 2000)})"
         return
-    for place, line in enumerate(_shortened(shown.text, LONGEST_TEXT, full=full) or ["(empty)"]):
-        yield "" if place else heading, line
+    for index, line in enumerate(_shortened(shown.text, LONGEST_TEXT, full=full) or ["(empty)"]):
+        yield "" if index else heading, line
     if shown.note:
         yield "", f"({printable(shown.note)})"
 
 
 def _printable_lines(text: str) -> list[str]:
     return [printable(line, _LONGEST_LINE) for line in _LINES.split(text.replace("\t", "    ")) if line.strip()]
-
-
-def _citations(request: RequestReport) -> _Lines:
-    if request.citations is None:
-        yield "cites", "(no list of citations was captured)"
-    else:
-        yield "cites", ", ".join(map(printable, request.citations)) or "nothing"
 
 
 def _documents(request: RequestReport, *, full: bool) -> _Lines:
@@ -920,35 +829,22 @@ def _documents(request: RequestReport, *, full: bool) -> _Lines:
     rows = [
         (
             f"{each.rank}",
-            _id(each),
-            _score(each),
+            "(no id)" if each.id is None else printable(each.id),
+            "" if each.score is None else f"{each.score:.4g}",
             ", ".join(mark for mark, is_so in (("gold", each.gold), ("cited", each.cited)) if is_so),
         )
         for each in documents
     ]
     for line, document in zip(text_table(rows, right=[0]), documents, strict=True):
         yield "", f"  {line}"
-        for text in _context(document, full=full):
-            yield "", f"       {text}"
+        if document.text is not None:
+            for text in _shortened(document.text, LONGEST_CONTEXT, full=full):
+                yield "", f"       {text}"
     if request.documents_note and documents:
         yield "", f"({printable(request.documents_note, 2000)})"
 
 
-def _id(document: RankedDocument) -> str:
-    return "(no id)" if document.id is None else printable(document.id)
-
-
-def _score(document: RankedDocument) -> str:
-    return "" if document.score is None else f"{document.score:.4g}"
-
-
-def _context(document: RankedDocument, *, full: bool) -> list[str]:
-    """The lines of a retrieved text."""
-    return [] if document.text is None else _shortened(document.text, LONGEST_CONTEXT, full=full)
-
-
 def _shortened(text: str, most: int, *, full: bool) -> list[str]:
-    """The lines of a text, of a longer one those of its first characters."""
     if full or len(text) <= most:
         return _printable_lines(text)
     return [*_printable_lines(text[:most]), f"… ({len(text):,} characters; --full shows all)"]
@@ -973,33 +869,22 @@ def _gold(item: MatchedItem | None) -> _Lines:
         yield "", f"a right answer has: {' or '.join(repr(printable(claim)) for claim in item.claims)}"
 
 
-class _Shared(NamedTuple):
-    """What several metrics have in common: score, broken gates and reason."""
-
-    score: str
-    gates: tuple[str, ...]
-    why: str
-
-
 def _metric_lines(metrics: Sequence[MetricResult]) -> _Lines:
     """Scores that break a gate first, then the others, what is unassessed, and what does not apply.
 
-    Metrics with the same score for the same reason share a line: a metric and its cuts often do.
+    Metrics with the same score for the same reason share a line: a metric and its cuts often do. Without a score, the
+    cuts go without saying.
     """
-    for heading, outcomes in _HEADINGS.items():
-        lines: dict[_Shared, list[str]] = {}
+    for heading, outcome in _HEADINGS.items():
+        lines: dict[tuple[str, tuple[str, ...], str], list[str]] = {}  # by score, gates and reason
         for result in metrics:
-            if result.outcome in outcomes:
+            if result.outcome == outcome:
                 score = "" if result.score is None else f" {result.score:.4g}"
-                lines.setdefault(_Shared(score, result.gates, result.why), []).append(result.metric)
-        for place, (shared, names) in enumerate(lines.items()):
-            yield "" if place else heading, _metric(names, shared)
-
-
-def _metric(names: Sequence[str], shared: _Shared) -> str:
-    """Metrics with the same score for the same reason; of those without a score the cuts go without saying."""
-    if not shared.score:
-        names = [name for name in names if name.partition("@")[0] not in names or "@" not in name]
-    broken = f" (gate {', '.join(shared.gates)})" if shared.gates else ""
-    reason = f": {shared.why}" if shared.why else ""
-    return printable(f"{', '.join(names)}{shared.score}{broken}{reason}", 2000)
+                lines.setdefault((score, result.gates, result.why), []).append(result.metric)
+        for index, ((score, gates, reason), keys) in enumerate(lines.items()):
+            names = keys
+            if not score:
+                names = [name for name in keys if "@" not in name or name.partition("@")[0] not in keys]
+            broken = f" (gate {', '.join(gates)})" if gates else ""
+            because = f": {reason}" if reason else ""
+            yield "" if index else heading, printable(f"{', '.join(names)}{score}{broken}{because}", 2000)

@@ -1,12 +1,8 @@
-"""The data of a diagnosis: plain numbers, times in seconds since the epoch, shares in [0, 1].
+"""What a diagnosis knows: its data (`Why`), the change point of a mean, and the counts it reads.
 
-The change point of a mean: the most likely cut of a series of steps into two, its significance and its interval.
-
-Two means against one have the likelihood ratio `n1 KL(p1, p) + n2 KL(p2, p)`, with p the mean of both: its logarithm is
-the evidence. That is exact for shares and conservative for graded scores. The module also has arithmetic on means:
-sums, differences, and the distance of two means in standard errors.
-
-The data a diagnosis reads: measures, the rows of a gate in a time range, and the requests on each side of a cut.
+The change point is the most likely cut of a series of steps into two. Two means against one have the likelihood ratio
+`n1 KL(p1, p) + n2 KL(p2, p)`, with p the mean of both: its logarithm is the evidence, exact for shares and conservative
+for graded scores. Times are in seconds since the epoch, shares in [0, 1].
 """
 
 from __future__ import annotations
@@ -36,6 +32,19 @@ from ragmon.stats.prediction import kl
 from ragmon.stats.strata import Estimate
 
 How = Literal["appeared", "carries", "inside", "preceded", "slower"]
+ALPHA: Final = 0.01
+LIKELY: Final = math.log(2 / 0.05)
+"""Cuts whose evidence is less than this below the best are nearly as likely.
+
+Source: if both means were known, the difference in evidence between the true cut and the best one would exceed x on
+either side with a probability of at most exp(-x) (Ville's inequality), so that these cuts hold the true one in 95 of
+100 cases; because the means are estimated, it is a little less. The idea is Siegmund's, Int. Stat. Rev. 56 (1988), p.
+31.
+"""
+OCTAVES: Final = tuple(2**power for power in range(18))
+"""Latency limits in milliseconds; they are fixed, so they do not depend on the measured data."""
+REQUESTS = "requests"
+GOLD_ITEMS = "gold items"
 
 
 @dataclass(frozen=True)
@@ -268,18 +277,6 @@ class Why:
     notes: tuple[str, ...]
 
 
-ALPHA: Final = 0.01
-"""The significance level."""
-LIKELY: Final = math.log(2 / 0.05)
-"""Cuts whose evidence is less than this below the best are nearly as likely.
-
-Source: if both means were known, the difference in evidence between the true cut and the best one would exceed x on
-either side with a probability of at most exp(-x) (Ville's inequality), so that these cuts hold the true one in 95 of
-100 cases; because the means are estimated, it is a little less. The idea is Siegmund's, Int. Stat. Rev. 56 (1988), p.
-31.
-"""
-
-
 class ScoreSums(NamedTuple):
     """A number of requests and the sum of their scores in micro-units; more is better."""
 
@@ -349,22 +346,25 @@ def locate(points: Sequence[Point], tries: int = 1) -> ChangePoint:
         points: Steps with at least one score, in order of time.
         tries: The number of measures of the same requests that are tried.
     """
-    places = max(0, len(points) - 1) * tries
+    cuts_compared = max(0, len(points) - 1) * tries
+
+    def no_change(reason: str, p: float = 1.0, evidence: float = 0.0) -> ChangePoint:
+        return ChangePoint(None, None, None, p, evidence, cuts_compared, reason)
+
     if len(points) < 2:
-        reason = "all requests that were scored fall into one step" if points else "no request was scored"
-        return _none(reason, places)
+        return no_change("all requests that were scored fall into one step" if points else "no request was scored")
     up_to = list(accumulate((point.sums for point in points), ScoreSums.plus))
     total = up_to[-1]
     cuts = [(before, total.minus(before)) for before in up_to[:-1]]
     largest_possible = max(gain(ScoreSums(a.n, a.n * MICRO), ScoreSums(b.n, 0)) for a, b in cuts)
-    if p_bound(largest_possible, places) > ALPHA:
-        return _none(f"{total.n} scored requests are too few: no change could be told from chance", places)
+    if p_bound(largest_possible, cuts_compared) > ALPHA:
+        return no_change(f"{total.n} scored requests are too few: no change could be told from chance")
     gains = [gain(a, b) if a.mean > b.mean else 0.0 for a, b in cuts]
     best = max(range(len(gains)), key=gains.__getitem__)
-    p = p_bound(gains[best], places)
+    p = p_bound(gains[best], cuts_compared)
     if p > ALPHA:
         how = f"p <= {p:.2g}" if p < 1 else "chance would do as much"
-        return _none(f"nothing became worse: {how}, {places} places looked at", places, p, gains[best])
+        return no_change(f"nothing became worse: {how}, {cuts_compared} places looked at", p, gains[best])
     likely = [i for i, evidence in enumerate(gains) if evidence > 0 and evidence >= gains[best] - LIKELY]
     return ChangePoint(
         began=float(points[best + 1].start),
@@ -372,13 +372,9 @@ def locate(points: Sequence[Point], tries: int = 1) -> ChangePoint:
         latest=float(points[likely[-1] + 1].end),
         p=p,
         evidence=gains[best],
-        places=places,
+        places=cuts_compared,
         reason="",
     )
-
-
-def _none(reason: str, places: int, p: float = 1.0, evidence: float = 0.0) -> ChangePoint:
-    return ChangePoint(None, None, None, p, evidence, places, reason)
 
 
 def total(sums: Iterable[ScoreSums]) -> ScoreSums:
@@ -441,17 +437,8 @@ def _adjusted(stat: Stat) -> tuple[float, float]:
     return mean, max(0.0, (stat.squares / MICRO**2 + 1) / n - mean * mean) / n
 
 
-OCTAVES: Final = tuple(2**power for power in range(18))
-"""Latency limits in milliseconds; they are fixed, so they do not depend on the measured data."""
-
-
 class Measure(ABC):
-    """A score of requests that is followed over time: a gate's metric, a share within a latency limit, or of one index.
-
-    Args:
-        name: The name of the measure.
-        at_least: Whether more is better.
-    """
+    """A score of requests that is followed over time: the metric of a gate, a share within a limit, or of one index."""
 
     def __init__(self, name: str, *, at_least: bool) -> None:
         self.name = name
@@ -473,12 +460,7 @@ class Measure(ABC):
 
 
 class GateMetric(Measure):
-    """The metric of a gate.
-
-    Args:
-        gate: The gate.
-        table: The metrics.
-    """
+    """The metric of a gate."""
 
     def __init__(self, gate: Gate, table: ScoreTable) -> None:
         super().__init__(gate.metric, at_least=gate.at_least)
@@ -582,14 +564,7 @@ def reads(outcome: Outcome, state: State, table: ScoreTable) -> Reads:
 
 @dataclass(frozen=True, eq=False)
 class WindowSelection:
-    """The counts of some series in a time range.
-
-    Args:
-        state: All counts.
-        reads: The series.
-        begin, end: The time range, seconds since the epoch.
-        version: The version of the gold set; None for all.
-    """
+    """The counts of some series in a time range."""
 
     state: State
     reads: Reads
@@ -621,9 +596,10 @@ class WindowSelection:
         """The start and end of each step that starts in a time range, with its row; a step may have two rows."""
         series = self.state.series[key]
         for start, row in series.fresh.items():
-            place = start if start >= self._edge else start // FOLDED * FOLDED
-            if begin <= place < end:
-                yield place, place + (STEP if start >= self._edge else FOLDED), row
+            is_folded = start < self._edge
+            first = start // FOLDED * FOLDED if is_folded else start
+            if begin <= first < end:
+                yield first, first + (FOLDED if is_folded else STEP), row
         for start, row in series.folded.items():
             if start != UNTIMED and begin <= start < end:
                 yield start, start + FOLDED, row
@@ -664,16 +640,8 @@ def first_seen(state: State, keys: Sequence[SeriesKey]) -> float | None:
     return float(min(starts)) if starts else None
 
 
-REQUESTS = "requests"
-GOLD_ITEMS = "gold items"
-
-
 class SideReader:
     """The requests on one side of a cut.
-
-    Args:
-        selection: The window selection.
-        begin, end: The time range, seconds since the epoch.
 
     Attributes:
         rows: The counts of each series of audit members.
@@ -706,7 +674,9 @@ class SideReader:
         """The statistics of this side."""
         stat, steps = self.stat(measure), [s for s in self.selection.steps.items() if self.begin <= s[0] < self.end]
         begin, end = min(steps, default=(self.begin, 0))[0], max((s[1] for s in steps), default=self.end)
-        unassessed = self._unassessed(measure)
+        unassessed: dict[str, int] = {}
+        for key, row in self.rows.items():
+            add_counts(unassessed, measure.of(key, row).unassessed)
         estimate, unit, calls = self._estimate(measure, outcome, table, stat)
         pass_counts = [measure.passed(key, row) for key, row in self.rows.items()]
         known_counts = [pair for pair in pass_counts if pair is not None]
@@ -728,14 +698,7 @@ class SideReader:
             per_minute=60 * (calls or self.total.count) / max(1.0, end - begin),
         )
 
-    def _unassessed(self, measure: Measure) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for key, row in self.rows.items():
-            add_counts(counts, measure.of(key, row).unassessed)
-        return counts
-
     def _estimate(self, measure: Measure, outcome: Outcome, table: ScoreTable, stat: Stat) -> tuple[Estimate, str, int]:
-        """The estimate as the gate makes it, what its interval counts, and the number of calls where it is known."""
         if outcome.source == constants.LIVE and not outcome.gate.where and self.selection.reads.gold is None:
             calls, rows = self._calls()
             total = sum(calls.values())

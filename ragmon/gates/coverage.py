@@ -1,20 +1,8 @@
-"""Which fields of a record a metric needs: found by letting it score facts that note what is read.
+"""What records have, what metrics need, and what mends a gap; and how much of the traffic matches gold.
 
-No metric declares its fields, and a plugin's need not either: a request whose facts are all known is scored once as an
-answerable and once as an unanswerable question, and whatever fact the metric asks for names the fields behind it.
-
-What is said of a gap of capture: one sentence, and the one setting that mends it. All such texts are here.
-
-Coverage: how much of the traffic matches a gold item, and how many gold items were asked.
-
-The capture report: which fields the records of a pipeline have, the gaps, and the one setting that mends each.
-
-Counts come from `ragmon.scoring.captured`. A live report is of the newest minutes that hold enough records, so that it
-changes soon after a setting was mended; that of a replay is of the whole run.
-
-The log lines on what the first records of a pipeline lack: each gap is named once, with its remedy.
-
-It is a file of its own because it outlives an engine: that of another configuration goes on with what was named before.
+A capture report says which fields the records of a pipeline have, from the counts of `ragmon.scoring.captured`: live,
+of the newest minutes that hold enough records, so that it changes soon after a setting was mended; of a replay, of the
+whole run. All sentences on gaps and their remedies are here.
 """
 
 from __future__ import annotations
@@ -71,88 +59,14 @@ _READS: Final[Mapping[str, tuple[str, ...]]] = {
     "require_grounding": (ANSWER, CONTEXTS),
     "relevant": (IDS, GOLD_IDS),
 }
-"""The fields behind each fact."""
 _KNOWN_METRICS: Final = 512
-"""Metrics whose fields are cached: their scores depend on facts alone."""
 _UNKNOWN: Final = (
     bits.REFUSED | bits.ERROR | bits.OUTCOME_UNKNOWN | bits.WRONG_GOLD_VERSION | bits.CLAIM_CUT | bits.CONTEXTS_CUT
 )
 _ALL: Final = ((1 << 48) - 1) & ~(_UNKNOWN | TOTAL_UNKNOWN | BY_TEXT)
-"""Every flag that says something is known or good."""
-
-
-class _NotingFacts(Facts):
-    """Facts that note the fields behind whatever is read of them."""
-
-    @cached_property
-    def noted(self) -> set[str]:
-        """The fields."""
-        return set()
-
-    def __getattribute__(self, name: str) -> Any:
-        """The fact, after its fields are noted."""
-        if name in _READS:
-            self.noted.update(_READS[name])
-        return super().__getattribute__(name)
-
-
-@lru_cache(_KNOWN_METRICS)
-def needs(metric: Metric) -> frozenset[str]:
-    """The fields of a record without which a metric cannot be assessed.
-
-    Args:
-        metric: Any metric; one that raises something else than `Unassessed` needs nothing more.
-
-    >>> from ragmon.metrics.base import parse
-    >>> sorted(needs(parse("citation_scope"))), sorted(needs(parse("recall@5")))
-    (['answer', 'citations', 'ids'], ['gold', 'gold_ids', 'ids', 'question'])
-    """
-    fields = {GOLD, QUESTION} if metric.needs_gold else set[str]()
-    if metric.measured:
-        fields |= {ANSWER, CONTEXTS} if metric.reads == "contexts" else set()
-    for flags in (_ALL, _ALL & ~ANSWERABLE):
-        facts = _NotingFacts(flags, 1, 1, (1,), (1,), (1,))
-        try:
-            if metric.measured:
-                metric.applies(facts)
-            else:
-                metric.score(facts)
-        except (Unassessed, ArithmeticError, LookupError, TypeError, ValueError):
-            pass
-        fields |= facts.noted
-    return frozenset(fields)
-
-
 NOT_DECORATED: Final = "spans"
-"""The origin of records that come from spans of an instrumentation that is not known."""
+"""The origin of records from spans of an unknown instrumentation."""
 FILE: Final = "file"
-"""The origin of records that were read from a file."""
-
-
-class Gap(NamedTuple):
-    """A gap as its texts need it.
-
-    Attributes:
-        field: The field, a key of the tables below.
-        missing, of: Records that lack it, and those that could have it.
-        origin: Where the records come from: "" for decorated calls, the name of an instrumentation, `spans` for an
-            unknown one, `file`.
-        ids: Retrieved ids that were compared with gold.
-        examples: Some of them, ready to be shown.
-        gold_examples: Some ids of gold.
-        other_ids: The field of the documents whose values are gold's ids, and the share that is.
-    """
-
-    field: str
-    missing: int
-    of: int
-    origin: str = ""
-    ids: int = 0
-    examples: tuple[str, ...] = ()
-    gold_examples: tuple[str, ...] = ()
-    other_ids: tuple[str, float] | None = None
-
-
 BY_REASON: Final[Mapping[str, str]] = {
     constants.NO_IDS: "return the documents with their ids, or call ragmon.record(retrieved=...); [capture] id_from",
     constants.NO_CITATIONS: (
@@ -166,7 +80,6 @@ BY_REASON: Final[Mapping[str, str]] = {
     constants.TEXT_CUT: "record shorter texts",
 }
 """What makes requests assessable that are not, by the reason why they are not."""
-
 _BY_REASON_IN_FILES: Final[Mapping[str, str]] = {
     constants.NO_IDS: "`retrieved_ids` in the file, or --map retrieved_ids=NAME",
     constants.NO_CITATIONS: "`citations` in the file, or --map citations=NAME, or marks such as [1] in the answer",
@@ -180,7 +93,6 @@ _BY_REASON_IN_GOLD: Final[Mapping[str, str]] = {
     constants.NO_GOLD_CITATIONS: "`gold_citations` in gold: the ids of the documents that hold the answer",
 }
 """What gold items lack that could be compared."""
-
 _SENTENCES: Final[Mapping[str, str]] = {
     "question": "no question in {missing} of {of} records",
     "answer": "no answer in {missing} of {of} records",
@@ -193,7 +105,6 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "latency": "no latency in {missing} of {of} records",
     "refusal": "{missing} of {of} answers sound like refusals and count as answers",
 }
-
 _SWITCHES: Final[Mapping[str, str]] = {
     semconv.GENAI: (
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY "
@@ -207,7 +118,6 @@ _ANY_SWITCH: Final = (
     "the content switch of the instrumentation: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY, "
     "TRACELOOP_TRACE_CONTENT=true, or OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS unset"
 )
-
 _DECORATED: Final[Mapping[str, str]] = {
     "question": '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`',
     "answer": (
@@ -250,6 +160,96 @@ _ANYWHERE: Final[Mapping[str, str]] = {
     "gold_ids": "`[capture] id_from` names the field of a document that holds the ids of gold",
     "refusal": "`[refusal] matcher_counts = true` counts refusals in plain words",
 }
+ENOUGH: Final = 50
+"""Records that a live report is of, at least, where there are so many."""
+FEW: Final = 0.05
+"""Share of missing values that is no gap: one record of twenty."""
+NAMED: Final = 5
+"""Gates that a sentence names."""
+HALF: Final = 0.5
+"""Share of missing values above which no verdict is possible, whatever the other values are."""
+Needed = tuple[Gate, Outcome | None, frozenset[str]]
+"""A gate, its outcome, and the fields it needs."""
+REFUSALS: Final = "refusal"
+"""The gap of answers that sound like refusals and count as answers."""
+_UNFINISHED: Final = lacks.UNFINISHED
+_BITS: Final[Mapping[str, tuple[int, int, int]]] = {
+    QUESTION: (lacks.NO_QUESTION, lacks.WITHHELD_QUESTION, 0),
+    ANSWER: (lacks.NO_ANSWER, lacks.WITHHELD_ANSWER, _UNFINISHED),
+    IDS: (lacks.NO_IDS, 0, _UNFINISHED),
+    CONTEXTS: (lacks.NO_CONTEXTS, lacks.WITHHELD_CONTEXTS, _UNFINISHED),
+    CITATIONS: (lacks.NO_CITATIONS, 0, _UNFINISHED | lacks.NOT_SHIPPED),
+    GOLD: (lacks.NO_GOLD, 0, lacks.NO_QUESTION),
+    SESSION: (lacks.NO_SESSION, 0, _UNFINISHED),
+    BUILD: (lacks.NO_BUILD, 0, 0),
+    LATENCY: (lacks.NO_LATENCY, 0, 0),
+}
+"""The bits of records that lack a field, where it was withheld, and where there can be none."""
+_log = logging.getLogger("ragmon")
+
+
+class _NotingFacts(Facts):
+    """Facts that note the fields behind whatever is read of them."""
+
+    @cached_property
+    def noted(self) -> set[str]:
+        return set()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _READS:
+            self.noted.update(_READS[name])
+        return super().__getattribute__(name)
+
+
+@lru_cache(_KNOWN_METRICS)
+def needs(metric: Metric) -> frozenset[str]:
+    """The fields of a record without which a metric cannot be assessed.
+
+    No metric declares its fields: a request whose facts are all known is scored as an answerable and as an unanswerable
+    question, and the facts that the metric reads name the fields behind them.
+
+    >>> from ragmon.metrics.base import parse
+    >>> sorted(needs(parse("citation_scope"))), sorted(needs(parse("recall@5")))
+    (['answer', 'citations', 'ids'], ['gold', 'gold_ids', 'ids', 'question'])
+    """
+    fields = {GOLD, QUESTION} if metric.needs_gold else set[str]()
+    if metric.measured:
+        fields |= {ANSWER, CONTEXTS} if metric.reads == "contexts" else set()
+    for flags in (_ALL, _ALL & ~ANSWERABLE):
+        facts = _NotingFacts(flags, 1, 1, (1,), (1,), (1,))
+        try:
+            if metric.measured:
+                metric.applies(facts)
+            else:
+                metric.score(facts)
+        except (Unassessed, ArithmeticError, LookupError, TypeError, ValueError):
+            pass
+        fields |= facts.noted
+    return frozenset(fields)
+
+
+class Gap(NamedTuple):
+    """A gap as its texts need it.
+
+    Attributes:
+        field: The field, a key of the tables below.
+        missing, of: Records that lack it, and those that could have it.
+        origin: Where the records come from: "" for decorated calls, the name of an instrumentation, `spans` for an
+            unknown one, `file`.
+        ids: Retrieved ids that were compared with gold.
+        examples: Some of them, ready to be shown.
+        gold_examples: Some ids of gold.
+        other_ids: The field of the documents whose values are gold's ids, and the share that is.
+    """
+
+    field: str
+    missing: int
+    of: int
+    origin: str = ""
+    ids: int = 0
+    examples: tuple[str, ...] = ()
+    gold_examples: tuple[str, ...] = ()
+    other_ids: tuple[str, float] | None = None
 
 
 def sentence(gap: Gap) -> str:
@@ -292,11 +292,7 @@ def remedy(gap: Gap) -> str:
 
 
 def remedy_of_reason(reason: str, source: str) -> str | None:
-    """What makes requests assessable that are not for a reason; None where nothing would.
-
-    Args:
-        reason: The reason.
-        source: The source of the requests.
+    """What makes requests of a source assessable that are not for a reason; None where nothing would.
 
     >>> remedy_of_reason("no_ids", "replay")
     '`retrieved_ids` in the file, or --map retrieved_ids=NAME'
@@ -349,7 +345,7 @@ def match_counts(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """
     by_pipeline: dict[str, dict[str, int]] = {}
     for traffic in matched(snapshot, ALL):
-        counts = {way: n for way in MATCH_METHODS if (n := snapshot.matched.get((traffic.pipeline, way), 0))}
+        counts = {how: n for how in MATCH_METHODS if (n := snapshot.matched.get((traffic.pipeline, how), 0))}
         if counts or not traffic.matched:
             by_pipeline[traffic.pipeline] = {**counts, UNMATCHED: traffic.records - traffic.matched}
     return by_pipeline
@@ -359,14 +355,15 @@ def matched(snapshot: Snapshot, window: str) -> list[Matched]:
     """How much of each pipeline's user traffic matches a gold item; nothing where there is no gold set."""
     if not snapshot.golds:
         return []
-    records_by_pipeline: dict[str, int] = {}
+    matching: Counter[str] = Counter()
     for series in _gold_series(snapshot, window):
         if series.source == MATCH:
-            records_by_pipeline[series.pipeline] = records_by_pipeline.get(series.pipeline, 0) + series.records
-    traffic = _traffic(snapshot, LIVE, window)
+            matching[series.pipeline] += series.records
+    live = (LIVE, window, "", "")
     return [
-        Matched(series.pipeline, window, records_by_pipeline.get(series.pipeline, 0), series.records)
-        for series in traffic
+        Matched(series.pipeline, window, matching[series.pipeline], series.records)
+        for series in snapshot.series
+        if (series.source, series.window, series.slice, series.gold) == live
     ]
 
 
@@ -378,7 +375,7 @@ def match_summary(ways: dict[str, int]) -> str:
     """
     records = sum(ways.values())
     n = records - ways.get(UNMATCHED, 0)
-    how = ", ".join(f"{count} by {way}" for way, count in ways.items() if way != UNMATCHED)
+    how = ", ".join(f"{count} by {method}" for method, count in ways.items() if method != UNMATCHED)
     share = f" ({n / records:.1%})".replace("%", " %") if records else ""
     return f"{n} of {records} audit records of users match a gold item{share}{': ' if how else ''}{how}"
 
@@ -393,25 +390,8 @@ def covered(snapshot: Snapshot, window: str) -> list[Covered]:
     ]
 
 
-def _traffic(snapshot: Snapshot, source: str, window: str) -> Iterator[SeriesStats]:
-    """The series of a source without a gold set or a slice."""
-    key = (source, window, "", "")
-    return (series for series in snapshot.series if (series.source, series.window, series.slice, series.gold) == key)
-
-
 def _gold_series(snapshot: Snapshot, window: str) -> Iterator[SeriesStats]:
-    """The series over gold sets, slices excluded."""
     return (series for series in snapshot.series if series.gold and (series.window, series.slice) == (window, ""))
-
-
-ENOUGH: Final = 50
-"""Records that a live report is of, at least, where there are so many."""
-FEW: Final = 0.05
-"""Share of missing values that is no gap: one record of twenty."""
-NAMED: Final = 5
-"""Gates that a sentence names."""
-HALF: Final = 0.5
-"""Share of missing values above which no verdict is possible, whatever the other values are."""
 
 
 @dataclass(frozen=True)
@@ -525,34 +505,20 @@ def capture_reports(
     judged = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in outcomes}
     reports = []
     for (pipeline, source), series in state.captured:
-        if pipeline != DOCTOR_PIPELINE and only in (None, (pipeline, source)):
-            items = gold.items(pipeline, source)
-            reader = _Reader(pipeline, source, series, items, whole=whole)
-            needed = [(gate, judged.get((pipeline, gate.name)), _needs(gate, gold.metrics)) for gate in gates(pipeline)]
-            reports.append(reader.report(needed))
+        if pipeline == DOCTOR_PIPELINE or only not in (None, (pipeline, source)):
+            continue
+        needed: list[Needed] = []
+        for gate in gates(pipeline):
+            fields = frozenset({LATENCY}) if gate.kind == "quantile_ratio" else frozenset[str]()
+            if gate.kind != "quantile_ratio" and gate.metric in gold.metrics:
+                fields = needs(gold.metrics[gate.metric])
+            needed.append((gate, judged.get((pipeline, gate.name)), fields))
+        reports.append(_Reader(pipeline, source, series, gold.items(pipeline, source), whole=whole).report(needed))
     return reports
 
 
-Needed = tuple[Gate, Outcome | None, frozenset[str]]
-"""A gate, its outcome, and the fields it needs."""
-
-
-def _needs(gate: Gate, metrics: Mapping[str, Metric]) -> frozenset[str]:
-    if gate.kind == "quantile_ratio":
-        return frozenset({LATENCY})
-    metric = metrics.get(gate.metric)
-    return frozenset() if metric is None else needs(metric)
-
-
 class _Reader:
-    """Reads the counts of one pipeline and source.
-
-    Args:
-        pipeline, source: The pipeline and the source.
-        series: The counts.
-        items: Its gold items.
-        whole: Read everything instead of the newest records.
-    """
+    """Reads the counts of one pipeline and source."""
 
     def __init__(self, pipeline: str, source: str, series: CapturedSeries, items: Items, *, whole: bool) -> None:
         self._pipeline, self._source, self._items, self._whole = pipeline, source, items, whole
@@ -565,69 +531,64 @@ class _Reader:
             self._compared, _ = series.latest(FIRST, lambda bucket: bucket.compared)
 
     def report(self, gates: Sequence[Needed]) -> CaptureReport:
-        """The report, given the gates of the pipeline."""
         shares = {name: share for name in FIELDS if (share := self._share(name)).of or share.withheld}
-        gaps = tuple(self._gaps(shares, gates)) if self._counts.records >= FIRST else ()
+        gaps: list[CaptureGap] = []
+        if self._counts.records >= FIRST:
+            for name, share in shares.items():
+                missing = share.of - share.present
+                is_gap = missing > FEW * share.of
+                if name in (GOLD, GOLD_IDS):  # most questions of users are in no gold set, and searches fail
+                    is_gap = share.present == 0 and share.of >= FIRST
+                if is_gap:
+                    needing = [
+                        (gate.name, _is_blocked(name, share, outcome))
+                        for gate, outcome, needed in gates
+                        if name in needed and self._judges_here(gate, outcome)
+                    ]
+                    names, blocked = [n for n, _ in needing], [n for n, is_blocked in needing if is_blocked]
+                    gaps.append(self._gap(name, missing, share.of, names, blocked))
+            refusals = self._counts.count(lambda mask: bool(mask & lacks.UNCOUNTED_REFUSAL))
+            answers = self._counts.count(lambda mask: not mask & lacks.NO_ANSWER)
+            if refusals > FEW * answers:
+                names = [gate.name for gate, _, needed in gates if ANSWER in needed]
+                gaps.append(self._gap(REFUSALS, refusals, answers, names))
         # First what stops most gates; of these what comes first in a request: what follows may be mended with it.
-        gaps = tuple(sorted(gaps, key=lambda gap: (-len(gap.blocked), not gap.gates)))
-        return CaptureReport(self._pipeline, self._source, self._counts.records, self._since, shares, gaps)
+        gaps.sort(key=lambda gap: (-len(gap.blocked), not gap.gates))
+        return CaptureReport(self._pipeline, self._source, self._counts.records, self._since, shares, tuple(gaps))
 
     def _share(self, name: str) -> FieldShare:
-        """How many records have a field."""
-        counts = self._compared if name == GOLD_IDS else self._counts
         if name == GOLD_IDS:
-            present = counts.count(lambda mask: bool(mask & lacks.IN_GOLD))
-            return FieldShare(present, counts.compared)
+            return FieldShare(self._compared.count(lambda mask: bool(mask & lacks.IN_GOLD)), self._compared.compared)
         if name == GOLD and not self._items.by_qid:
             return FieldShare(0, 0)
         lacking, withheld, beside = _BITS[name]
-        could = [(mask, n) for mask, n in counts.masks.items() if not mask & beside]
+        could = [(mask, n) for mask, n in self._counts.masks.items() if not mask & beside]
         kept_back = sum(n for mask, n in could if mask & withheld)
         of = sum(n for _, n in could) - kept_back
         return FieldShare(sum(n for mask, n in could if not mask & lacking), of, kept_back)
 
-    def _gaps(self, shares: Mapping[str, FieldShare], gates: Sequence[Needed]) -> Iterator[CaptureGap]:
-        for name, share in shares.items():
-            missing = share.of - share.present
-            if _is_gap(name, share):
-                needing = [
-                    (gate, outcome)
-                    for gate, outcome, needed in gates
-                    if name in needed and self._is_judged_here(gate, outcome)
-                ]
-                names = tuple(gate.name for gate, _ in needing)
-                blocked = tuple(gate.name for gate, outcome in needing if _is_blocked(name, share, outcome))
-                gap = self._gap(name, share)
-                yield CaptureGap(name, missing, share.of, sentence(gap), remedy(gap), names, blocked)
-        refusals = self._counts.count(lambda mask: bool(mask & lacks.UNCOUNTED_REFUSAL))
-        answers = self._counts.count(lambda mask: not mask & lacks.NO_ANSWER)
-        if refusals > FEW * answers:
-            gap = self._gap(REFUSALS, FieldShare(answers - refusals, answers))
-            needing_refusals = tuple(gate.name for gate, _, needed in gates if ANSWER in needed)
-            yield CaptureGap(REFUSALS, refusals, answers, sentence(gap), remedy(gap), needing_refusals)
-
-    def _is_judged_here(self, gate: Gate, outcome: Outcome | None) -> bool:
-        """Whether a gate is judged on this source; one without data may come to be."""
+    def _judges_here(self, gate: Gate, outcome: Outcome | None) -> bool:
         source = gate.source if outcome is None or not outcome.n else outcome.source
         return source in (None, self._source) or (source == MATCH and self._source == LIVE)
 
-    def _gap(self, name: str, share: FieldShare) -> Gap:
-        """A gap as its texts need it."""
-        compared = name == GOLD_IDS
-        bucket = self._compared if compared else self._counts
-        return Gap(
+    def _gap(self, name: str, missing: int, of: int, gates: Sequence[str], blocked: Sequence[str] = ()) -> CaptureGap:
+        bucket = self._compared if name == GOLD_IDS else self._counts
+        # The path whose values fit gold best.
+        fitting = {path: count.fitting / count.documents for path, count in bucket.candidates.items() if count.fitting}
+        gap = Gap(
             field=name,
-            missing=share.of - share.present,
-            of=share.of,
+            missing=missing,
+            of=of,
             origin=self._origin(bucket),
             ids=bucket.ids,
             examples=tuple(map(shortened, bucket.examples)),
-            gold_examples=tuple(map(shortened, sorted(self._items.ids)[:2])) if compared else (),
-            other_ids=_best(bucket),
+            gold_examples=tuple(map(shortened, sorted(self._items.ids)[:2])) if name == GOLD_IDS else (),
+            other_ids=max(fitting.items(), key=lambda entry: (entry[1], entry[0]), default=None),
         )
+        return CaptureGap(name, missing, of, sentence(gap), remedy(gap), tuple(gates), tuple(blocked))
 
     def _origin(self, bucket: CapturedBucket) -> str:
-        """Where most records come from: "" for decorated calls, an instrumentation, a file, or unknown spans."""
+        # Where most records come from: "" for decorated calls, an instrumentation, a file, or unknown spans.
         from_elsewhere = bucket.count(lambda mask: bool(mask & lacks.NOT_DECORATED))
         if 2 * from_elsewhere < bucket.records:
             return ""
@@ -636,32 +597,7 @@ class _Reader:
         return FILE if self._whole else NOT_DECORATED
 
 
-REFUSALS: Final = "refusal"
-"""The gap of answers that sound like refusals and count as answers."""
-_UNFINISHED: Final = lacks.UNFINISHED
-_BITS: Final[Mapping[str, tuple[int, int, int]]] = {
-    QUESTION: (lacks.NO_QUESTION, lacks.WITHHELD_QUESTION, 0),
-    ANSWER: (lacks.NO_ANSWER, lacks.WITHHELD_ANSWER, _UNFINISHED),
-    IDS: (lacks.NO_IDS, 0, _UNFINISHED),
-    CONTEXTS: (lacks.NO_CONTEXTS, lacks.WITHHELD_CONTEXTS, _UNFINISHED),
-    CITATIONS: (lacks.NO_CITATIONS, 0, _UNFINISHED | lacks.NOT_SHIPPED),
-    GOLD: (lacks.NO_GOLD, 0, lacks.NO_QUESTION),
-    SESSION: (lacks.NO_SESSION, 0, _UNFINISHED),
-    BUILD: (lacks.NO_BUILD, 0, 0),
-    LATENCY: (lacks.NO_LATENCY, 0, 0),
-}
-"""The bits of records that lack a field, where it was withheld, and where there can be none."""
-
-
-def _is_gap(name: str, share: FieldShare) -> bool:
-    """Whether so many records lack a field that it is worth a word."""
-    if name in (GOLD, GOLD_IDS):  # most questions of users are in no gold set, and searches fail
-        return share.present == 0 and share.of >= FIRST
-    return share.of - share.present > FEW * share.of
-
-
 def _is_blocked(name: str, share: FieldShare, outcome: Outcome | None) -> bool:
-    """Whether a gate that needs a field cannot be judged for want of it."""
     if name == CITATIONS and not share.present:
         return False  # this pipeline never cites: the gate does not apply to it
     is_most = share.of - share.present > HALF * share.of
@@ -669,19 +605,11 @@ def _is_blocked(name: str, share: FieldShare, outcome: Outcome | None) -> bool:
     return is_most or undecided
 
 
-def _best(bucket: CapturedBucket) -> tuple[str, float] | None:
-    """The path whose values fit gold best, and the share that does; None where none fits."""
-    shares = {path: count.fitting / count.documents for path, count in bucket.candidates.items() if count.fitting}
-    return max(shares.items(), key=lambda entry: (entry[1], entry[0]), default=None)
-
-
-_log = logging.getLogger("ragmon")
-
-
 class CaptureLog:
     """The log lines on what records lack: the worst gap of the first records of a pipeline and source, each gap once.
 
-    It is looked for again later, because ids are compared with gold only where a question matches a gold item.
+    Later records are looked at again, because ids are compared with gold only where a question matches a gold item. The
+    log outlives an engine: an engine of another configuration goes on with what was named before.
     """
 
     LOOKS: Final = (FIRST, 10 * FIRST, 100 * FIRST)
@@ -701,12 +629,12 @@ class CaptureLog:
     def name(self, report: CaptureReport) -> None:
         """Log the worst gap of a report and its remedy; nothing where no gate suffers from one."""
         gap = report.worst
-        if gap is None or (said := (report.pipeline, report.source, gap.field)) in self._named:
+        if gap is None or (key := (report.pipeline, report.source, gap.field)) in self._named:
             return
-        self._named.add(said)
+        self._named.add(key)
         _log.warning("%s", printable_line(f"{report.pipeline}, {report.source}: {gap.text}; {gap.remedy}"))
 
     def forget(self, pipeline: str) -> None:
         """Begin anew with a pipeline."""
         self._records = Counter({key: n for key, n in self._records.items() if key[0] != pipeline})
-        self._named = {said for said in self._named if said[0] != pipeline}
+        self._named = {key for key in self._named if key[0] != pipeline}

@@ -20,6 +20,17 @@ from ragmon.stats.histograms import MICRO, quantile
 from ragmon.stats.intervals import clustered_or_missing, needed_for_pass, needed_to_decide, wilson
 from ragmon.stats.strata import Estimate
 
+NO_GOLD: Final = "no gold is configured: [gold.NAME] path names the questions whose answers are known"
+"""Why a gate on gold has no data in an application that has none."""
+MAX_UNOBSERVED: Final = 0.02
+"""Largest share of all calls that may lie in strata without a scored request."""
+PLAIN_RATIO: Final = 0.9
+"""Effective size per request from which on the reason does not mention that a sample is weighted or clustered."""
+MAX_MISSING: Final = 0.02
+"""Largest share of a gold set that may be missing from a run that is judged on the set."""
+MIN_MATURITY: Final = 0.80
+"""Share of the expected labels that must have arrived before gates are judged by them."""
+
 
 class Bounds(NamedTuple):
     """A 95 % interval and its effective sample size."""
@@ -51,18 +62,6 @@ def bounds(series: SeriesStats, metric: str) -> dict[str, Bounds]:
     if clusters := series.clusters.get(metric):
         intervals[QUESTIONS_LIKE_THESE] = Bounds(*clustered_or_missing(clusters))
     return intervals
-
-
-NO_GOLD: Final = "no gold is configured: [gold.NAME] path names the questions whose answers are known"
-"""Why a gate on gold has no data in an application that has none."""
-MAX_UNOBSERVED: Final = 0.02
-"""Largest share of all calls that may lie in strata without a scored request."""
-PLAIN_RATIO: Final = 0.9
-"""Effective size per request from which on the reason does not mention that a sample is weighted or clustered."""
-MAX_MISSING: Final = 0.02
-"""Largest share of a gold set that may be missing from a run that is judged on the set."""
-MIN_MATURITY: Final = 0.80
-"""Share of the expected labels that must have arrived before gates are judged by them."""
 
 
 def evaluate(snapshot: Snapshot, policy: Policy, *, whole_run: bool = False) -> list[Outcome]:
@@ -171,8 +170,11 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
         return replace(evidence.outcome("insufficient", lacks), value=None, applicable=False)
     value = evidence.value
     if evidence.series is None or value is None:
+        # Labels of people bring their own truth.
+        needs_gold = gate.metric in snapshot.gold_metrics and gate.source != constants.LABEL
         outcome = without_data(evidence)
-        return replace(outcome, reason=NO_GOLD) if _lacks_gold(evidence, snapshot) else outcome
+        lacks_gold = evidence.series is None and needs_gold and not snapshot.golds
+        return replace(outcome, reason=NO_GOLD) if lacks_gold else outcome
     maturity = snapshot.maturity.get(evidence.series.pipeline, 1.0)
     if evidence.source == constants.LABEL and maturity < MIN_MATURITY:
         reason = f"{maturity:.0%} of the labels on these answers are here, at least {MIN_MATURITY:.0%} must be"
@@ -195,23 +197,22 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
 def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: bool) -> Evidence:
     """The data to judge a gate on. A gate without a source takes the first source with data, in a fixed order.
 
-    Args:
-        gate: The gate.
-        snapshot: The counts.
-        window: The window.
-        whole_run: Prefer a gold set to all requests if all requests belong to it.
+    A whole run prefers a gold set to all requests if all requests belong to it.
     """
     sources = sources_of(gate, snapshot)
     for source in sources:
         for gold in (gate.gold,) if gate.gold else ("", None):
             series = snapshot.find(gate.pipeline, source, window=window, gold=gold, where=gate.where)
             stat = series.metrics.get(gate.metric) if series is not None else None
-            weighted = series.estimates.get(gate.metric) if series is not None else None
-            has_data = stat is not None and (stat.n or stat.unassessed or (weighted is not None and weighted.n))
-            if series is not None and stat is not None and has_data:
+            if series is None or stat is None:
+                continue
+            weighted = series.estimates.get(gate.metric)
+            if stat.n or stat.unassessed or (weighted is not None and weighted.n):
                 if whole_run and not series.gold:
-                    series = _gold_run(series, snapshot, gate.where)
-                return Evidence(gate, source, series, stat, _estimand(gate, series, source), weighted)
+                    run = snapshot.find(series.pipeline, source, window=series.window, gold=None, where=gate.where)
+                    series = run if run is not None and run.records == series.records else series
+                estimand = (gate.estimand or usual_estimand(source)) if series.gold else ""
+                return Evidence(gate, source, series, stat, estimand, weighted)
     series = snapshot.find(gate.pipeline, sources[0], window=window, gold=gate.gold or "", where=gate.where)
     return Evidence(gate, sources[0], series, Stat(), gate.estimand or "")
 
@@ -221,18 +222,6 @@ def sources_of(gate: Gate, snapshot: Snapshot) -> tuple[str, ...]:
     if gate.source:
         return (gate.source,)
     return GOLD_SOURCES if gate.metric in snapshot.gold_metrics else FREE_SOURCES
-
-
-def _gold_run(series: SeriesStats, snapshot: Snapshot, where: str) -> SeriesStats:
-    """The gold set's series if it has the same requests as the series over all requests, else the latter."""
-    gold = snapshot.find(series.pipeline, series.source, window=series.window, gold=None, where=where)
-    return gold if gold is not None and gold.records == series.records else series
-
-
-def _estimand(gate: Gate, series: SeriesStats, source: str) -> str:
-    if not series.gold:
-        return ""
-    return gate.estimand or usual_estimand(source)
 
 
 def usual_estimand(source: str) -> Estimand:
@@ -247,12 +236,6 @@ def without_data(evidence: Evidence) -> Outcome:
     else:
         reason = "no data" if evidence.series is None else "no request in the denominator"
     return evidence.outcome("insufficient", reason, needed=_needed_to_pass(evidence.gate))
-
-
-def _lacks_gold(evidence: Evidence, snapshot: Snapshot) -> bool:
-    """Whether a gate has no data because it needs gold, and there is none; labels of people bring their own truth."""
-    needs_gold = evidence.gate.metric in snapshot.gold_metrics and evidence.gate.source != constants.LABEL
-    return evidence.series is None and needs_gold and not snapshot.golds
 
 
 def _unassessed(stat: Stat) -> str:
@@ -289,7 +272,6 @@ def _remedy(evidence: Evidence, unassessed: Mapping[str, int]) -> str:
 
 
 def _needed_to_pass(gate: Gate) -> int:
-    """The smallest number of observations that can pass the gate."""
     return max(gate.min_samples, needed_for_pass(gate.threshold, at_least=gate.at_least) or 0)
 
 
@@ -312,18 +294,14 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) ->
         if any(each.gold == series.gold and each.pipeline != gate.pipeline for each in snapshot.series):
             reason += "; other pipelines have traces of this set: `[gold.NAME] pipeline` says whose questions they are"
         return evidence.outcome("insufficient", reason, interval=interval)
-    return _judge_whole_set(evidence, series, interval)
-
-
-def _judge_whole_set(evidence: Evidence, series: SeriesStats, interval: tuple[float, float] | None) -> Outcome:
-    """The verdict on all items of a gold set, which holds whatever the scores are that could not be assessed."""
-    gate, stat = evidence.gate, evidence.stat
+    # The verdict on all items holds whatever the scores are that could not be assessed.
+    stat = evidence.stat
     worst, best = sorted(stat.extremes or (0.0, 1.0), key=lambda x: x if gate.at_least else -x)
     reason = f"exact over {series.traced} gold items"
     if stat.unknown:
         reason = f"over {series.traced} gold items, whatever the others are: {not_assessable(evidence)}"
         if gate.holds(best) and not gate.holds(worst):
-            bounds = f"{_percent(worst)} if they all broke the gate, {_percent(best)} if none"
+            bounds = f"{100 * worst:.1f} % if they all broke the gate, {100 * best:.1f} % if none"
             reason = f"{not_assessable(evidence)}; {bounds}"
             return evidence.outcome("insufficient", reason, interval=interval)
     elif stat.unassessed:
@@ -331,10 +309,6 @@ def _judge_whole_set(evidence: Evidence, series: SeriesStats, interval: tuple[fl
     if interval is not None:
         reason += "; interval: questions like these"
     return evidence.outcome("pass" if gate.holds(worst) else "fail", reason, interval=interval)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
@@ -373,7 +347,8 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
         return outcome("pass", f"the whole interval keeps the gate{worth}")
     if not (gate.holds(lower) or gate.holds(upper)):
         return outcome("fail", f"the whole interval breaks the gate{worth}")
-    if evidence.stat.unknown and _decides(gate, evidence, n_eff):
+    assessed = wilson(value * n_eff, n_eff)
+    if evidence.stat.unknown and gate.holds(assessed[0]) == gate.holds(assessed[1]):  # they alone would decide
         return outcome("insufficient", f"{not_assessable(evidence)}{worth}")
     side = "keeps" if gate.holds(value) else "breaks"
     points = 100 * abs(value - gate.threshold)
@@ -384,13 +359,6 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
         reason += f"; no pass is possible with less than {_needed_to_pass(gate)} {_observations(evidence)}"
     needed = needed_to_decide(value, gate.threshold)
     return outcome("insufficient", reason + worth, None if needed is None else _in_samples(needed, evidence, n_eff))
-
-
-def _decides(gate: Gate, evidence: Evidence, n_eff: float) -> bool:
-    """Whether the assessed requests alone would decide the gate."""
-    value = evidence.value or 0.0
-    lower, upper = wilson(value * n_eff, n_eff)
-    return gate.holds(lower) == gate.holds(upper)
 
 
 def _in_samples(plain: int, evidence: Evidence, n_eff: float) -> int:
@@ -408,7 +376,6 @@ def _observations(evidence: Evidence) -> str:
 
 
 def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float | None) -> Outcome:
-    """Judge the p95 of the total latency as a multiple of the baseline's p95."""
     histogram: dict[int, int] = {}
     sources = (gate.source,) if gate.source else FREE_SOURCES
     source = sources[0]
@@ -429,7 +396,6 @@ def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float 
 
 
 def _judge_distinct(gate: Gate, snapshot: Snapshot) -> Outcome:
-    """Judge the number of index hashes under one build, taking the build with the most."""
     by_build: dict[str, set[str]] = {}
     for pipeline, build, index_hash in snapshot.builds:
         if pipeline == gate.pipeline and index_hash:

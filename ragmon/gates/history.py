@@ -1,11 +1,8 @@
-"""The history of gates: the value and the interval they had in each of many windows, as their verdicts see them.
-
-What gold items show: which are answered wrongly most, and which flipped, of which some do by chance.
-"""
+"""Over time: the value and the interval of gates in each of many windows; and what the items of gold show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -97,12 +94,7 @@ class GateHistory:
 
 
 def gate_points(snapshot: Snapshot, policies: Iterable[Policy]) -> dict[GateKey, GatePoint]:
-    """The points of every gate in one window. Gates on distinct values have none: those are not counted by time.
-
-    Args:
-        snapshot: The window, from `ragmon.scoring.snapshot.take_history`.
-        policies: The policies of the pipelines.
-    """
+    """The points of every gate in one window. Gates on distinct values have none: those are not counted by time."""
     points: dict[GateKey, GatePoint] = {}
     for policy in policies:
         gates = (replace(gate, window=POINT) for gate in policy.gates if gate.kind != "distinct")
@@ -116,12 +108,7 @@ def gate_points(snapshot: Snapshot, policies: Iterable[Policy]) -> dict[GateKey,
 
 
 class ItemShare(NamedTuple):
-    """How often an item was answered rightly.
-
-    Attributes:
-        qid: The item.
-        right, wrong, unknown: As in `ItemPoint`.
-    """
+    """How often an item was answered rightly (`right`, `wrong`, `unknown` as in `ItemPoint`)."""
 
     qid: str
     right: int
@@ -250,17 +237,27 @@ def item_findings(points: Mapping[str, Sequence[ItemPoint]], cut: float, most: i
     10
     """
     shares = [_share(qid, of_item) for qid, of_item in points.items()]
+    spread = ItemSpread(
+        always=sum(1 for share in shares if share.right and not share.wrong),
+        sometimes=sum(1 for share in shares if share.right and share.wrong),
+        never=sum(1 for share in shares if share.wrong and not share.right),
+        unknown=sum(1 for share in shares if not share.judged),
+    )
     hard = sorted((s for s in shares if s.wrong), key=lambda s: (s.share, -s.judged, s.qid))
-    pairs = [(qid, *_parts(qid, of_item, cut)) for qid, of_item in points.items()]
-    compared = [(qid, before, after) for qid, before, after in pairs if before.judged and after.judged]
+    compared = []
+    for qid, of_item in points.items():
+        before = _share(qid, (point for point in of_item if 0 <= point.begin < cut))
+        after = _share(qid, (point for point in of_item if point.begin >= max(0, cut)))
+        if before.judged and after.judged:
+            compared.append((before, after))
     flips = [
-        _flip(before, after, points[qid])
-        for qid, before, after in compared
+        _flip(before, after, points[after.qid])
+        for before, after in compared
         if (before.right - before.wrong) * (after.right - after.wrong) < 0
     ]
     flips.sort(key=lambda flip: flip.order)
     return ItemFindings(
-        spread=_spread(shares),
+        spread=spread,
         hardest=hard[:most],
         wrong=len(hard),
         compared=len(compared),
@@ -269,7 +266,7 @@ def item_findings(points: Mapping[str, Sequence[ItemPoint]], cut: float, most: i
         broke=sum(flip.broke for flip in flips),
         by_chance=sum(
             flip_chance(before.right + after.right, before.judged + after.judged, after.judged)
-            for _, before, after in compared
+            for before, after in compared
         ),
     )
 
@@ -286,25 +283,16 @@ def _share(qid: str, points: Iterable[ItemPoint]) -> ItemShare:
     return ItemShare(qid, right, wrong, unknown)
 
 
-def _parts(qid: str, points: Iterable[ItemPoint], cut: float) -> tuple[ItemShare, ItemShare]:
-    """The answers with a time, before the cut and after it."""
-    timed = [point for point in points if point.begin >= 0]
-    return _share(qid, (p for p in timed if p.begin < cut)), _share(qid, (p for p in timed if p.begin >= cut))
-
-
-def _spread(shares: Iterable[ItemShare]) -> ItemSpread:
-    always = sometimes = never = unknown = 0
-    for share in shares:
-        always += bool(share.right and not share.wrong)
-        sometimes += bool(share.right and share.wrong)
-        never += bool(share.wrong and not share.right)
-        unknown += not share.judged
-    return ItemSpread(always, sometimes, never, unknown)
-
-
 def _flip(before: ItemShare, after: ItemShare, points: Sequence[ItemPoint]) -> FlippedItem:
-    """An item that flipped, with the time since which it has been as it is now."""
-    merged, side = list(_merged(points)), after.right - after.wrong
+    # The answers with a time, those of the same step or hour added up.
+    sums: dict[tuple[int, int], ItemPoint] = {}
+    for point in points:
+        if point.begin >= 0:
+            edges = (point.begin, point.end)
+            own = sums.get(edges, ItemPoint(*edges))
+            right, wrong, unknown = own.right + point.right, own.wrong + point.wrong, own.unknown + point.unknown
+            sums[edges] = ItemPoint(*edges, right, wrong, unknown)
+    merged, side = [sums[edges] for edges in sorted(sums)], after.right - after.wrong
     since = until = 0
     for point in reversed(merged):
         lead = (point.right - point.wrong) * side
@@ -313,15 +301,3 @@ def _flip(before: ItemShare, after: ItemShare, points: Sequence[ItemPoint]) -> F
         if lead > 0:
             since, until = point.begin, point.end
     return FlippedItem(after.qid, before, after, since, until, merged)
-
-
-def _merged(points: Iterable[ItemPoint]) -> Iterator[ItemPoint]:
-    """The points with a time, in order of time, those of the same step or hour added up."""
-    sums: dict[tuple[int, int], ItemPoint] = {}
-    for point in points:
-        if point.begin >= 0:
-            edges = (point.begin, point.end)
-            own = sums.get(edges, ItemPoint(*edges))
-            right, wrong, unknown = own.right + point.right, own.wrong + point.wrong, own.unknown + point.unknown
-            sums[edges] = ItemPoint(*edges, right, wrong, unknown)
-    yield from (sums[edges] for edges in sorted(sums))

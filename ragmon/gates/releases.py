@@ -1,25 +1,12 @@
-"""The comparison of a metric in two releases or runs: the values, the verdict and the gold items that flipped.
+"""Verdicts on releases: one build against the gates, one release against another, a run against an earlier run.
 
-The counts of one release, grouped into clusters of requests.
-
-A release is one build or one index. A cluster is the requests of one gold item, session or question, and each cluster
-is one observation.
-
-The requests of a session are correlated, and taken for independent draws they prove too much. Of releases exactly on a
-gate of .80, with an intraclass correlation of .3 among a session's requests, 31 % (sessions of 5) and 67 % (of 10) got
-a verdict within 600 sessions, checked after each, where 5 % may. One observation per session and minute, which alarms
-take, is enough only for sessions that end within the minute: for sessions over several minutes 11 to 79 % got a
-verdict. With the current mean of a session, one per session, 4 % at most got a wrong verdict over 54 designs: gates of
-.50, .80 and .95; correlations of .3, .6 and .9; sessions of 10 to 100 requests over as many minutes, of equal length
-and not, 1 to 50 beginning every minute; 500 or 1,500 releases each, checked every minute. The first minute of each
-session alone holds as well, but takes 1.3 to 3 times as many sessions, and never sees later requests.
+A release is one build or one index. Its observations are clusters: the requests of one gold item, session or question.
+Requests of a session are correlated; taken for independent draws they prove too much: of releases exactly on a gate of
+.80, with a correlation of .3 and sessions of 10, 67 % got a verdict within 600 sessions, where 5 % may. With the
+current mean of a session, one per session, 4 % at most got a wrong verdict over 54 designs of correlation and length.
 
 Two assumptions remain: sessions and questions are independent of each other, and the later requests of a session are on
-average as good as its first ones. A mean that still changes is not a settled bet, so no theorem covers it. With many
-open sessions mostly first requests are counted: where sessions fall from .85 to .75 half-way through ten minutes, 14 %
-of the releases on a gate of .80 passed it at ten new sessions a minute, 2 % at one.
-
-Verdicts on releases: one build against the gates, one release against another, a run against an earlier run.
+average as good as its first ones. A mean that still changes is not a settled bet, so no theorem covers it.
 
 Two releases are compared while their traffic comes in, so a verdict must be proven. Two runs are complete, so their
 values are compared as they are. Gold items are paired in the same way.
@@ -56,8 +43,22 @@ from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, take_snapshot
 from ragmon.scoring.windows import ItemSums, item_sums
 from ragmon.stats import betting
-from ragmon.stats import betting as paired
 from ragmon.stats.betting import Scores, at_most, checked_margin, coarse, log_not_worse, log_worse, pairs_at_most
+
+MAX_SHARED_REQUESTS: Final = 8
+"""Clusters of up to this many requests share equal counts, because most sessions are short and alike."""
+_Counts = dict[Key, int]
+By = Literal["build", "index_hash"]
+"""The record field that tells two releases apart."""
+_TITLES: Final[dict[By, str]] = {"build": "build", "index_hash": "index hash"}
+_RUNS: Final = (constants.PROBE, constants.REPLAY)
+"""Sources whose records may be a run through a gold set."""
+_Means = Mapping[str, float | None]
+"""Mean scores by gold item; None where the item was not in the denominator."""
+_Extremes = tuple[betting.Scores, betting.Scores]
+"""Scores with the worst, and with the best, for every unknown one."""
+_ROUNDING: Final = 1e-6
+"""Reports hold six decimal places: a drop of exactly the allowed size must not fail because of rounding."""
 
 
 class ReleaseSample(NamedTuple):
@@ -138,12 +139,6 @@ class Comparison:
         return before - after if self.gate.at_least else after - before
 
 
-MAX_SHARED_REQUESTS: Final = 8
-"""Clusters of up to this many requests share equal counts, because most sessions are short and alike."""
-_Counts = dict[Key, int]
-"""The requests of a cluster, counted by facts."""
-
-
 class SeriesLocation(NamedTuple):
     """The series a request is counted in."""
 
@@ -199,22 +194,15 @@ class Clusters(MinuteBatches):
         slices: Iterable[str],
         in_gold: bool | None = None,
     ) -> None:
-        """Count a request in its cluster, if it was drawn uniformly at a known rate.
-
-        Args:
-            pipeline: The pipeline of the request.
-            arrival: Not used: a cluster covers the whole time of its release.
-            source: The source it is counted under.
-            record: The request.
-            item: Its gold item.
-            key: Its facts.
-            measured: Its measured scores, in micro-units.
-            slices: The slices it belongs to.
-            in_gold: Not used: releases are compared with each other.
-        """
+        """Count a request in its cluster, if it was drawn uniformly at a known rate."""
         if record.sampling is not None and not record.sampling.drawn:
             return
-        cluster = self._cluster_of(pipeline, record, item)
+        by = self._cluster(pipeline)
+        cluster = cluster_of(record, item, by)
+        if item is None and by and cluster == (record.trace_id or ""):
+            self.alone += 1
+        if not cluster:
+            cluster = f"alone {next(self._numbers)}"
         gold, key = "" if item is None else item.set_name, self._table.shared(key)
         for where in ("", *(where for where in slices if where in self._slices)):
             location = SeriesLocation(pipeline, source, gold, where)
@@ -249,7 +237,6 @@ class Clusters(MinuteBatches):
         return coarse(dict(sorted(clusters_by_mean.items())))
 
     def _sums_of(self, location: SeriesLocation, metric: str) -> Iterator[tuple[ItemSums, int]]:
-        """The scores of clusters, and the number of clusters with equal ones."""
         column = list(self._table.metrics).index(metric)
         if metric in self._measured:
             measures = self._sums.get((location, metric), {})
@@ -262,16 +249,7 @@ class Clusters(MinuteBatches):
         for identity, clusters in Counter(map(id, counts)).items():
             yield item_sums(self._table, by_id[identity], column), clusters
 
-    def _cluster_of(self, pipeline: str, record: Record, item: GoldItem | None) -> str:
-        """The cluster of a request; one of its own where it has none of the fields."""
-        by = self._cluster(pipeline)
-        cluster = cluster_of(record, item, by)
-        if item is None and by and cluster == (record.trace_id or ""):
-            self.alone += 1
-        return cluster or f"alone {next(self._numbers)}"
-
     def _with(self, counts: _Counts, key: Key) -> _Counts:
-        """The counts of a cluster with one more request."""
         n = sum(counts.values())
         if n > MAX_SHARED_REQUESTS:
             counts[key] = counts.get(key, 0) + 1
@@ -282,13 +260,6 @@ class Clusters(MinuteBatches):
             if n < MAX_SHARED_REQUESTS:
                 self._shared[(id(counts), key)] = grown
         return grown
-
-
-By = Literal["build", "index_hash"]
-"""The record field that tells two releases apart."""
-_TITLES: Final[dict[By, str]] = {"build": "build", "index_hash": "index hash"}
-_RUNS: Final = (constants.PROBE, constants.REPLAY)
-"""Sources whose records may be a run through a gold set."""
 
 
 @dataclass(frozen=True)
@@ -308,11 +279,6 @@ class Release:
 
 def of_release(state: State, by: By, name: str) -> State:
     """The counts of one build or index. Its series are shared with the whole state and only for reading.
-
-    Args:
-        state: All counts.
-        by: The field that tells releases apart.
-        name: The build or the index.
 
     Raises:
         UnknownNameError: No record has it.
@@ -408,64 +374,51 @@ def _judge(gate: Gate, release: Release, snapshot: Snapshot, policy: Policy) -> 
 
 
 def _confidence(low: betting.Scores, high: betting.Scores) -> tuple[float, float]:
-    """The confidence sequence for the mean, whatever the unknown scores are."""
     return betting.confidence_sequence(low)[0], betting.confidence_sequence(high)[1]
 
 
-def _verdict(gate: Gate, low: betting.Scores, high: betting.Scores) -> Verdict | None:
-    """The verdict that holds whatever the unknown scores are; None where there is none."""
-    worst, best = (low, high) if gate.at_least else (high, low)
-    if betting.verdict(worst, gate.threshold, at_least=gate.at_least) == "pass":
-        return "pass"
-    return "fail" if betting.verdict(best, gate.threshold, at_least=gate.at_least) == "fail" else None
-
-
 def _decide(evidence: Evidence, scores: betting.Scores, low: betting.Scores, high: betting.Scores) -> Outcome:
-    """The outcome from the scores: proven kept, proven broken, or undecided.
-
-    Args:
-        evidence: The data the gate is judged on.
-        scores: The known scores.
-        low: The scores with 0 for every unknown one.
-        high: The scores with 1 for every unknown one.
-    """
+    # The verdict holds whatever the unknown scores are: `low` takes 0 for each of them, `high` 1.
     gate, n = evidence.gate, round(sum(scores.values()))
     unit = "gold items" if evidence.estimand else "observations"
     value = sum(x * count for x, count in scores.items()) / n
-    verdict = _verdict(gate, low, high)
+    worst, best = (low, high) if gate.at_least else (high, low)
+    verdict: Verdict = "insufficient"
     needed = None
     if n < gate.min_samples:
-        verdict, needed, reason = None, _needed_to_pass(gate), f"{n} of at least {gate.min_samples} {unit}"
-    elif verdict is not None:
-        reason = f"proven {'kept' if verdict == 'pass' else 'broken'} by {n} {unit}, however often it is asked"
+        needed, reason = _needed_to_pass(gate), f"{n} of at least {gate.min_samples} {unit}"
+    elif betting.verdict(worst, gate.threshold, at_least=gate.at_least) == "pass":
+        verdict, reason = "pass", f"proven kept by {n} {unit}, however often it is asked"
+    elif betting.verdict(best, gate.threshold, at_least=gate.at_least) == "fail":
+        verdict, reason = "fail", f"proven broken by {n} {unit}, however often it is asked"
     else:
         needed = betting.needed(scores, gate.threshold)
         side, points = "keeps" if gate.holds(value) else "breaks", 100 * abs(value - gate.threshold)
         reason = f"{n} {unit} prove neither; the value {side} the gate by {points:.1f} points"
         if evidence.stat.unknown:
             reason += f"; {not_assessable(evidence)}"
-    interval = _confidence(low, high)
-    outcome = evidence.outcome(verdict or "insufficient", reason, interval=interval, needed=needed, n_eff=n)
+    outcome = evidence.outcome(verdict, reason, interval=_confidence(low, high), needed=needed, n_eff=n)
     return replace(outcome, value=value)
 
 
 def _needed_to_pass(gate: Gate) -> int:
-    """The smallest number of observations that can pass the gate."""
     flawless = {1.0 if gate.at_least else 0.0: 1.0}
     return max(gate.min_samples, betting.needed(flawless, gate.threshold) or 0)
 
 
-_Means = Mapping[str, float | None]
-"""Mean scores by gold item; None where the item was not in the denominator."""
-
-
-@dataclass(frozen=True)
 class _Side:
     """A release with the data that follow from its counts."""
 
-    release: Release
-    snapshot: Snapshot
-    items: Mapping[SeriesLocation, Table]
+    def __init__(self, release: Release, table: ScoreTable, golds: Sequence[GoldInfo], gated: Collection[str]) -> None:
+        self.release = release
+        self.snapshot = whole_window(release.state, table, golds, gated)
+        self.items = items_of(release.state)
+
+    def scores(self, gate: Gate, series: SeriesStats) -> _Bounded:
+        """The scores of clusters."""
+        worst = _worst_score(gate)
+        clusters = self.release.clusters
+        return _Bounded(*(clusters.scores(series, gate.metric, unknown=x) for x in (None, worst, 1 - worst)))
 
 
 class _Levels(NamedTuple):
@@ -509,15 +462,11 @@ def compare(
         One entry per gate with a threshold, in the policy's order.
     """
     gates = [gate for gate in policy.gates if gate.kind == "threshold"]
-    before, after = (_side(release, table, golds, gates) for release in (baseline, candidate))
+    gated = [gate.metric for gate in gates]
+    before, after = (_Side(release, table, golds, gated) for release in (baseline, candidate))
     half_alpha = betting.ALPHA / 2
     levels = _Levels(checked_margin(max_drop), half_alpha / max(1, len(gates)), half_alpha, intervals)
     return [_compare(gate, before, after, table, levels) for gate in gates]
-
-
-def _side(release: Release, table: ScoreTable, golds: Sequence[GoldInfo], gates: Sequence[Gate]) -> _Side:
-    gated = [gate.metric for gate in gates]
-    return _Side(release, whole_window(release.state, table, golds, gated), items_of(release.state))
 
 
 def _compare(gate: Gate, baseline: _Side, candidate: _Side, table: ScoreTable, levels: _Levels) -> Comparison:
@@ -533,9 +482,9 @@ def _compare(gate: Gate, baseline: _Side, candidate: _Side, table: ScoreTable, l
         if reason is not None:
             return replace(comparison, reason=f"{side.release.name}: {reason}")
     if gold and not table.metrics[gate.metric].measured:
-        place = SeriesLocation(gate.pipeline, after.source, gold, gate.where)
-        return _by_item(comparison, baseline.items.get(place, {}), candidate.items.get(place, {}), table, levels)
-    a, b = _scores(gate, baseline, before.series), _scores(gate, candidate, after.series)
+        location = SeriesLocation(gate.pipeline, after.source, gold, gate.where)
+        return _by_item(comparison, baseline.items.get(location, {}), candidate.items.get(location, {}), table, levels)
+    a, b = baseline.scores(gate, before.series), candidate.scores(gate, after.series)
     return _two_samples(replace(comparison, before=_sample(a.known), after=_sample(b.known)), a, b, levels)
 
 
@@ -563,20 +512,15 @@ class _Bounded(NamedTuple):
 
 
 def _worst_score(gate: Gate) -> int:
-    """The score that breaks the gate."""
     return 0 if gate.at_least else 1
 
 
-def _scores(gate: Gate, side: _Side, series: SeriesStats) -> _Bounded:
-    worst = _worst_score(gate)
-    scores = (side.release.clusters.scores(series, gate.metric, unknown=x) for x in (None, worst, 1 - worst))
-    return _Bounded(*scores)
-
-
 def _two_samples(comparison: Comparison, a: _Bounded, b: _Bounded, levels: _Levels) -> Comparison:
-    """The comparison of two independent samples: what is proven holds whatever the unknown scores are."""
     gate = comparison.gate
-    a_worst, a_best, b_worst, b_best = (_oriented_counts(gate, x) for x in (a.worst, a.best, b.worst, b.best))
+    a_worst, a_best, b_worst, b_best = (
+        scores if gate.at_least else {1 - x: count for x, count in scores.items()}
+        for scores in (a.worst, a.best, b.worst, b.best)
+    )
     worse = log_worse(a_worst, b_best) >= -math.log(levels.worse)
     not_worse = log_not_worse(a_best, b_worst, levels.max_drop) >= -math.log(levels.not_worse)
     decided = _decided(comparison, worse=worse, not_worse=not_worse, max_drop=levels.max_drop)
@@ -586,14 +530,9 @@ def _two_samples(comparison: Comparison, a: _Bounded, b: _Bounded, levels: _Leve
     return _with_intervals(decided, (a.worst, a.best), (b.worst, b.best), bounds)
 
 
-_Extremes = tuple[betting.Scores, betting.Scores]
-"""Scores with the worst, and with the best, for every unknown one."""
-
-
 def _with_intervals(
     comparison: Comparison, before: _Extremes, after: _Extremes, drop: tuple[float, float]
 ) -> Comparison:
-    """The comparison with the intervals of both means and of the drop."""
     means = [
         _confidence(worst, best) if comparison.gate.at_least else _confidence(best, worst)
         for worst, best in (before, after)
@@ -614,16 +553,17 @@ def _by_item(
     before, after = (_item_means(items, table, gate.metric) for items in (baseline, candidate))
     a_worst, a_best = (_item_means(baseline, table, gate.metric, x) for x in (worst, 1 - worst))
     b_worst, b_best = (_item_means(candidate, table, gate.metric, x) for x in (worst, 1 - worst))
+    pairs, unpaired = _pairs(gate, a_best, b_worst)
     decided = _decided(
         _paired(comparison, before, after),
-        worse=paired.worse(*_pairs(gate, a_worst, b_best), levels.worse),
-        not_worse=_not_worse(_pairs(gate, a_best, b_worst), levels),
+        worse=betting.worse(*_pairs(gate, a_worst, b_best), levels.worse),
+        not_worse=betting.not_worse(pairs, levels.max_drop, unpaired, levels.not_worse),
         max_drop=levels.max_drop,
     )
     if not levels.intervals:
         return decided
     lower = -pairs_at_most(*_pairs(gate, b_best, a_worst), levels.worse)
-    upper = pairs_at_most(*_pairs(gate, a_best, b_worst), levels.not_worse)
+    upper = pairs_at_most(pairs, unpaired, levels.not_worse)
     shared = sorted(before.keys() & after.keys()) if decided.items else None
     a, b = (
         (_mean_counts(worst, shared), _mean_counts(best, shared))
@@ -632,16 +572,16 @@ def _by_item(
     return _with_intervals(decided, a, b, (lower, upper))
 
 
-def _not_worse(samples: tuple[paired.Pairs, paired.Unpaired], levels: _Levels) -> bool:
-    pairs, unpaired = samples
-    return paired.not_worse(pairs, levels.max_drop, unpaired, levels.not_worse)
+def _pairs(gate: Gate, before: _Means, after: _Means) -> tuple[betting.Pairs, betting.Unpaired]:
+    def oriented(score: float | None) -> float | None:  # more is better
+        return score if gate.at_least or score is None else 1 - score
 
+    def alone(means: _Means, others: _Means) -> betting.Scores:  # items that the other release was not asked
+        return Counter(x for qid in means.keys() - others.keys() if (x := oriented(means[qid])) is not None)
 
-def _pairs(gate: Gate, before: _Means, after: _Means) -> tuple[paired.Pairs, paired.Unpaired]:
-    """The scores of the items that both releases were asked, and of the others."""
     shared = before.keys() & after.keys()
-    pairs = Counter((_oriented(gate, before[qid]), _oriented(gate, after[qid])) for qid in sorted(shared))
-    return pairs, paired.Unpaired(_unpaired(gate, before, after), _unpaired(gate, after, before))
+    pairs = Counter((oriented(before[qid]), oriented(after[qid])) for qid in sorted(shared))
+    return pairs, betting.Unpaired(alone(before, after), alone(after, before))
 
 
 def _paired(comparison: Comparison, before: _Means, after: _Means) -> Comparison:
@@ -659,34 +599,17 @@ def _paired(comparison: Comparison, before: _Means, after: _Means) -> Comparison
 
 
 def _item_means(items: Table, table: ScoreTable, metric: str, unknown: int | None = None) -> _Means:
-    """The mean score of every item, with a score for the unknown ones or without them."""
-    place = list(table.metrics).index(metric)
-    return {qid: item_sums(table, facts, place).mean(unknown) for qid, facts in items.items()}
+    column = list(table.metrics).index(metric)
+    return {qid: item_sums(table, facts, column).mean(unknown) for qid, facts in items.items()}
 
 
 def _mean_counts(means: _Means, qids: Sequence[str] | None) -> betting.Scores:
-    """How often each mean occurs, among some items or among all."""
     return Counter(x for qid in (means if qids is None else qids) if (x := means[qid]) is not None)
 
 
 def _sample(scores: betting.Scores) -> ReleaseSample:
     n = round(sum(scores.values()))
     return ReleaseSample(math.fsum(x * count for x, count in scores.items()) / n if n else None, n)
-
-
-def _unpaired(gate: Gate, means: _Means, others: _Means) -> betting.Scores:
-    """The scores of items that the other release was not asked."""
-    return Counter(x for qid in means.keys() - others.keys() if (x := _oriented(gate, means[qid])) is not None)
-
-
-def _oriented(gate: Gate, score: float | None) -> float | None:
-    """A score of which more is better."""
-    return score if gate.at_least or score is None else 1 - score
-
-
-def _oriented_counts(gate: Gate, scores: betting.Scores) -> betting.Scores:
-    """Counts of scores of which more is better."""
-    return scores if gate.at_least else {1 - x: count for x, count in scores.items()}
 
 
 def _decided(comparison: Comparison, *, worse: bool, not_worse: bool, max_drop: float) -> Comparison:
@@ -698,10 +621,6 @@ def _decided(comparison: Comparison, *, worse: bool, not_worse: bool, max_drop: 
     if worse:
         return replace(comparison, verdict="fail", reason="a drop is proven")
     return replace(comparison, reason=f"no drop is proven, one of {points} is not ruled out")
-
-
-_ROUNDING: Final = 1e-6
-"""Reports hold six decimal places: a drop of exactly the allowed size must not fail because of rounding."""
 
 
 @dataclass(frozen=True)
@@ -723,12 +642,6 @@ def compare_runs(baseline: EvaluatedRun, run: EvaluatedRun, table: ScoreTable, *
     Gold records are paired by item, each item counts once; for all other records the values of the gates are compared.
     Each run is compared in the source that its own gate was judged on.
 
-    Args:
-        baseline: The earlier run.
-        run: The run.
-        table: The metrics.
-        max_drop: How much worse a metric may be, in [0, 1].
-
     Returns:
         One entry per gate that has a value in both runs, in the order of the run's outcomes.
     """
@@ -737,34 +650,24 @@ def compare_runs(baseline: EvaluatedRun, run: EvaluatedRun, table: ScoreTable, *
     for outcome in run.outcomes:
         gate = outcome.gate
         previous = earlier.get((gate.pipeline, gate.name))
-        if previous is not None and gate.kind == "threshold":
-            items = baseline.items.get(_location(previous), {}), run.items.get(_location(outcome), {})
-            comparison = _compare_outcomes(previous, outcome, *items, table)
-            if comparison.drop is not None:
-                comparisons.append(_within(comparison, comparison.drop, max_drop))
+        if previous is None or gate.kind != "threshold":
+            continue
+        samples = ReleaseSample(previous.value, previous.n), ReleaseSample(outcome.value, outcome.n)
+        comparison = Comparison(gate, outcome.source, outcome.gold, *samples, "insufficient", "")
+        items = baseline.items.get(_location(previous), {}), run.items.get(_location(outcome), {})
+        if items[0].keys() & items[1].keys() and not table.metrics[gate.metric].measured:
+            comparison = _paired(comparison, *(_item_means(counts, table, gate.metric) for counts in items))
+        if comparison.drop is None:
+            continue
+        allowed = f"{100 * max_drop:.1f}"
+        if comparison.drop > max_drop + _ROUNDING:
+            reason = f"{100 * comparison.drop:.1f} points worse than the baseline, at most {allowed} allowed"
+            comparisons.append(replace(comparison, verdict="fail", reason=reason))
+        else:
+            reason = f"at most {allowed} points worse than the baseline"
+            comparisons.append(replace(comparison, verdict="pass", reason=reason))
     return comparisons
 
 
 def _location(outcome: Outcome) -> SeriesLocation:
     return SeriesLocation(outcome.gate.pipeline, outcome.source, outcome.gold, outcome.gate.where)
-
-
-def _compare_outcomes(
-    previous: Outcome, outcome: Outcome, baseline: Table, run: Table, table: ScoreTable
-) -> Comparison:
-    """The comparison of two outcomes of a gate: by item where both runs were asked some, else by their values."""
-    gate = outcome.gate
-    samples = ReleaseSample(previous.value, previous.n), ReleaseSample(outcome.value, outcome.n)
-    comparison = Comparison(gate, outcome.source, outcome.gold, *samples, "insufficient", "")
-    if not baseline.keys() & run.keys() or table.metrics[gate.metric].measured:
-        return comparison
-    return _paired(comparison, *(_item_means(items, table, gate.metric) for items in (baseline, run)))
-
-
-def _within(comparison: Comparison, drop: float, max_drop: float) -> Comparison:
-    """The comparison with its verdict: whether the drop is within what is allowed."""
-    allowed = f"{100 * max_drop:.1f}"
-    if drop > max_drop + _ROUNDING:
-        reason = f"{100 * drop:.1f} points worse than the baseline, at most {allowed} allowed"
-        return replace(comparison, verdict="fail", reason=reason)
-    return replace(comparison, verdict="pass", reason=f"at most {allowed} points worse than the baseline")

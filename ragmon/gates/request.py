@@ -1,10 +1,6 @@
-"""The requests that fail a gate: whose own score does not reach the gate's threshold.
-
-Why one request has the score it has, in a sentence for each metric.
+"""One request as an engineer on call needs it: the gates it fails, and why it scores as it does, a sentence a metric.
 
 The facts of the request decide every sentence, as they decide the score; the record and the gold item only give names.
-
-One request as an engineer on call needs it: what was asked, retrieved and answered, and why it scores as it does.
 """
 
 from __future__ import annotations
@@ -27,7 +23,35 @@ from ragmon.scoring.scorer import Assessment
 from ragmon.stats.histograms import MICRO
 
 MEMORY: Final = 16_384
-"""Facts whose results are cached."""
+NAMES: Final = 5
+"""Ids that a sentence names; it counts the others."""
+_UNASSESSED: Final[Mapping[str, str]] = {
+    constants.NO_IDS: "the ids of the retrieved documents were not captured",
+    constants.NO_CITATIONS: "no list of citations was captured",
+    constants.NO_TEXT: "the text it needs was not captured, and no fact about it",
+    constants.NO_GOLD_CLAIM: "the gold item has no phrase to look for",
+    constants.NO_GOLD_CITATIONS: "the gold item names no document",
+    constants.NO_LATENCY: "its latency is unknown",
+    constants.NO_ANSWER: "there is no answer",
+    constants.ERROR: "the call ended in an error",
+    constants.TOTAL_UNKNOWN: "how many documents are relevant is unknown: gold names sections",
+    constants.GOLD_VERSION: "the answer was compared with another version of the gold set",
+    constants.BEYOND_DEPTH: "the list of documents or verdicts is longer than ranks are kept (1,000)",
+    constants.TEXT_CUT: "the text is longer than the part that is read",
+    constants.PARTIAL: "the call was kept for its outcome, without its details",
+}
+_UNDER_REFUSAL: Final = "under_refusal_rate"
+_NEEDS: Final[Mapping[str, str]] = {
+    "answered_within": "no bound is configured, `[metrics] answered_within`",
+    "candidate_recall": "no list of documents before reranking was captured",
+}
+"""What metrics need that most requests do not have."""
+_ANSWERED_UNANSWERABLE: Final = "it was answered, and gold calls the question unanswerable"
+MetricOutcome = Literal["pass", "fail", "scored", "unassessed", "outside"]
+_SAME: Final = ("ts", "build", "index_hash", "model", "error", "ended", "session", "user", "tags")
+_KEEPS: Final = '"redacted" or "full" keeps it'
+_CUT: Final = "…"
+"""Stands for a name that may be a text."""
 
 
 class Failed(NamedTuple):
@@ -52,10 +76,6 @@ class Failed(NamedTuple):
 class FailureDetector:
     """Finds the single requests that do not reach a gate's threshold.
 
-    Args:
-        table: The metrics.
-        policy: The gates of a pipeline.
-
     Attributes:
         failures: Failures found since the list was last taken.
     """
@@ -64,7 +84,7 @@ class FailureDetector:
         self.failures: list[Failed] = []
         self._table = table
         self._policy = policy
-        self._places = {name: place for place, name in enumerate(table.metrics)}
+        self._columns = {name: column for column, name in enumerate(table.metrics)}
         self._cache: dict[tuple[str, str, Key], dict[str, float]] = {}
         self._gates: dict[tuple[str, str], list[tuple[str, int, bool, float]]] = {}
 
@@ -81,15 +101,14 @@ class FailureDetector:
         in_gold: bool | None,
     ) -> None:
         """Check a counted request; one that is counted as live traffic and as a gold match is reported once."""
-        failing_scores = self._cache.get((pipeline, source, key))
-        if failing_scores is None or measured:
-            failing_scores = self._judge(pipeline, source, key, measured)
-        if failing_scores and self.failures and self.failures[-1].record is record:
-            self.failures[-1] = Failed(
-                pipeline, source, record, key, {**self.failures[-1].scores, **failing_scores}, slices
-            )
-        elif failing_scores:
-            self.failures.append(Failed(pipeline, source, record, key, failing_scores, slices))
+        scores = self._cache.get((pipeline, source, key))
+        if scores is None or measured:
+            scores = self._judge(pipeline, source, key, measured)
+        if not scores:
+            return
+        if self.failures and self.failures[-1].record is record:
+            scores = {**self.failures.pop().scores, **scores}
+        self.failures.append(Failed(pipeline, source, record, key, scores, slices))
 
     def fails(self, pipeline: str, source: str, key: Key) -> bool:
         """Whether requests with some facts, of which no text was measured, fail a gate."""
@@ -99,12 +118,17 @@ class FailureDetector:
     def _judge(self, pipeline: str, source: str, key: Key, measured: Mapping[str, int]) -> dict[str, float]:
         """The failing scores of a request; cached where they depend on facts alone, which many requests share."""
         gates = self._gates.get((pipeline, source))
-        if gates is None:
-            gates = self._gates[pipeline, source] = self._thresholds(pipeline, source)
+        if gates is None:  # once per metric and direction, in micro-units
+            thresholds = {
+                (gate.metric, self._columns[gate.metric], gate.at_least, gate.threshold * MICRO)
+                for gate in self._policy(pipeline).gates
+                if gate.kind == "threshold" and gate.metric in self._columns and gate.source in (None, source)
+            }
+            gates = self._gates[pipeline, source] = sorted(thresholds)
         scores = self._table.scores(key)
         failing_scores: dict[str, float] = {}
-        for metric, place, at_least, threshold in gates:
-            score = scores[place]
+        for metric, column, at_least, threshold in gates:
+            score = scores[column]
             if isinstance(score, int) and self._table.metrics[metric].measured:
                 score = measured.get(metric)
             if isinstance(score, int) and (score < threshold if at_least else score > threshold):
@@ -115,41 +139,10 @@ class FailureDetector:
             self._cache[pipeline, source, key] = failing_scores
         return failing_scores
 
-    def _thresholds(self, pipeline: str, source: str) -> list[tuple[str, int, bool, float]]:
-        """The thresholds that apply to a request, once per metric and direction, in micro-units."""
-        thresholds = [
-            (gate.metric, self._places[gate.metric], gate.at_least, gate.threshold * MICRO)
-            for gate in self._policy(pipeline).gates
-            if gate.kind == "threshold" and gate.metric in self._places and gate.source in (None, source)
-        ]
-        return sorted(set(thresholds))
-
     def take(self) -> list[Failed]:
         """The failures that were found since the last time."""
-        found = self.failures
-        if found:
-            self.failures = []
+        found, self.failures = self.failures, []
         return found
-
-
-NAMES: Final = 5
-"""Ids that a sentence names; it counts the others."""
-
-_UNASSESSED: Final[Mapping[str, str]] = {
-    constants.NO_IDS: "the ids of the retrieved documents were not captured",
-    constants.NO_CITATIONS: "no list of citations was captured",
-    constants.NO_TEXT: "the text it needs was not captured, and no fact about it",
-    constants.NO_GOLD_CLAIM: "the gold item has no phrase to look for",
-    constants.NO_GOLD_CITATIONS: "the gold item names no document",
-    constants.NO_LATENCY: "its latency is unknown",
-    constants.NO_ANSWER: "there is no answer",
-    constants.ERROR: "the call ended in an error",
-    constants.TOTAL_UNKNOWN: "how many documents are relevant is unknown: gold names sections",
-    constants.GOLD_VERSION: "the answer was compared with another version of the gold set",
-    constants.BEYOND_DEPTH: "the list of documents or verdicts is longer than ranks are kept (1,000)",
-    constants.TEXT_CUT: "the text is longer than the part that is read",
-    constants.PARTIAL: "the call was kept for its outcome, without its details",
-}
 
 
 @dataclass(frozen=True)
@@ -215,26 +208,7 @@ def reason(metric: Metric, score: int | str | None, request: AssessedRequest) ->
         remedy = f" ({BY_REASON[score]})" if score in BY_REASON else ""
         return f"not assessed, {score}: {_UNASSESSED.get(score, 'a fact it needs is unknown')}{remedy}"
     if score is None:
-        # Why a request is not in the denominator of a metric.
-        facts = request.facts
-        if metric.labelled:
-            return "no person has judged the answer"
-        if metric.needs_gold and not facts.matched:
-            return "no gold item matches the question"
-        if facts.error:
-            return "the call ended in an error"
-        if metric.measured:
-            return "it was not measured on this request"
-        if metric.name in _NEEDS:
-            return _NEEDS[metric.name]
-        if metric.needs_gold and metric.name != _UNDER_REFUSAL and not facts.answerable:
-            return "gold calls the question unanswerable"
-        if metric.name == _UNDER_REFUSAL:
-            return "gold has an answer to the question"
-        try:
-            return "the answer is a refusal" if facts.refused else "it is not about this request"
-        except Unassessed:
-            return "there is no answer"
+        return _why_outside(metric, request.facts)
     sentence = _SENTENCES.get(metric.name)
     try:
         return "" if sentence is None else sentence(request, metric.k)
@@ -242,22 +216,38 @@ def reason(metric: Metric, score: int | str | None, request: AssessedRequest) ->
         return ""
 
 
-_UNDER_REFUSAL: Final = "under_refusal_rate"
-_NEEDS: Final[Mapping[str, str]] = {
-    "answered_within": "no bound is configured, `[metrics] answered_within`",
-    "candidate_recall": "no list of documents before reranking was captured",
-}
-"""What metrics need that most requests do not have."""
+def _why_outside(metric: Metric, facts: Facts) -> str:
+    if metric.labelled:
+        return "no person has judged the answer"
+    if metric.needs_gold and not facts.matched:
+        return "no gold item matches the question"
+    if facts.error:
+        return "the call ended in an error"
+    if metric.measured:
+        return "it was not measured on this request"
+    if metric.name in _NEEDS:
+        return _NEEDS[metric.name]
+    if metric.needs_gold and metric.name != _UNDER_REFUSAL and not facts.answerable:
+        return "gold calls the question unanswerable"
+    if metric.name == _UNDER_REFUSAL:
+        return "gold has an answer to the question"
+    try:
+        return "the answer is a refusal" if facts.refused else "it is not about this request"
+    except Unassessed:
+        return "there is no answer"
+
+
+_Sentence = Callable[[AssessedRequest, int | None], str]
 
 
 def _retrieval(request: AssessedRequest, k: int | None) -> str:
-    """Which gold documents were retrieved, at which ranks, and which were not."""
     facts = request.facts
     facts.relevant(k)  # raises where the ranks are not known
     found = [rank for rank in facts.ranks if k is None or rank <= k]
     number = facts.retrieved
-    first = "first" if k == 1 else f"first {k}"
-    looked_at = f"the {first} of {number} retrieved documents" if k and k < number else f"the {_retrieved_text(number)}"
+    looked_at = "the one retrieved document" if number == 1 else f"the {number} retrieved documents"
+    if k and k < number:
+        looked_at = f"the {'first' if k == 1 else f'first {k}'} of {number} retrieved documents"
     if not number:
         return f"retrieval found nothing ({request.gold})"
     if not found:
@@ -265,19 +255,10 @@ def _retrieval(request: AssessedRequest, k: int | None) -> str:
     retrieved, item = request.retrieved, request.item
     if item is None or not item.ids:
         return f"gold at rank {', '.join(map(str, found))} of {looked_at} ({request.gold})"
-    places = [f"{retrieved[rank - 1]} at rank {rank}" for rank in found[:NAMES]]
+    ranked = [f"{retrieved[rank - 1]} at rank {rank}" for rank in found[:NAMES]]
     missing = sorted(item.ids - {retrieved[rank - 1] for rank in found})
     rest = f"; not among {looked_at}: {listed(missing)}" if missing else ""
-    return f"{', '.join(places)}{rest}"
-
-
-def _retrieved_text(number: int) -> str:
-    return "one retrieved document" if number == 1 else f"{number} retrieved documents"
-
-
-def _precision(request: AssessedRequest, k: int | None) -> str:
-    relevant = request.facts.relevant(k).bit_count()
-    return f"{relevant} of {k or request.facts.retrieved} are in gold: {_retrieval(request, k)}"
+    return f"{', '.join(ranked)}{rest}"
 
 
 def _candidates(request: AssessedRequest, k: int | None) -> str:
@@ -293,11 +274,7 @@ def _contextual(request: AssessedRequest, k: int | None) -> str:
     return f"recorded verdicts call rank {ranks} relevant" if ranks else "recorded verdicts call no document relevant"
 
 
-_ANSWERED_UNANSWERABLE: Final = "it was answered, and gold calls the question unanswerable"
-
-
 def _answer(request: AssessedRequest, k: int | None) -> str:
-    """Whether a shipped answer is right and cites gold."""
     facts = request.facts
     if not facts.answerable:
         return _ANSWERED_UNANSWERABLE
@@ -306,7 +283,6 @@ def _answer(request: AssessedRequest, k: int | None) -> str:
 
 
 def _citations(request: AssessedRequest, k: int | None) -> str:
-    """Whether an answer cites gold, and whether what it cites was retrieved."""
     facts = request.facts
     if not facts.answerable:
         return _ANSWERED_UNANSWERABLE
@@ -328,21 +304,12 @@ def _hits(request: AssessedRequest, _: int | None) -> str:
     return f"it cites {listed(cited)}, nothing of that is in gold ({request.gold})"
 
 
-def _refused_or(then: Callable[[AssessedRequest, int | None], str]) -> Callable[[AssessedRequest, int | None], str]:
+def _refused_or(then: _Sentence) -> _Sentence:
     return lambda request, k: "the answer is a refusal" if request.facts.refused else then(request, k)
 
 
-def _containment(request: AssessedRequest, _: int | None) -> str:
-    found = request.facts.contains_gold_claim
-    return "a phrase of the gold claim is in the answer" if found else "no phrase of the gold claim is in the answer"
-
-
-def _under_refusal(request: AssessedRequest, _: int | None) -> str:
-    return _ANSWERED_UNANSWERABLE if request.facts.shipped else "it was refused, as gold wants"
-
-
-def _over_refusal(request: AssessedRequest, _: int | None) -> str:
-    return "it was refused, and gold has an answer" if request.facts.refused else "it was answered"
+def _whether(fact: str, then: str, otherwise: str) -> _Sentence:
+    return lambda request, _: then if getattr(request.facts, fact) else otherwise
 
 
 def _compliance(request: AssessedRequest, _: int | None) -> str:
@@ -368,24 +335,6 @@ def _coverage(request: AssessedRequest, _: int | None) -> str:
     return f"nothing it cites was retrieved: {listed(cited)}" if cited else "the answer cites nothing"
 
 
-def _refusal(request: AssessedRequest, _: int | None) -> str:
-    return "the answer is a refusal" if request.facts.refused else "the answer is no refusal"
-
-
-def _refusal_like(request: AssessedRequest, _: int | None) -> str:
-    if request.facts.refusal_like:
-        return "the answer reads like a refusal without being the refusal token"
-    return "the answer does not read like a refusal"
-
-
-def _empty(request: AssessedRequest, _: int | None) -> str:
-    return "retrieval found nothing" if request.facts.empty else f"documents found: {request.facts.retrieved}"
-
-
-def _error(request: AssessedRequest, _: int | None) -> str:
-    return f"the call ended in an error: {request.record.error}" if request.facts.error else "the call did not fail"
-
-
 def _within(request: AssessedRequest, _: int | None) -> str:
     latency = request.record.latency_ms
     took = f"{latency.total:.0f} ms" if latency is not None and latency.total is not None else "an unknown time"
@@ -393,41 +342,50 @@ def _within(request: AssessedRequest, _: int | None) -> str:
     return f"it took {took}{allowed}"
 
 
-def _grounded(request: AssessedRequest, _: int | None) -> str:
-    if request.facts.grounded:
-        return "enough of the answer's words are in the retrieved texts"
-    return "too few of the answer's words are in the retrieved texts"
-
-
-_SENTENCES: Final[Mapping[str, Callable[[AssessedRequest, int | None], str]]] = {
+_SENTENCES: Final[Mapping[str, _Sentence]] = {
     **dict.fromkeys(("full_recall", "recall", "hit_rate", "mrr", "average_precision", "ndcg"), _retrieval),
-    "precision": _precision,
+    "precision": lambda request, k: (
+        f"{request.facts.relevant(k).bit_count()} of {k or request.facts.retrieved} are in gold: "
+        f"{_retrieval(request, k)}"
+    ),
     "contextual_precision": _contextual,
     "candidate_recall": _candidates,
     "answer_precision": _answer,
     "answer_precision_cited": _hits,
     "citation_hit_rate": _citations,
     "citation_hit_rate_answerable": _refused_or(_hits),
-    _UNDER_REFUSAL: _under_refusal,
-    "over_refusal_rate": _over_refusal,
-    "claim_containment": _refused_or(_containment),
+    _UNDER_REFUSAL: _whether("shipped", _ANSWERED_UNANSWERABLE, "it was refused, as gold wants"),
+    "over_refusal_rate": _whether("refused", "it was refused, and gold has an answer", "it was answered"),
+    "claim_containment": _refused_or(
+        _whether(
+            "contains_gold_claim",
+            "a phrase of the gold claim is in the answer",
+            "no phrase of the gold claim is in the answer",
+        )
+    ),
     "compliance": _compliance,
     "citation_scope": _scope,
     "coverage": _coverage,
-    "refusal_rate": _refusal,
-    "refusal_like_rate": _refusal_like,
-    "empty_retrieval_rate": _empty,
-    "error_rate": _error,
+    "refusal_rate": _whether("refused", "the answer is a refusal", "the answer is no refusal"),
+    "refusal_like_rate": _whether(
+        "refusal_like",
+        "the answer reads like a refusal without being the refusal token",
+        "the answer does not read like a refusal",
+    ),
+    "empty_retrieval_rate": lambda request, _: (
+        "retrieval found nothing" if request.facts.empty else f"documents found: {request.facts.retrieved}"
+    ),
+    "error_rate": lambda request, _: (
+        f"the call ended in an error: {request.record.error}" if request.facts.error else "the call did not fail"
+    ),
     "answered_within": _within,
     "groundedness": lambda *_: "the share of the answer's words that are in the retrieved texts",
-    "grounded_rate": _grounded,
+    "grounded_rate": _whether(
+        "grounded",
+        "enough of the answer's words are in the retrieved texts",
+        "too few of the answer's words are in the retrieved texts",
+    ),
 }
-
-
-MetricOutcome = Literal["pass", "fail", "scored", "unassessed", "outside"]
-_SAME: Final = ("ts", "build", "index_hash", "model", "error", "ended", "session", "user", "tags")
-"""The fields of a report that are those of the record."""
-_KEEPS: Final = '"redacted" or "full" keeps it'
 
 
 @dataclass(frozen=True)
@@ -577,25 +535,46 @@ def report(
         within_ms: The declared bound on the latency, in milliseconds.
         link: The URL of a trace, with `{trace_id}` in its place.
     """
-    request = AssessedRequest(assessment.facts, record, assessment.item, within_ms)
+    item = assessment.item
+    request = AssessedRequest(assessment.facts, record, item, within_ms)
     answer, latency, sampling = record.answer_json or Answer(), record.latency_ms or Latency(), record.sampling
-    facts, trace_id = record.facts or TextFacts(), record.trace_id or ""
+    facts, trace_id, source = record.facts or TextFacts(), record.trace_id or "", record.source or constants.REPLAY
+    # The gates that judge this request are those of its source and its slices.
+    sources = {None, source, *([constants.MATCH] if source == constants.LIVE and item is not None else [])}
+    judging = [
+        gate
+        for gate in gates
+        if gate.kind == "threshold" and gate.source in sources and (not gate.where or gate.where in assessment.slices)
+    ]
+    gold = None
+    if item is not None:
+        gold = MatchedItem(
+            qid=item.qid,
+            gold=item.set_name,
+            version=item.set_version,
+            how=assessment.how,
+            answerable=item.answerable,
+            documents=tuple(item.citations or item.sections or ()),
+            texts=len(item.texts),
+            question=item.question,
+            claims=(*(item.claim_substrings or ()), *((item.gold_claim,) if item.gold_claim else ())),
+        )
     same: dict[str, Any] = {name: getattr(record, name) for name in _SAME}
     return RequestReport(
         trace_id=trace_id,
         pipeline=record.pipeline or constants.DEFAULT_PIPELINE,
-        source=record.source or constants.REPLAY,
+        source=source,
         kept="audit" if sampling is None or sampling.audit else sampling.stratum,
         latency_ms={stage: ms for stage in constants.STAGES if (ms := getattr(latency, stage)) is not None},
         question=_shown(record, "q", record.q, facts.question_chars, content),
         answer=_shown(record, "claim", answer.claim, facts.claim_chars, content),
         citations=None if answer.citations is None else tuple(answer.citations),
-        documents=_ranked_documents(record, assessment.item, request.citations),
+        documents=_ranked_documents(record, item, request.citations),
         documents_note=_documents_note(record, content),
         candidates=None if record.candidate_ids is None else len(record.candidate_ids),
-        gold=_matched(assessment),
+        gold=gold,
         metrics=tuple(
-            _result(metrics[name], score, request, _gates_on(name, gates, record, assessment))
+            _result(metrics[name], score, request, [gate for gate in judging if gate.metric == name])
             for name, score in assessment.scores.items()
         ),
         content=content,
@@ -607,11 +586,8 @@ def report(
 def without_content(full: RequestReport, why: str) -> RequestReport:
     """The same report without what people wrote and who they are: ids, names, times, numbers and reasons stay.
 
-    An error may be a message, a citation the words of an answer: what does not look like a name is cut.
-
-    Args:
-        full: The report.
-        why: Why the content is not shown.
+    An error may be a message, a citation the words of an answer: what does not look like a name is cut. `why` says why
+    the content is not shown.
     """
     gold, documents, citations = full.gold, full.documents or (), full.citations or ()
     names = (full.error, *citations, *(document.id for document in documents))
@@ -637,10 +613,6 @@ def without_content(full: RequestReport, why: str) -> RequestReport:
     )
 
 
-_CUT: Final = "…"
-"""Stands for a name that may be a text."""
-
-
 def _name(name: str | None) -> str | None:
     return shown_name(name, _CUT) if name else name
 
@@ -650,7 +622,6 @@ def _withheld(shown: ShownText, why: str) -> ShownText:
 
 
 def _shown(record: Record, name: str, text: str | None, chars: int | None, content: str) -> ShownText:
-    """A text of a record, and what is to be said of it."""
     if text is not None:
         return ShownText(text, chars, "redacted before it was kept" if is_redacted(record, name) else "")
     if record.error is not None and name == "claim":
@@ -661,7 +632,6 @@ def _shown(record: Record, name: str, text: str | None, chars: int | None, conte
 
 
 def _why_missing(record: Record, chars: int | None, content: str) -> str:
-    """Why a text was not captured, and the setting that would capture it."""
     if content in ("none", "hash"):
         return f'not captured: `[capture] content = "{content}"`; {_KEEPS}'
     if chars is not None:
@@ -692,7 +662,6 @@ def _ranked_documents(
 
 
 def _documents_note(record: Record, content: str) -> str:
-    """Why documents or their texts are missing, or that the texts were changed."""
     facts = record.facts
     if record.retrieved_ids is None and record.contexts is None:
         return _why_missing(record, None, content and "full")
@@ -700,38 +669,6 @@ def _documents_note(record: Record, content: str) -> str:
         chars = None if facts is None else facts.context_chars
         return f"texts {_why_missing(record, chars, content)}"
     return "the texts were redacted before they were kept" if is_redacted(record, "contexts") else ""
-
-
-def _matched(assessment: Assessment) -> MatchedItem | None:
-    item = assessment.item
-    if item is None:
-        return None
-    claims = (*(item.claim_substrings or ()), *((item.gold_claim,) if item.gold_claim else ()))
-    return MatchedItem(
-        qid=item.qid,
-        gold=item.set_name,
-        version=item.set_version,
-        how=assessment.how,
-        answerable=item.answerable,
-        documents=tuple(item.citations or item.sections or ()),
-        texts=len(item.texts),
-        question=item.question,
-        claims=claims,
-    )
-
-
-def _gates_on(name: str, gates: Sequence[Gate], record: Record, assessment: Assessment) -> list[Gate]:
-    """The gates on a metric that judge this request: those of its source and its slices."""
-    source = record.source or constants.REPLAY
-    sources = {source, constants.MATCH} if source == constants.LIVE and assessment.item is not None else {source}
-    return [
-        gate
-        for gate in gates
-        if gate.kind == "threshold"
-        and gate.metric == name
-        and (gate.source is None or gate.source in sources)
-        and (not gate.where or gate.where in assessment.slices)
-    ]
 
 
 def _result(metric: Metric, score: Score, request: AssessedRequest, gates: Sequence[Gate]) -> MetricResult:

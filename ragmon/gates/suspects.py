@@ -30,7 +30,6 @@ from ragmon.gates.change import (
     Split,
     Stage,
     Suspect,
-    Times,
     WindowSelection,
     Within,
     added,
@@ -50,7 +49,19 @@ from ragmon.scoring.score_table import Stat
 CLEAR: Final = 3.0
 """Standard errors a trait must have risen by to be named as the mechanism."""
 MAIN: Final = 0.5
-"""Its rise must be at least this share of the largest rise."""
+BUILD_AND_INDEX: Final = "build and index_hash"
+STRATUM: Final = "stratum"
+GOLD_VERSION: Final = "gold_version"
+BUILD: Final = "build"
+INDEX: Final = "index_hash"
+MODEL: Final = "model"
+_PAIR: Final = " with "
+SLOWER: Final = 1.25
+"""The factor by which the median or the p95 of a stage must grow to make it a suspect."""
+TOTAL: Final = constants.STAGES[0]
+_NO_REQUESTS: Final = Level(0, None)
+MIN_SHARE: Final = 0.5
+"""Share of the requests after the change that a part must have to be a suspect of the kind `preceded`."""
 
 
 def _gold_not_retrieved(facts: Facts) -> bool | None:
@@ -60,32 +71,12 @@ def _gold_not_retrieved(facts: Facts) -> bool | None:
     return facts.relevant(DEPTH) == 0
 
 
-def _over_refused(facts: Facts) -> bool | None:
-    return facts.refused if facts.answerable else None
+def _of_shipped(name: str) -> Callable[[Facts], bool | None]:
+    return lambda facts: not getattr(facts, name) if facts.shipped else None
 
 
-def _under_refused(facts: Facts) -> bool | None:
-    return facts.shipped if facts.matched and not facts.answerable else None
-
-
-def _wrong_claim(facts: Facts) -> bool | None:
-    return not facts.contains_claim if facts.answerable and facts.shipped else None
-
-
-def _cites_other(facts: Facts) -> bool | None:
-    return not facts.cites_gold if facts.answerable and facts.shipped else None
-
-
-def _out_of_scope(facts: Facts) -> bool | None:
-    return not facts.cites_only_retrieved if facts.shipped else None
-
-
-def _cites_nothing(facts: Facts) -> bool | None:
-    return not facts.cites_retrieved if facts.shipped else None
-
-
-def _ungrounded(facts: Facts) -> bool | None:
-    return not facts.grounded if facts.shipped else None
+def _of_shipped_answerable(name: str) -> Callable[[Facts], bool | None]:
+    return lambda facts: not getattr(facts, name) if facts.answerable and facts.shipped else None
 
 
 TRAITS: Final[Mapping[str, Callable[[Facts], bool | None]]] = {
@@ -94,15 +85,15 @@ TRAITS: Final[Mapping[str, Callable[[Facts], bool | None]]] = {
     "retrieved nothing": lambda facts: facts.empty,
     "retrieved no gold document": _gold_not_retrieved,
     "gave no answer": lambda facts: None if facts.error else not facts.answered,
-    "refused what can be answered": _over_refused,
-    "answered what cannot be answered": _under_refused,
+    "refused what can be answered": lambda facts: facts.refused if facts.answerable else None,
+    "answered what cannot be answered": lambda facts: facts.shipped if facts.matched and not facts.answerable else None,
     "refused": lambda facts: facts.refused,
     "refused in its own words": lambda facts: facts.refusal_like,
-    "said something else than the gold claim": _wrong_claim,
-    "said what is not in the contexts": _ungrounded,
-    "cited no gold document": _cites_other,
-    "cited what was not retrieved": _out_of_scope,
-    "cited nothing that was retrieved": _cites_nothing,
+    "said something else than the gold claim": _of_shipped_answerable("contains_claim"),
+    "said what is not in the contexts": _of_shipped("grounded"),
+    "cited no gold document": _of_shipped_answerable("cites_gold"),
+    "cited what was not retrieved": _of_shipped("cites_only_retrieved"),
+    "cited nothing that was retrieved": _of_shipped("cites_retrieved"),
     "broke the answer format": lambda facts: None if facts.error else not facts.compliant,
 }
 """Whether a request has a trait, by name, in the order of the pipeline; None where the trait does not apply."""
@@ -128,16 +119,15 @@ def traits_of(key: Key) -> tuple[str, ...]:
 
 
 def compared(before: Mapping[Key, int], after: Mapping[Key, int], failing: Mapping[Key, int]) -> tuple[Moved, ...]:
-    """Every trait that at least one request has, largest change first.
+    """Every trait that at least one request has, largest change first."""
 
-    Args:
-        before: The requests before the change, by facts.
-        after: The requests after the change, by facts.
-        failing: The requests after the change that break the gate, by facts.
-    """
+    def trait_share(name: str, cells: Mapping[Key, int]) -> Stat:
+        assessed = [(present, n) for key, n in cells.items() if (present := has(name, key)) is not None]
+        return share(sum(n for present, n in assessed if present), sum(n for _, n in assessed))
+
     traits = []
     for name in TRAITS:
-        a, b, bad = (_trait_share(name, cells) for cells in (before, after, failing))
+        a, b, bad = (trait_share(name, cells) for cells in (before, after, failing))
         if a.sum or b.sum:
             traits.append(Moved(name, level(a), level(b), moved_by(a, b), level(bad)))
     return tuple(sorted(traits, key=lambda moved: -abs(moved.by)))
@@ -157,28 +147,11 @@ def mechanism(traits: Iterable[Moved]) -> str:
     return next((name for name in TRAITS if rises.get(name, 0.0) > 0 and rises[name] >= MAIN * largest), "")
 
 
-def _trait_share(name: str, cells: Mapping[Key, int]) -> Stat:
-    assessed = [(present, n) for key, n in cells.items() if (present := has(name, key)) is not None]
-    return share(sum(n for present, n in assessed if present), sum(n for _, n in assessed))
-
-
-BUILD_AND_INDEX: Final = "build and index_hash"
-STRATUM: Final = "stratum"
-GOLD_VERSION: Final = "gold_version"
-BUILD: Final = "build"
-INDEX: Final = "index_hash"
-MODEL: Final = "model"
-_PAIR: Final = " with "
-
-
 @dataclass(frozen=True, eq=False)
 class PartSeries:
     """The series of one part, with their statistics.
 
     Attributes:
-        dimension, name: The property and its value.
-        keys: Its series.
-        before, after: The measure in the part.
         records_before, records_after: Audit members.
         first_seen: The time of its first record; None where it is older than the rows kept by time.
     """
@@ -200,14 +173,7 @@ class PartSeries:
 
 
 class Splitter:
-    """Splits the requests of a window selection into parts.
-
-    Args:
-        selection: The window selection.
-        measure: The measure to follow.
-        before: The requests before the change; None without a change.
-        after: The requests after the change.
-    """
+    """Splits the requests of a window selection into parts."""
 
     def __init__(
         self, selection: WindowSelection, measure: Measure, before: SideReader | None, after: SideReader
@@ -222,7 +188,7 @@ class Splitter:
             *self._by(GOLD_VERSION),
             *self._by(BUILD),
             *self._by(INDEX),
-            *self._tags(),
+            *self._by_slice(),
             *self._by(STRATUM),
         ]
         return list(_paired(parts))
@@ -231,27 +197,41 @@ class Splitter:
         keys_by_name: dict[str, list[SeriesKey]] = {}
         for key in self._selection.keys:
             keys_by_name.setdefault(getattr(key, dimension), []).append(key)
-        groups = [self._group(dimension, name, keys) for name, keys in sorted(keys_by_name.items())]
-        present = [group for group in groups if group.records_before or group.records_after]
+        present = self._present((dimension, name, keys) for name, keys in sorted(keys_by_name.items()))
         return present if len(present) > 1 else []
 
-    def _tags(self) -> list[PartSeries]:
+    def _by_slice(self) -> list[PartSeries]:
         """The slices, and models if there are several; none for a gate on a slice, since slices are not nested."""
         keys_by_slice: dict[str, list[SeriesKey]] = {}
         if not self._selection.reads.where:
             for key in self._selection.every:
                 if key.slice and key.drawn:
                     keys_by_slice.setdefault(key.slice, []).append(key)
-        groups = [self._group(*_tag(where), keys) for where, keys in sorted(keys_by_slice.items())]
-        present = [group for group in groups if group.records_before or group.records_after]
+        named = []
+        for where, keys in sorted(keys_by_slice.items()):
+            tag, _, value = where.partition("=")
+            if where.startswith(MODEL_SLICE):
+                tag, value = MODEL, where.removeprefix(MODEL_SLICE)
+            named.append((tag, value, keys))
+        present = self._present(named)
         several = sum(group.dimension == MODEL for group in present) > 1
         return [group for group in present if several or group.dimension != MODEL]
 
-    def _group(self, dimension: str, name: str, keys: Sequence[SeriesKey]) -> PartSeries:
-        before, records_before = self._measured(keys, self._before)
-        after, records_after = self._measured(keys, self._after)
-        seen = first_seen(self._selection.state, self._series_of(dimension, name, keys))
-        return PartSeries(dimension, name, frozenset(keys), before, after, records_before, records_after, seen)
+    def _present(self, parts: Iterable[tuple[str, str, list[SeriesKey]]]) -> list[PartSeries]:
+        state, pipeline = self._selection.state, self._selection.reads.pipeline
+        groups = []
+        for dimension, name, keys in parts:
+            before, records_before = self._measured(keys, self._before)
+            after, records_after = self._measured(keys, self._after)
+            if not records_before and not records_after:
+                continue
+            searched: Sequence[SeriesKey] = keys
+            if dimension in (BUILD, INDEX):  # it may have been seen first in any source of the pipeline
+                searched = [k for k in state.series if k.pipeline == pipeline and getattr(k, dimension) == name]
+            seen = first_seen(state, searched)
+            series = frozenset(keys)
+            groups.append(PartSeries(dimension, name, series, before, after, records_before, records_after, seen))
+        return groups
 
     def _measured(self, keys: Sequence[SeriesKey], side: SideReader | None) -> tuple[Stat, int]:
         if side is None:
@@ -261,31 +241,17 @@ class Splitter:
         )
         return added(self._measure.of(key, row) for key, row in rows.items()), sum(row.count for row in rows.values())
 
-    def _series_of(self, dimension: str, name: str, keys: Sequence[SeriesKey]) -> Sequence[SeriesKey]:
-        """The series to search for the first record of a part: for a build or an index, all sources of the pipeline."""
-        if dimension not in (BUILD, INDEX):
-            return keys
-        pipeline = self._selection.reads.pipeline
-        return [k for k in self._selection.state.series if k.pipeline == pipeline and getattr(k, dimension) == name]
-
 
 def splits(groups: Sequence[PartSeries]) -> tuple[Split, ...]:
     """The parts by property, those with most requests after the change first."""
+
+    def order(part: Part) -> tuple[int, int, str]:
+        return -part.records_after, -part.records_before, part.name
+
     parts_by_dimension: dict[str, list[Part]] = {}
     for group in groups:
         parts_by_dimension.setdefault(group.dimension, []).append(group.part)
-    return tuple(Split(name, tuple(sorted(parts, key=_size))) for name, parts in parts_by_dimension.items())
-
-
-def _size(part: Part) -> tuple[int, int, str]:
-    return -part.records_after, -part.records_before, part.name
-
-
-def _tag(where: str) -> tuple[str, str]:
-    if where.startswith(MODEL_SLICE):
-        return MODEL, where.removeprefix(MODEL_SLICE)
-    tag, _, value = where.partition("=")
-    return tag, value
+    return tuple(Split(name, tuple(sorted(parts, key=order))) for name, parts in parts_by_dimension.items())
 
 
 def _paired(groups: Sequence[PartSeries]) -> Iterator[PartSeries]:
@@ -309,37 +275,26 @@ def _paired(groups: Sequence[PartSeries]) -> Iterator[PartSeries]:
             )
 
 
-SLOWER: Final = 1.25
-"""The factor by which the median or the p95 of a stage must grow to make it a suspect."""
-TOTAL: Final = constants.STAGES[0]
-_NO_REQUESTS: Final = Level(0, None)
-
-
 def slower(stages: Sequence[Stage], before: SideReader, after: SideReader) -> list[Suspect]:
-    """The stages that became slower, those with most evidence first; the total is not a stage.
-
-    Args:
-        stages: The latency of every stage.
-        before: The requests before the change.
-        after: The requests after the change.
-    """
-    candidates = [stage for stage in stages if stage.name != TOTAL and _longer(stage)]
-    suspects = [_suspect(stage.name, before, after, len(OCTAVES) * len(stages)) for stage in candidates]
-    return sorted((suspect for suspect in suspects if suspect.p <= ALPHA), key=lambda suspect: -suspect.evidence)
-
-
-def _longer(stage: Stage) -> bool:
-    return any(a is not None and b is not None and b >= SLOWER * a for a, b in _quantiles(stage.before, stage.after))
-
-
-def _quantiles(before: Times, after: Times) -> Iterator[tuple[float | None, float | None]]:
-    yield before.p50, after.p50
-    yield before.p95, after.p95
+    """The stages that became slower, those with most evidence first; the total is not a stage."""
+    suspects = []
+    for stage in stages:
+        quantiles = ((stage.before.p50, stage.after.p50), (stage.before.p95, stage.after.p95))
+        if stage.name != TOTAL and any(a is not None and b is not None and b >= SLOWER * a for a, b in quantiles):
+            suspect = _suspect(stage.name, before, after, len(OCTAVES) * len(stages))
+            if suspect.p <= ALPHA:
+                suspects.append(suspect)
+    return sorted(suspects, key=lambda suspect: -suspect.evidence)
 
 
 def _suspect(stage: str, before: SideReader, after: SideReader, tries: int) -> Suspect:
     """The stage as a suspect, at the latency limit with most evidence."""
-    limits = [(_evidence(then, now), then, now) for then, now in _shares_within(stage, before, after)]
+    limits = []
+    for milliseconds in OCTAVES:
+        measure = Within(milliseconds, stage)
+        then, now = before.stat(measure), after.stat(measure)
+        a, b = measure.sums(then), measure.sums(now)
+        limits.append((gain(a, b) if a.n and b.n and a.mean > b.mean else 0.0, then, now))
     evidence, then, now = max(limits, key=lambda limit: limit[0])
     p = p_bound(evidence, tries)
     return Suspect(
@@ -347,26 +302,7 @@ def _suspect(stage: str, before: SideReader, after: SideReader, tries: int) -> S
     )
 
 
-def _shares_within(stage: str, before: SideReader, after: SideReader) -> Iterator[tuple[Stat, Stat]]:
-    for milliseconds in OCTAVES:
-        measure = Within(milliseconds, stage)
-        yield before.stat(measure), after.stat(measure)
-
-
-def _evidence(then: Stat, now: Stat) -> float:
-    """The evidence that fewer requests are within a limit than before."""
-    measure = Within(OCTAVES[0])
-    a, b = measure.sums(then), measure.sums(now)
-    return gain(a, b) if a.n and b.n and a.mean > b.mean else 0.0
-
-
-MIN_SHARE: Final = 0.5
-"""Share of the requests after the change that a part must have to be a suspect of the kind `preceded`."""
-
-
 class _PartAndRest(NamedTuple):
-    """The measure in a part and in the rest, before and after."""
-
     before: Stat
     after: Stat
     rest_before: Stat
@@ -374,8 +310,6 @@ class _PartAndRest(NamedTuple):
 
 
 class _Finding(NamedTuple):
-    """The evidence against a part."""
-
     how: How
     evidence: float
     p: float
@@ -383,16 +317,7 @@ class _Finding(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CauseScorer:
-    """Scores parts as causes of the change.
-
-    Args:
-        selection: The window selection.
-        measure: The measure to follow.
-        change: When the measure became worse.
-        before: The requests before the change; None without a change.
-        after: The requests after the change.
-        compared: The number of parts that are compared.
-    """
+    """Scores parts as causes of the change."""
 
     selection: WindowSelection
     measure: Measure
@@ -468,12 +393,9 @@ class CauseScorer:
 
 
 def candidates(groups: Sequence[PartSeries]) -> list[PartSeries]:
-    """The parts that can be a cause: not strata, and a build and an index that always occur together as one part.
+    """The parts that can be a cause: a build and an index that always occur together as one part.
 
     A stratum cannot be a cause because it is an outcome of a call.
-
-    Args:
-        groups: All parts.
     """
     together = {group.keys for group in groups if group.dimension == BUILD_AND_INDEX}
     return [
@@ -486,15 +408,11 @@ def candidates(groups: Sequence[PartSeries]) -> list[PartSeries]:
 def ranked(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:
     """Suspects, best first: new ones, then another gold version, then all but `preceded`, then by evidence."""
 
-    def place(suspect: Suspect) -> tuple[bool, bool, bool, float]:
-        return (
-            suspect.how != "appeared",
-            suspect.dimension != GOLD_VERSION,
-            suspect.how == "preceded",
-            -suspect.evidence,
-        )
+    def order(suspect: Suspect) -> tuple[bool, bool, bool, float]:
+        is_new, is_gold = suspect.how == "appeared", suspect.dimension == GOLD_VERSION
+        return not is_new, not is_gold, suspect.how == "preceded", -suspect.evidence
 
-    return tuple(sorted(suspects, key=place))
+    return tuple(sorted(suspects, key=order))
 
 
 def _share(records: int, side: SideReader | None) -> float:

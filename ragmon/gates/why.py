@@ -51,6 +51,11 @@ from ragmon.scoring.buckets import State
 from ragmon.scoring.score_table import ScoreTable, Stat
 from ragmon.stats.histograms import MICRO
 
+BACK: Final = 7200.0
+"""The time range in seconds before the alarm, or before now."""
+MIN_SHIFT: Final = 0.05
+"""The change of a part's share of the requests that is worth a note."""
+
 
 @dataclass(frozen=True)
 class Diagnosis:
@@ -84,24 +89,30 @@ def search(selection: WindowSelection, outcome: Outcome, table: ScoreTable) -> D
     """The last change for the worse of a gate's metric.
 
     Requests of the newest gold version are searched first; a change found only over all versions is one of the version.
-
-    Args:
-        selection: The whole time range.
-        outcome: The gate's outcome.
-        table: The metrics.
     """
-    versions = _versions(selection)
+    versions = {
+        key.gold_version
+        for key in selection.keys
+        if any(True for _ in selection.rows(key, selection.begin, selection.end))
+    }
     if selection.reads.gold and len(versions) > 1:
-        diagnosis = _clearest(replace(selection, version=versions[-1]), outcome, table)
+        newest = max(versions, key=lambda version: (_first(selection, GOLD_VERSION, version), version))
+        diagnosis = _clearest(replace(selection, version=newest), outcome, table)
         if diagnosis.change.began is not None:
             return diagnosis
     return _clearest(selection, outcome, table)
 
 
 def _clearest(available: WindowSelection, outcome: Outcome, table: ScoreTable) -> Diagnosis:
-    """The change of the measure that shows it with most evidence."""
-    measures = _measures(available, outcome, table)
-    tries = len(OCTAVES) if outcome.gate.kind == "quantile_ratio" else 1
+    measures: Sequence[Measure]
+    tries = 1
+    if outcome.gate.kind == "quantile_ratio":
+        measures, tries = _within(available), len(OCTAVES)
+    elif outcome.gate.kind == "distinct":
+        indexes = sorted({key.index_hash for key in available.keys if key.index_hash})
+        measures = [SameIndex(min(indexes, key=lambda index: _first(available, INDEX, index), default=""))]
+    else:
+        measures = [GateMetric(outcome.gate, table)]
     episodes = [(measure, _last(available.points(measure), tries)) for measure in measures]
     measure, (change, begin, end) = max(
         episodes, key=lambda entry: (entry[1].change.began is not None, entry[1].change.evidence)
@@ -115,12 +126,7 @@ def _clearest(available: WindowSelection, outcome: Outcome, table: ScoreTable) -
 
 
 def _last(points: Sequence[Point], tries: int) -> _Episode:
-    """The last change for the worse, without earlier changes that had ended before it began.
-
-    Args:
-        points: Steps in order of time.
-        tries: The number of measures of the same requests that are tried.
-    """
+    """The last change for the worse, without earlier changes that had ended before it began."""
     change = locate(points, tries)
     if change.began is None:
         return _Episode(change)
@@ -128,7 +134,10 @@ def _last(points: Sequence[Point], tries: int) -> _Episode:
         [point for point in points if point.start >= change.began],
         [point for point in points if point.start < change.began],
     ):
-        better = locate([_inverted(point) for point in side], tries).began
+        inverted = [
+            point._replace(sums=ScoreSums(point.sums.n, point.sums.n * MICRO - point.sums.total)) for point in side
+        ]
+        better = locate(inverted, tries).began
         if better is not None:
             later = _last([point for point in points if point.start >= better], tries)
             if later.change.began is not None:
@@ -137,22 +146,6 @@ def _last(points: Sequence[Point], tries: int) -> _Episode:
             if better > change.began and closer.began is not None:
                 return _Episode(closer, end=better)
     return _Episode(change)
-
-
-def _inverted(point: Point) -> Point:
-    """The same step with good and bad exchanged."""
-    n, total = point.sums
-    return point._replace(sums=ScoreSums(n, n * MICRO - total))
-
-
-def _measures(selection: WindowSelection, outcome: Outcome, table: ScoreTable) -> Sequence[Measure]:
-    """The measures that may be followed for a gate."""
-    if outcome.gate.kind == "quantile_ratio":
-        return _within(selection)
-    if outcome.gate.kind == "distinct":
-        indexes = sorted({key.index_hash for key in selection.keys if key.index_hash})
-        return [SameIndex(min(indexes, key=lambda index: _first(selection, INDEX, index), default=""))]
-    return [GateMetric(outcome.gate, table)]
 
 
 def _within(selection: WindowSelection) -> Sequence[Measure]:
@@ -167,20 +160,6 @@ def _first(selection: WindowSelection, dimension: str, name: str) -> float:
     """When an index or a gold version was seen first; 0 where it is older than the rows kept by time."""
     keys = [key for key in selection.keys if getattr(key, dimension) == name]
     return first_seen(selection.state, keys) or 0.0
-
-
-def _versions(selection: WindowSelection) -> list[str]:
-    """The versions of the gold set with requests in the window selection, the newest last."""
-    versions = {
-        key.gold_version
-        for key in selection.keys
-        if any(True for _ in selection.rows(key, selection.begin, selection.end))
-    }
-    return sorted(versions, key=lambda version: (_first(selection, GOLD_VERSION, version), version))
-
-
-BACK: Final = 7200.0
-"""The time range in seconds before the alarm, or before now."""
 
 
 def explain(
@@ -289,10 +268,6 @@ def explain_drift(
     )
 
 
-MIN_SHIFT: Final = 0.05
-"""The change of a part's share of the requests that is worth a note."""
-
-
 def _shares(parts: Sequence[PartSeries], before: int, after: int) -> Iterator[str]:
     """The parts whose share of the requests changed, the largest change first."""
     if not (before and after):
@@ -326,7 +301,6 @@ def _standing(outcome: Outcome, selection: WindowSelection) -> GateState:
 
 
 def _suspects(scorer: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect, ...]:
-    """The parts that separate good requests from bad ones, and the stages that became slower."""
     suspects = ranked([suspect for part in candidates(parts) if (suspect := scorer.suspect(part)) is not None])
     if scorer.before is None:
         return suspects
@@ -336,7 +310,6 @@ def _suspects(scorer: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect
 def _metrics(
     selection: WindowSelection, table: ScoreTable, measure: Measure, before: SideReader | None, after: SideReader
 ) -> tuple[Moved, ...]:
-    """The other metrics of the same requests, largest change first; over all requests, those without gold."""
     stats_before, stats_after = ({} if before is None else table.of(before.total)), table.of(after.total)
     moved = []
     for name, metric in table.metrics.items():

@@ -35,8 +35,8 @@ from ragmon.core.http_client import current_version
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.process import without_collector
 from ragmon.core.record import Label, Line, Record, Totals, bounded
-from ragmon.export.report import Report, latency, questions_of, repeated, unscorable
-from ragmon.export.schema import ReportData, load_report
+from ragmon.export.report import Report, questions_of, repeated, unscorable
+from ragmon.export.schema import ReportData, latency, load_report
 from ragmon.gates.coverage import CaptureReport, GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan, gate_points

@@ -6,7 +6,7 @@ from math import sin, tau
 
 import pytest
 
-from ragmon.alarms.baselines import AlarmTerms
+from ragmon.alarms.baselines import AlarmSettings
 from ragmon.alarms.drift import Drift, JudgeMonitor
 from ragmon.scoring.minutes import Step
 from tests.support.judged_world import BEGIN, DAY, JUDGE, JudgedWorld
@@ -17,7 +17,7 @@ SCORES, AGREEMENT = f"{JUDGE}:drift", f"{JUDGE}:label:drift"
 
 def tickets(world):
     """Each alarm with the day of its first ticket, and how many there were."""
-    drift, steps, first = Drift(AlarmTerms(())), {}, {}
+    drift, steps, first = Drift(AlarmSettings(())), {}, {}
     for now, entry in world.entries():
         record = getattr(entry, "answer", entry)
         step = steps.setdefault(int(now) // 60, Step(int(now) // 60))

@@ -16,7 +16,7 @@ from ragmon.core.errors import printable
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency
-from ragmon.export.report import QuestionReport
+from ragmon.export.schema import QuestionReport
 from ragmon.export.text import escape, render_gates, report_markdown, text
 from ragmon.monitor.replay import replay
 from ragmon.testing import make_gold, make_record
