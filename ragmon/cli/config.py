@@ -28,15 +28,7 @@ SERIES: Final = "prometheus.series"
 
 
 def rows(settings: Settings) -> list[tuple[str, object, str]]:
-    """Every value of a configuration.
-
-    Args:
-        settings: The configuration.
-
-    Returns:
-        `(dotted key, value as in ragmon.toml, origin)`; the value is None if it is not set. A gate that names no source
-        has its default one. The last row is the expected number of Prometheus series.
-    """
+    """Every value of a configuration."""
     return [*masked_values(settings), (SERIES, expected_series(settings), "estimate")]
 
 
@@ -73,7 +65,6 @@ def check_command(context: click.Context, path: str | None) -> None:
 
 
 def _check_directions(settings: Settings, problems: Problems) -> None:
-    """Report gates that pass when their metric is worst."""
     for gate in settings.gates():
         lower = gate.kind != "threshold" or base.parse(gate.metric).better == "lower"
         if gate.at_least is lower:
@@ -84,7 +75,6 @@ def _check_directions(settings: Settings, problems: Problems) -> None:
 
 
 def _check_gold(settings: Settings, problems: Problems) -> tuple[GoldSet, ...]:
-    """Report gold files that cannot be used; returns the gold sets that can."""
     sets: tuple[GoldSet, ...] = ()
 
     def read(path: KeyPath, pipeline: str | None, reads: Callable[[], Any]) -> Any:
@@ -106,7 +96,6 @@ _MORE: Final = 'more gold items, or a smaller min_samples; for exact runs in CI 
 
 
 def _too_few(gate: Gate, pipeline: PipelineSettings, settings: Settings, golds: Sequence[GoldSet]) -> str:
-    """Why the number of items keeps a gate on gold from failing in a live window; "" where it does not."""
     source = gate.source or default_source(gate, probed=pipeline.has_probe)
     if gate.kind != "threshold" or source not in (PROBE, MATCH):
         return ""

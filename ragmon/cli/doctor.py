@@ -106,13 +106,7 @@ def trial_record() -> Record:
 
 
 def send_record(settings: Settings, place: Url, record: Record) -> Check:
-    """Send a record with the configured token, through the exporter that applications use.
-
-    Args:
-        settings: The configuration, with an endpoint.
-        place: The endpoint.
-        record: The record to send.
-    """
+    """Send a record with the configured token, through the exporter that applications use."""
     try:
         sink = server(settings, cache(lambda: Redactions(settings)))
     except RagmonError as error:
@@ -127,7 +121,6 @@ def send_record(settings: Settings, place: Url, record: Record) -> Check:
 
 
 def _hint(reason: str, address: Url) -> str:
-    """What to correct, given the reason of the failure."""
     status_code = _STATUS.search(reason)
     if status_code is not None:
         return _HINTS.get(int(status_code[1]), "its log says why")
@@ -145,7 +138,6 @@ def _hint(reason: str, address: Url) -> str:
 
 
 def _supports_tls(address: Url) -> bool:
-    """Whether the server completes a TLS handshake, with any certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -170,13 +162,11 @@ class _MessageHandler(logging.Handler):
         self._messages = messages
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Append a message."""
         self._messages.append(record.getMessage())
 
 
 @contextmanager
 def _log_messages() -> Iterator[list[str]]:
-    """Collect the log messages of the block: the exporter writes the reason of a failure only to its log."""
     messages: list[str] = []
     handler, log = _MessageHandler(messages), logging.getLogger("ragmon")
     log.addHandler(handler)
@@ -193,11 +183,7 @@ HINT: Final = "docs/runbook.md, RagmonDropsRecords, says how to look at one; `ra
 
 
 def local_quarantine(settings: Settings) -> Iterator[Check]:
-    """List the quarantined requests of the journal on this machine, if there is one.
-
-    Args:
-        settings: The configuration, of a server.
-    """
+    """List the quarantined requests of the journal on this machine, if there is one."""
     try:
         with open_readonly(Path(settings.serve.state_dir)) as journal:
             requests = [
@@ -210,11 +196,7 @@ def local_quarantine(settings: Settings) -> Iterator[Check]:
 
 
 def quarantine_checks(quarantined: Iterable[QuarantinedItem]) -> Iterator[Check]:
-    """Report the requests in quarantine; nothing if there are none.
-
-    Args:
-        quarantined: The requests, in the order in which they were quarantined.
-    """
+    """Report the requests in quarantine; nothing if there are none."""
     newest = list(quarantined)[::-1]
     if not newest:
         return
@@ -237,11 +219,7 @@ NOT_READ: Final = (
 
 
 def convention_checks(unknown: Mapping[str, int]) -> Iterator[Check]:
-    """Name the instrumentations whose spans tell of models or retrieval in words that are not read.
-
-    Args:
-        unknown: The number of requests by instrumentation.
-    """
+    """Name the instrumentations whose spans tell of models or retrieval in words that are not read."""
     if unknown:
         finding = f"no record is made of requests by {most_frequent(unknown, SHOWN)}"
         yield Check(CONVENTIONS, ok=True, finding=finding, hint=NOT_READ)
@@ -251,11 +229,7 @@ TOOLS: Final = "tools"
 
 
 def tool_checks(tools: Mapping[str, int]) -> Iterator[Check]:
-    """Name the tools that were called in requests without a retrieval, and the setting that makes retrievers of them.
-
-    Args:
-        tools: The number of requests by tool.
-    """
+    """Name the tools that were called in requests without a retrieval, and the setting that makes retrievers of them."""
     if tools:
         named = most_frequent(tools, SHOWN)
         finding = f"no_retrieval: requests called tools, and none returned a list of documents: {named}"
@@ -270,13 +244,7 @@ _CLOCK_REASONS: Final = (TOO_OLD, TOO_FUTURE)
 
 
 def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]:
-    """Check every link from the exporter to `/metrics`; stop after the first broken one.
-
-    Args:
-        settings: The configuration, with an endpoint.
-        admin: The address of the server's admin port.
-        wait: Seconds within which a trace must arrive.
-    """
+    """Check every link from the exporter to `/metrics`; stop after the first broken one."""
     endpoint = str(address_of(settings.export.endpoint, os.environ))
     address, reachable = _reachable(endpoint)
     yield reachable
@@ -305,7 +273,6 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
 
 
 def _reachable(endpoint: str) -> tuple[Url | None, Check]:
-    """The address records are sent to, or None if nothing listens there; and the check."""
     hint = "start the server, or correct `[export] endpoint`"
     try:
         address = parse_url(endpoint, "the export endpoint", hint=hint, base=True)
@@ -319,7 +286,6 @@ def _reachable(endpoint: str) -> tuple[Url | None, Check]:
 
 
 def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
-    """The server's status, or None if it is not available or the server accepts nothing; and the check."""
     try:
         server_status = status(admin)
     except RagmonError as error:
@@ -346,7 +312,6 @@ def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
 
 
 def _is_ragmon(endpoint: str) -> bool:
-    """Whether the endpoint is a `ragmon serve`, not a collector."""
     from ragmon.ingest.receiver import PURPOSE  # noqa: PLC0415 - imports the dependencies of the server
 
     try:
@@ -356,7 +321,6 @@ def _is_ragmon(endpoint: str) -> bool:
 
 
 def _wait_until_scored(admin: str, before: ServerStatus, record: Record, wait: float) -> ServerStatus:
-    """The server's status once the trace is scored, or at the deadline."""
     deadline, server_status = time.monotonic() + wait, before
     while True:
         with suppress(NoResponseError):  # it may be restarting
@@ -382,15 +346,6 @@ def _count(server_status: ServerStatus, name: str) -> int:
 def _outcome(
     before: ServerStatus, after: ServerStatus, record: Record, *, direct: bool, wait: float
 ) -> Iterator[Check]:
-    """Checks of what happened to a trace that the endpoint accepted.
-
-    Args:
-        before: The server's status before the trace was sent.
-        after: The server's status now.
-        record: The trace.
-        direct: The endpoint is a `ragmon serve`.
-        wait: Seconds it was waited for.
-    """
     if _scored(before, after, record):
         row = 0 if after.journal is None else after.journal.row
         yield Check("journal", ok=True, finding=f"it is in row {row} or one before it")
@@ -414,7 +369,6 @@ def _outcome(
 
 
 def _dropped(before: ServerStatus, after: ServerStatus) -> dict[str, int]:
-    """Records the server dropped between two statuses, by reason."""
     dropped: Counter[str] = Counter()
     for stage, counters in after.stages.items():
         earlier = before.stages.get(stage)
@@ -431,7 +385,6 @@ def _drop_hint(dropped: dict[str, int]) -> str:
 
 
 def _not_arrived(refused: dict[str, int], *, direct: bool, wait: float) -> Check:
-    """The check of a trace that the endpoint accepted, but that did not arrive at the server."""
     if direct:
         message = "a `ragmon serve` took the trace, and it is not the one that was asked"
         hint = "--admin-url names its admin port, or `[export] endpoint` leads to another server"
@@ -451,7 +404,6 @@ def _listed(counts: dict[str, int]) -> str:
 
 
 def _metrics(admin: str) -> Check:
-    """Check that the trace is visible on `/metrics`."""
     try:
         response = get_page(admin, "/metrics")
     except RagmonError as error:
@@ -471,13 +423,7 @@ __all__ = ["RATES", "WAIT", "Check", "Instrumentation", "checks", "detectability
 
 
 def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) -> Iterator[Check]:
-    """Check everything a monitor needs, in the order in which a record passes it.
-
-    Args:
-        settings: The configuration, without problems.
-        admin: The address of the server's admin port; None for the one of the configuration.
-        wait: Seconds within which the trial record must arrive.
-    """
+    """Check everything a monitor needs, in the order in which a record passes it."""
     yield from local_checks(settings)
     yield from probes(settings)
     yield from stream_checks(settings)
@@ -524,7 +470,6 @@ def doctor(context: click.Context, config: str | None, rate: float | None, admin
 
 
 def _print_detectability(settings: Settings, rates: Sequence[float]) -> None:
-    """Print how soon alarms detect a change: a line per gate, a column per rate."""
     columns = [detectability(settings, rate) for rate in rates]
     if not columns[0]:
         return

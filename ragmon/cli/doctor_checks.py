@@ -59,11 +59,7 @@ SHOWN: Final = 50
 
 
 def captured_checks(reports: Iterable[CaptureReport]) -> Iterator[Check]:
-    """What is captured of each pipeline and source; bad where a gate cannot be judged for a gap.
-
-    Args:
-        reports: What a monitor reports.
-    """
+    """What is captured of each pipeline and source; bad where a gate cannot be judged for a gap."""
     listed = sorted(
         reports,
         key=lambda report: (not _blocked(report), report.worst is None, report.pipeline, report.source),
@@ -89,11 +85,7 @@ def _blocked(report: CaptureReport) -> bool:
 
 
 def running_monitor(admin: str) -> Iterator[Check]:
-    """What the monitor of an application captures, where one runs; that none runs is no fault.
-
-    Args:
-        admin: The address of its admin port.
-    """
+    """What the monitor of an application captures, where one runs; that none runs is no fault."""
     try:
         reports = captured(admin)
     except NoResponseError:
@@ -130,11 +122,7 @@ RATES: Final = (1.0, 10.0, 100.0)
 
 
 def local_checks(settings: Settings) -> Iterator[Check]:
-    """Run the checks that need no server.
-
-    Args:
-        settings: The configuration, without problems.
-    """
+    """Run the checks that need no server."""
     yield _gold(settings)
     # Check matching by meaning for every gold set that configures an embedder.
     for spec in settings.gold:
@@ -188,7 +176,6 @@ def _baselines(settings: Settings) -> Check:
 
 
 def _capture(settings: Settings) -> Check:
-    """Call a decorated function, and check that it is captured, scored in this process and visible on `/metrics`."""
     isolated = replace(
         settings,
         export=ExportTable(),
@@ -226,12 +213,7 @@ def _keep_all(pipeline: PipelineSettings) -> PipelineSettings:
 
 
 def detectability(settings: Settings, per_minute: float) -> list[Detectability]:
-    """What the alarms of every configured pipeline detect, else those of the first that comes, and how soon.
-
-    Args:
-        settings: The configuration.
-        per_minute: The number of observations a minute.
-    """
+    """What the alarms of every configured pipeline detect, else those of the first that comes, and how soon."""
     metrics = settings.build_metrics()
     return [
         detectable
@@ -275,13 +257,7 @@ class SettingEffect(NamedTuple):
 
 
 def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -> SettingEffect:
-    """What is lost to OpenTelemetry's limits on span attributes.
-
-    Args:
-        settings: The configuration; it defines the largest rank that metrics use.
-        environ: The environment.
-        flattened: Documents arrive as one attribute for each of their fields.
-    """
+    """What is lost to OpenTelemetry's limits on span attributes."""
     name, length = _effective_limit(environ, LENGTH)
     if length is not None and length < _MIN_LENGTH:
         lost = f"{name}={length} cuts questions, answers and lists of documents"
@@ -302,7 +278,6 @@ def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -
 
 
 def _effective_limit(environ: Mapping[str, str], names: tuple[str, str]) -> tuple[str, int | None]:
-    """The first variable that is set, and its limit; None for no limit, or if the value is no number."""
     for name in names:
         if name in environ:
             text = environ[name].strip()
@@ -314,11 +289,7 @@ NAME = "probe"
 
 
 def probes(settings: Settings) -> list[Check]:
-    """Describe each probe: its target, its interval, and what limits it; nothing is sent.
-
-    Args:
-        settings: The configuration.
-    """
+    """Describe each probe: its target, its interval, and what limits it; nothing is sent."""
     try:
         golds = {gold.name: gold for gold in load_gold(settings.gold)}
     except RagmonError:  # the gold check reports it
@@ -352,10 +323,6 @@ def samplers(settings: Settings, environ: Mapping[str, str]) -> SettingEffect:
 
     The ratio sampler and ragmon's own sampler read different bits of a trace id, so they are independent: the share
     that passes both is the product of their rates.
-
-    Args:
-        settings: The configuration: ragmon's own rate.
-        environ: The environment.
     """
     sampler = environ.get(SAMPLER, "").strip().lower()
     rate = 0.0 if sampler in _OFF else _rate(environ) if sampler in _BY_RATIO else 1.0
@@ -374,7 +341,6 @@ def samplers(settings: Settings, environ: Mapping[str, str]) -> SettingEffect:
 
 
 def _rate(environ: Mapping[str, str]) -> float:
-    """The share that is kept; an invalid value means 1, as in the SDK."""
     try:
         rate = float(environ.get(RATE, ""))
     except ValueError:
@@ -428,13 +394,7 @@ def instrumentations(
     environ: Mapping[str, str] | None = None,
     installed: Iterable[metadata.Distribution] | None = None,
 ) -> list[Instrumentation]:
-    """The instrumentations installed in this environment, and what their spans lose; empty if there are none.
-
-    Args:
-        settings: The configuration.
-        environ: The environment; None for the one of the process.
-        installed: The packages; None for those that can be imported.
-    """
+    """The instrumentations installed in this environment, and what their spans lose; empty if there are none."""
     environ = os.environ if environ is None else environ
     packages = _by_library(metadata.distributions() if installed is None else installed)
     switches = {GENAI: _genai, OPENINFERENCE: _openinference, OPENLLMETRY: _openllmetry}
@@ -454,7 +414,6 @@ def instrumentations(
 
 
 def _by_library(installed: Iterable[metadata.Distribution]) -> dict[str, set[str]]:
-    """Group the installed instrumentations by the library they depend on: their names are not enough."""
     by_library: dict[str, set[str]] = {GENAI: set(), OPENINFERENCE: set(), OPENLLMETRY: set()}
     for package in installed:
         name = (package.metadata["Name"] or "").lower().replace("_", "-")
@@ -502,11 +461,7 @@ _POLL: Final = 2.0
 
 
 def stream_checks(settings: Settings) -> Iterator[Check]:
-    """Check the stream that a configuration names; nothing where it names none.
-
-    Args:
-        settings: The configuration, without problems.
-    """
+    """Check the stream that a configuration names; nothing where it names none."""
     stream = settings.stream
     if stream.brokers is None:
         return
@@ -572,12 +527,7 @@ def _retention(configs: Mapping[str, Mapping[str, str]]) -> Check:
 
 
 def room(stream: StreamTable, config: Mapping[str, str]) -> Check:
-    """Look whether the topic of chunks takes messages as large as workers write.
-
-    Args:
-        stream: The table.
-        config: The settings of the topic, as far as the broker says them.
-    """
+    """Look whether the topic of chunks takes messages as large as workers write."""
     needed, largest = piece_size(stream.kafka) + BESIDE, config.get("max.message.bytes")
     if largest is None:
         return Check("room", ok=True, finding=f"the broker does not say how large a message of {stream.chunks} may be")
@@ -588,7 +538,6 @@ def room(stream: StreamTable, config: Mapping[str, str]) -> Check:
 
 
 def _counted(stream: StreamTable, topics: StreamTopics) -> Check:
-    """Look whether each partition still is the log of which chunks were made, and has all that they counted."""
     parts = [f"{topic}/{n}" for topic, number in topics.inputs.items() for n in range(number)]
     last, ids = ChunkTail(stream, topics.chunks).last(parts), PartitionEnds(stream).log_ids(list(topics.inputs))
     anew, same = [], {}
@@ -611,7 +560,6 @@ def _counted(stream: StreamTable, topics: StreamTopics) -> Check:
 
 
 def _keys(kafka: Any, consumer: Any, stream: StreamTable, topics: StreamTopics) -> Check:
-    """Look at the newest keyed messages: each must lie where the hash of its key says, or traces are torn apart."""
     number = topics.inputs[stream.spans]
     places = []
     for partition in range(number):

@@ -30,14 +30,7 @@ DIFFERS: Final = 1
 
 
 def compare(files: Mapping[Path, str]) -> int:
-    """Print the names of files that are missing or have another content.
-
-    Args:
-        files: The generated text of each file.
-
-    Returns:
-        The exit code: 0 if none differs.
-    """
+    """Print the names of files that are missing or have another content."""
     differ = 0
     for path, text in files.items():
         existing = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None

@@ -100,7 +100,6 @@ def from_table_command(path: str, tables: TableOptions, empty_reference: str | N
 
 
 def _assessment(gold_set: GoldSet, skipped: int) -> Iterator[str]:
-    """Which metrics a gold set can judge, and what the others lack: known from right answers to all its questions."""
     answerable = sum(item.answerable for item in gold_set)
     left_out = f"; left out for want of a reference: {skipped}" if skipped else ""
     yield f"items {len(gold_set)}: {answerable} answerable, {len(gold_set) - answerable} not{left_out}"
@@ -130,7 +129,6 @@ _NO_UNANSWERABLE: Final = "no question that has no answer: a column answerable, 
 
 
 def _right_answer(item: GoldItem) -> Record:
-    """A record that lacks nothing a metric needs; unanswerable questions are answered, for their rate."""
     ids = list(item.citations or ["a document"])
     texts = list(item.contexts or [item.gold_claim or "a passage"])
     claim = next(iter(item.claim_substrings or ()), item.gold_claim) or "an answer"
@@ -145,7 +143,6 @@ def _read_key(path: str | None) -> bytes | None:
 
 
 def _print_diff(ctx: click.Context, difference: Diff, form: str) -> None:
-    """Print the differences; exit with 1 if there are any."""
     if form == "json":
         changed = [{**asdict(change), "mutated": change.mutated} for change in difference.changed]
         _print_json({**asdict(difference), "changed": changed, "same": difference.same})
@@ -157,7 +154,6 @@ def _print_diff(ctx: click.Context, difference: Diff, form: str) -> None:
 
 
 def _finding_lines(findings: Sequence[LintFinding]) -> Iterator[str]:
-    """One line per finding and one hint per kind; all errors are listed, but only the first findings of other kinds."""
     for (severity, hint), group in groupby(findings, key=lambda finding: (finding.severity, finding.hint)):
         same_kind = list(group)
         listed = same_kind if severity == "error" else same_kind[:_LISTED]

@@ -33,14 +33,7 @@ from ragmon.scoring.scorer import Scorer, ScorerFactory
 
 @contextmanager
 def progress_bar(size: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr that disappears when the block ends.
-
-    Args:
-        size: Total number of bytes.
-
-    Yields:
-        A function to call with the number of bytes read so far.
-    """
+    """A progress bar on stderr that disappears when the block ends."""
     from rich import console, progress  # noqa: PLC0415 - most runs are over before there is progress to show
 
     rates = (progress.DownloadColumn(), progress.TransferSpeedColumn(), progress.TimeRemainingColumn())
@@ -56,11 +49,7 @@ LARGE: Final = 64 << 20
 
 
 def check_max_drop(context: click.Context) -> None:
-    """Reject --max-drop where there is nothing to drop from.
-
-    Raises:
-        click.UsageError: It was given without --baseline.
-    """
+    """Reject --max-drop where there is nothing to drop from."""
     if context.params["baseline"] is None and context.get_parameter_source("max_drop") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--max-drop does nothing without --baseline", context)
 
@@ -68,31 +57,13 @@ def check_max_drop(context: click.Context) -> None:
 def settings_and_gold(
     config: str | None, gold: Sequence[str], tables: TableOptions = USUAL
 ) -> tuple[Settings, tuple[GoldSet, ...]]:
-    """The configuration, and the gold sets of the command line or, if it names none, of the configuration.
-
-    Args:
-        config: The file of the configuration.
-        gold: The gold files of the command line.
-        tables: How gold in tables is read; their columns have the usual names.
-
-    Raises:
-        ConfigError: The configuration has problems.
-        GoldError: A gold file cannot be read or is invalid.
-    """
+    """The configuration, and the gold sets of the command line or, if it names none, of the configuration."""
     settings = load(config)
     return settings, gold_of(settings, gold, tables)
 
 
 def check_inputs(traces: Sequence[str], others: Sequence[str] = ()) -> None:
-    """Refuse to read standard input twice, and warn about a file that is named twice.
-
-    Args:
-        traces: The trace files.
-        others: All other input files.
-
-    Raises:
-        RagmonError: Standard input is named more than once.
-    """
+    """Refuse to read standard input twice, and warn about a file that is named twice."""
     if [*traces, *others].count(STDIN) > 1:
         raise RagmonError("standard input is named more than once: '-'", hint="it can be read once: name files")
     files = [path for path in traces if path != STDIN]
@@ -123,22 +94,7 @@ def score(
     labels: Sequence[str] = (),
     tables: TableOptions = USUAL,
 ) -> Run:
-    """Score trace files; show progress if they are long and stderr is a terminal, and list rejected lines.
-
-    Args:
-        traces: The files.
-        settings: The configuration.
-        gold: The gold sets.
-        jobs: Number of processes; None is the usual one.
-        duplicates: Which record of a gold question counts.
-        scorer: Scores the records in one process; default: a new scorer for each job.
-        follower: Follows the run, and brings the scorers.
-        labels: Label files, in addition to the labels among the traces.
-        tables: How tables are read, and which members of JSON hold which field.
-
-    Raises:
-        InputError: A file cannot be opened, none of its lines can be read, or a line of a label file is no label.
-    """
+    """Score trace files; show progress if they are long and stderr is a terminal, and list rejected lines."""
     tables = file_options(settings, tables)
     spelling = label_spelling(settings.unconfigured.labels)
     given_labels = [label for path in labels for label in read_labels(path, spelling)]
@@ -178,19 +134,13 @@ def score(
 
 
 def label_spelling(table: LabelsTable, rater: str | None = None) -> LabelSpelling:
-    """The columns and the words for true and false of label files, from the configuration.
-
-    Args:
-        table: `[labels]`.
-        rater: The rater of rows that name none.
-    """
+    """The columns and the words for true and false of label files, from the configuration."""
     return LabelSpelling(dict(table.column), table.values.true, table.values.false, rater)
 
 
 def _join_labels(
     run: Run, traces: Sequence[str], labels: Sequence[Label], settings: Settings, tables: TableOptions
 ) -> None:
-    """Join labels to their answers: the traces are read again, since a label comes after the answer it rates."""
     if not labels:
         return
     if STDIN in traces:
@@ -200,11 +150,7 @@ def _join_labels(
 
 
 def write(text: str, output: str | None) -> None:
-    """Write a result to a file or to stdout.
-
-    Raises:
-        RagmonError: The file or stdout cannot be written.
-    """
+    """Write a result to a file or to stdout."""
     try:
         if output is not None and output != STDIN:
             Path(output).write_text(text, encoding="utf-8")
@@ -227,13 +173,7 @@ def on_terminal(output: str | None) -> bool:
 
 
 def gate_table(report: Report, output: str | None, *, no_color: bool) -> str:
-    """The gates as text: as wide as the terminal and in colour there, plain and unwrapped elsewhere.
-
-    Args:
-        report: The report.
-        output: The file it is written to; None is stdout.
-        no_color: The user wants no colour. NO_COLOR (https://no-color.org) and TERM=dumb say the same.
-    """
+    """The gates as text: as wide as the terminal and in colour there, plain and unwrapped elsewhere."""
     if not on_terminal(output):
         return text(report)
     plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"

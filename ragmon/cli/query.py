@@ -156,9 +156,6 @@ class ServerStatus(msgspec.Struct):
 def parse_server_url(text: str) -> Url:
     """Parse the URL of a server; an address without a scheme is one of http.
 
-    Raises:
-        RagmonError: It is not a usable URL.
-
     >>> parse_server_url("https://ragmon.example/monitor/").authority, str(parse_server_url("localhost:9464"))
     ('ragmon.example:443', 'http://localhost:9464')
     """
@@ -169,18 +166,7 @@ def parse_server_url(text: str) -> Url:
 def get_page(
     url: str, path: str, *, timeout: float = TIMEOUT, headers: Mapping[str, str] | None = None
 ) -> HttpResponse:
-    """Send a GET request.
-
-    Args:
-        url: The server's address; proxies of the environment are not used.
-        path: The path of the page.
-        timeout: Seconds for the request and its response.
-        headers: Headers beside those that HTTP requires.
-
-    Raises:
-        RagmonError: The address is invalid.
-        NoResponseError: No server responds there.
-    """
+    """Send a GET request."""
     return _send_request("GET", parse_server_url(url), path, timeout=timeout, headers=headers)
 
 
@@ -214,28 +200,12 @@ def _hint(error: Exception) -> str:
 
 
 def status(url: str) -> ServerStatus:
-    """The status of a server.
-
-    Args:
-        url: The address of its admin port.
-
-    Raises:
-        RagmonError: The address is invalid.
-        NoResponseError: No monitor responds there.
-    """
+    """The status of a server."""
     return read_page(url, STATUS, ServerStatus)
 
 
 def captured(url: str) -> list[CaptureReport]:
-    """What a monitor captures, a server's or one in an application.
-
-    Args:
-        url: The address of its admin port.
-
-    Raises:
-        RagmonError: The address is invalid.
-        NoResponseError: No monitor responds there.
-    """
+    """What a monitor captures, a server's or one in an application."""
     return read_page(url, STATUS, _Captured).captured
 
 
@@ -249,17 +219,7 @@ T = TypeVar("T")
 
 
 def read_page(url: str, path: str, part: type[T]) -> T:
-    """The part of a JSON page that a command reads.
-
-    Args:
-        url: The address of the admin port.
-        path: The path of the page.
-        part: What is read of it.
-
-    Raises:
-        RagmonError: The address is invalid.
-        NoResponseError: No monitor responds there, or its response is another one.
-    """
+    """The part of a JSON page that a command reads."""
     response = get_page(url, path)
     try:
         if response.status == HTTPStatus.OK:
@@ -274,16 +234,7 @@ def read_page(url: str, path: str, part: type[T]) -> T:
 
 
 def read_back(data: object, kind: type[T], what: str) -> T:
-    """What a monitor answered, as the class that it was made of; unknown members are passed over.
-
-    Args:
-        data: The plain JSON data.
-        kind: The class.
-        what: What a message calls it.
-
-    Raises:
-        RagmonError: The data is no such thing.
-    """
+    """What a monitor answered, as the class that it was made of; unknown members are passed over."""
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
@@ -332,39 +283,13 @@ def get_json(
     timeout: float = QUERY_TIMEOUT,
     headers: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Query the admin port of a monitor.
-
-    Args:
-        url: Its address.
-        path: The path of the query.
-        asked: The query parameters.
-        timeout: Seconds for the query and its response.
-        headers: Headers beside those that HTTP requires.
-
-    Raises:
-        RagmonError: The address is invalid.
-        NoResponseError: No server responds there.
-        ErrorResponseError: The monitor responded with an error, or the server is no monitor.
-    """
+    """Query the admin port of a monitor."""
     query = f"?{urlencode(asked)}" if asked else ""
     return _json_object(get_page(url, path + query, timeout=timeout, headers=headers), parse_server_url(url))
 
 
 def post_json(url: str, path: str, body: object, settings: Settings, *, reads: bool = False) -> dict[str, Any]:
-    """Post JSON to the write port of a monitor; retry a few times if it is overloaded.
-
-    Args:
-        url: Its address.
-        path: The path to post to.
-        body: The value to send as JSON.
-        settings: Names the token file, and the certificate of a server with a self-signed one.
-        reads: The address is an admin port, which takes no token and may have no TLS: no token is sent.
-
-    Raises:
-        RagmonError: The address or the token is invalid.
-        NoResponseError: No server responds there.
-        ErrorResponseError: The monitor rejected the request.
-    """
+    """Post JSON to the write port of a monitor; retry a few times if it is overloaded."""
     server, token = parse_server_url(url), None if reads else read_token(settings.serve.token_file)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     content, tls = json.dumps(body).encode(), _tls_context(settings)
@@ -378,7 +303,6 @@ def post_json(url: str, path: str, body: object, settings: Settings, *, reads: b
 
 
 def _wait(server: Url, response: HttpResponse, back_off: BackOff) -> None:
-    """Wait as long as the monitor asks for, else for the pause of the back-off, and print that."""
     seconds = back_off.pause(retry_after(response.headers.get("Retry-After")))
     place = printable_line(server.authority)
     click.echo(f"{place} answered {response.status}: trying again in {seconds:.0f} s", err=True)
@@ -386,7 +310,6 @@ def _wait(server: Url, response: HttpResponse, back_off: BackOff) -> None:
 
 
 def _tls_context(settings: Settings) -> ssl.SSLContext:
-    """A TLS context that trusts what this machine trusts and the configured server certificate."""
     trusted = ssl.create_default_context()
     tls = settings.serve.tls
     if isinstance(tls, TlsTable) and Path(tls.cert).is_file():
@@ -395,11 +318,6 @@ def _tls_context(settings: Settings) -> ssl.SSLContext:
 
 
 def _json_object(response: HttpResponse, server: Url) -> dict[str, Any]:
-    """The JSON object of a response.
-
-    Raises:
-        ErrorResponseError: There is none, or the response is an error.
-    """
     try:
         value = json.loads(response.body)
     except (ValueError, RecursionError):
@@ -438,11 +356,6 @@ def forget(trace: str | None, tag: str | None, user: str | None, state_dir: str 
 
 
 def _parse_target(trace: str | None, tag: str | None, user: str | None) -> tuple[str, str] | None:
-    """Check that one of a trace, a tag and a user is given; return the name and value of the tag, else None.
-
-    Raises:
-        RagmonError: None or several are given, or one is malformed.
-    """
     if [trace, tag, user].count(None) != 2:
         raise RagmonError("what is to be forgotten?", hint="--trace ID, --tag NAME=VALUE or --user NAME, one of them")
     if user is not None:
@@ -484,7 +397,6 @@ def import_command(
 
 
 def _summary(labels: Sequence[Label]) -> Iterator[str]:
-    """A summary of labels, in a few lines."""
     correct = [float(label.correct) for label in labels if label.correct is not None]
     raters = Counter(label.rater for label in labels)
     yield f"{len(labels)} labels on {len({label.trace_id for label in labels})} answers"
@@ -500,7 +412,6 @@ def _summary(labels: Sequence[Label]) -> Iterator[str]:
 
 
 def _send(labels: Sequence[Label], url: str | None, settings: Settings) -> int:
-    """Send labels to a server; return how many it accepted."""
     scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
     address = url or address_of(settings.export.endpoint, os.environ) or f"{scheme}://{settings.serve.otlp}"
     body = [json.loads(record.encode(label)) for label in labels]
@@ -536,7 +447,6 @@ def queue_command(
 
 
 def _lines(journal: JournalReader) -> Iterator[Line]:
-    """The records and labels of a journal."""
     for row in journal.rows():
         yield from (entry for entry in entries(row.lines) if isinstance(entry, Record | Label))
 
@@ -585,7 +495,6 @@ def show(
 
 
 def _journal(state_dir: str | None, settings: Settings) -> Path | None:
-    """The folder of the journal to read; None where none is named and none is on this machine."""
     folder = Path(state_dir or settings.serve.state_dir)
     return folder if state_dir is not None or journal_file(folder).is_file() else None
 
@@ -613,7 +522,6 @@ def _of_server(trace: str, url: str | None, settings: Settings) -> list[RequestR
 
 
 def _is_private(server: Url) -> bool:
-    """Whether nobody between can read what is sent: it is encrypted, or stays on this machine."""
     try:
         loopback = ip_address(server.host).is_loopback
     except ValueError:
@@ -633,7 +541,6 @@ def ack(alarm: str, reason: str, by: str | None, url: str | None, config: str | 
 
 
 def _login() -> str:
-    """The name of whoever is logged in; "" where the system has none, as in some containers."""
     try:
         return getuser()
     except (OSError, KeyError, ImportError):
@@ -664,11 +571,7 @@ WHY_PATH: Final = "/api/why"
 
 
 def seconds(value: str) -> float:
-    """Parse a duration such as `2h` into seconds.
-
-    Raises:
-        click.BadParameter: It is none.
-    """
+    """Parse a duration such as `2h` into seconds."""
     try:
         return float(duration(value))
     except PydanticCustomError as error:

@@ -147,11 +147,6 @@ def _report_since_build(
     build: str,
     tables: TableOptions,
 ) -> Report:
-    """The report on the records of one build.
-
-    Raises:
-        RagmonError: No record is of the build, or no gate can be judged on a build alone.
-    """
     _without_baseline_gates(policy_for())  # before any file is read
     releases = ReleaseSplitter(plan, "build", [build], plan.settings.gates())
     run = score(traces, plan.settings, plan.gold, scorer=releases.scorer, tables=tables)
@@ -174,11 +169,6 @@ def _report_since_build(
 
 
 def _without_baseline_gates(policy: Policy) -> tuple[Policy, list[str]]:
-    """The policy without gates that need a baseline, and a note that names them.
-
-    Raises:
-        RagmonError: There are no other gates.
-    """
     gates = tuple(gate for gate in policy.gates if gate.kind != "quantile_ratio")
     left_out = [gate.name for gate in policy.gates if gate.kind == "quantile_ratio"]
     if left_out and not gates:
@@ -195,18 +185,7 @@ def policy_of(
     estimand: Estimand | None = None,
     on_insufficient: str | None = None,
 ) -> Policy:
-    """The configured policy with the changes of the command line.
-
-    Args:
-        settings: The configuration.
-        pipeline: Judge this pipeline alone; None for all.
-        seen: The pipelines that have records; None before any was read.
-        estimand: What a gold number stands for; None for the configured one.
-        on_insufficient: How an insufficient verdict counts; None as configured.
-
-    Raises:
-        UnknownNameError: There is no such pipeline.
-    """
+    """The configured policy with the changes of the command line."""
     known = {*settings.expected_pipelines, *(seen or ())}
     if pipeline is not None and seen is not None and pipeline not in known:
         raise UnknownNameError("pipeline", pipeline, known)
@@ -219,11 +198,7 @@ def policy_of(
 
 
 def check_gold(policy: Policy, sets: Sequence[GoldSet]) -> None:
-    """Reject gates on a gold set that `--gold` has replaced: they would wait for data that cannot arrive.
-
-    Raises:
-        UnknownNameError: A gate names a gold set that is not loaded.
-    """
+    """Reject gates on a gold set that `--gold` has replaced: they would wait for data that cannot arrive."""
     loaded = [gold.name for gold in sets]
     for gate in policy.gates:
         if gate.gold is not None and gate.gold not in loaded:
@@ -321,11 +296,9 @@ class _Result:
 
     @property
     def lists_questions(self) -> bool:
-        """Whether the result of every gold question is in it."""
         return self.form in ("md", "html") and self.questions != 0
 
     def write(self, report: Report, run: Run) -> None:
-        """Write the report of a run."""
         if self.form == "text":
             scored = f"{report.scored} of {report.read} records scored"
             write(f"{scored}\n{gate_table(report, self.output, no_color=self.no_color)}", self.output)
@@ -336,7 +309,6 @@ class _Result:
 
 
 def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out: str | None, *, windows: bool) -> int:
-    """Score the journal of a server again, and report."""
     from ragmon.server.state import replay as score_again  # noqa: PLC0415 - imports the dependencies of the server
 
     labels = FinalLabels()
@@ -377,11 +349,6 @@ def compat_help(context: click.Context) -> str:
 
 
 def _check_options(context: click.Context, compat: str | None, form: str | None) -> None:
-    """Reject an option that would have no effect: the user who gave it expects one.
-
-    Raises:
-        click.UsageError: There is such an option.
-    """
     if not (context.params["traces"] or context.params["journal"]):
         raise click.MissingParameter(ctx=context, param_hint="TRACES", param_type="argument")
     spelling = {option.name: option.opts[0] for option in context.command.params}
@@ -410,7 +377,6 @@ def _check_options(context: click.Context, compat: str | None, form: str | None)
 def _run_compat(
     mode: str, traces: tuple[str, ...], gold: tuple[str, ...], output: str | None, published: dict[str, object]
 ) -> int:
-    """Print what the published scorer prints; if it would crash, print why and exit with 3."""
     from ragmon.compat import Options, run  # noqa: PLC0415 - needed only with --compat
 
     judge_options = {name: published.pop(name) for name in ("judge_url", "model", "judge_key_file", "no_reason")}
@@ -431,17 +397,7 @@ CASE_TIMEOUT: Final = 120.0
 def seed_judge(
     judge_url: str, model: str, judge_key_file: str | None = None, *, no_reason: bool = False
 ) -> Callable[[str, str, Sequence[str]], Mapping[str, Any]]:
-    """The judge for `--compat seed-001`: asks a model, case by case, for verdicts on contextual precision.
-
-    Args:
-        judge_url: The address of an OpenAI-compatible API.
-        model: The model's name there.
-        judge_key_file: The file with its key.
-        no_reason: Do not ask for reasons.
-
-    Raises:
-        RagmonError: The address is invalid, or the key cannot be read.
-    """
+    """The judge for `--compat seed-001`: asks a model, case by case, for verdicts on contextual precision."""
     try:
         address = parse_url(judge_url)
     except ValueError:
@@ -539,11 +495,6 @@ def compare(
 
 
 def _check_source(context: click.Context) -> None:
-    """Check that the command line names exactly one source of records.
-
-    Raises:
-        click.UsageError: It names none or two.
-    """
     url = context.params["url"]
     if url is None and not context.params["traces"]:
         raise click.UsageError("Missing argument 'TRACES...', or a monitor: --url URL", context)
@@ -556,7 +507,6 @@ def _check_source(context: click.Context) -> None:
 def _compare_files(
     traces: Sequence[str], gold: Sequence[str], config: str | None, comparison: _Comparison
 ) -> tuple[Canary, list[str]]:
-    """The comparison of records in trace files, and the gates that lack a gold set."""
     by, baseline, candidate, max_drop, pipeline, intervals = comparison
     check_inputs(traces, gold)
     settings, gold_sets = settings_and_gold(config, gold)

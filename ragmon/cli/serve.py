@@ -119,11 +119,6 @@ def probe(
 
 
 def _check_options(context: click.Context, *, one_round: bool, judged: bool, output: str | None) -> None:
-    """Reject combinations of options that make no sense.
-
-    Raises:
-        click.UsageError: The options are such a combination.
-    """
     if judged and not one_round:
         raise click.UsageError("--gate judges one round: add --once", context)
     if judged and output == STDIN:
@@ -177,7 +172,6 @@ def _unreachable(spec: ProbeSpec, answered: ProbeResult) -> RagmonError:
 
 
 def _evaluate_gates(settings: Settings, gold_sets: tuple[GoldSet, ...], records: Sequence[Record], form: str) -> int:
-    """Evaluate the gates on a round, as `ragmon gate` does on the file of the round."""
     run = Run(ScorerFactory(settings, gold_sets)())
     run.feed(records)
     report = run.report(policy_of(settings, None, seen=run.pipelines()), questions=False)
@@ -188,7 +182,6 @@ def _evaluate_gates(settings: Settings, gold_sets: tuple[GoldSet, ...], records:
 def _run_until_signal(
     settings: Settings, gold_sets: Sequence[GoldSet], specs: Sequence[ProbeSpec], exporter: ProbeExporter
 ) -> int:
-    """Send questions until a signal stops the command."""
     signals: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: signals.put(number))
@@ -251,21 +244,13 @@ def view(paths: tuple[str, ...], listen: str, config: str | None) -> int:
 
 
 def _serve(app: ASGIApp, address: Address) -> tuple[Callable[[], object], str]:
-    """Serve an application; returns what ends it, and its address."""
     server = HttpServer(app, address, tls=None, name="view", connections=CONNECTIONS)
     server.start()
     return lambda: server.stop(GRACE), str(server.address)
 
 
 def report_page_of(path: str) -> str | None:
-    """The page of a report or of a comparison; None where the path is another thing, such as traces.
-
-    Args:
-        path: A file in JSON, or one in HTML that ragmon wrote, which is shown as it is.
-
-    Raises:
-        InputError: A file in HTML or JSON is not readable, or is not a report of ragmon.
-    """
+    """The page of a report or of a comparison; None where the path is another thing, such as traces."""
     if not path.endswith((".json", ".html", ".htm")):
         return None
     if not path.endswith(".json"):
@@ -282,11 +267,6 @@ def report_page_of(path: str) -> str | None:
 
 
 def _checked_page(path: str) -> str:
-    """A page that ragmon wrote.
-
-    Raises:
-        InputError: It cannot be read, or ragmon did not write it.
-    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -302,13 +282,6 @@ def monitor_of(settings: Settings, paths: Sequence[str]) -> Monitor:
     """A monitor that has scored trace files in the order of their times; its clock stands still after the newest.
 
     What has no time is taken to be as new as the newest.
-
-    Args:
-        settings: The configuration.
-        paths: The files.
-
-    Raises:
-        InputError: There is no record in them.
     """
     intake = ReadSummary()
     options, spans = file_options(settings), file_span_options(settings)
@@ -428,12 +401,6 @@ def _run_server(server: Server, signals: SimpleQueue[int]) -> int:
 
 
 def _raise_file_limit() -> None:
-    """Raise the limit of open files to its maximum, so that idle connections do not block other clients.
-
-    Raises:
-        UnavailableError: Fewer files can be opened than the server needs to start; later failures would name
-            other causes.
-    """
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
@@ -452,10 +419,6 @@ def _raise_file_limit() -> None:
 
 
 def _next_signal(signals: SimpleQueue[int]) -> int | None:
-    """The next signal to handle; None if there was none for a while.
-
-    All pending signals are taken at once: any number of SIGHUPs count as one, and a signal to stop comes first.
-    """
     try:
         pending = [signals.get(timeout=LOOK)]
     except Empty:

@@ -70,15 +70,6 @@ def interval_text(
 
     What is not equal to the threshold is never drawn on it, however near it is.
 
-    Args:
-        value: The value; None draws nothing.
-        lower: The lower end of its 95 % interval; None without one.
-        upper: The upper end.
-        threshold: The threshold.
-        at_least: Whether the good side is above the threshold.
-        verdict: The verdict, which is the colour of the interval.
-        width: Columns, an odd number.
-
     >>> interval_text(0.9, 0.85, 0.95, threshold=0.8, at_least=True, verdict="pass", width=11).plain
     '     │━━●━·'
     """
@@ -127,13 +118,6 @@ def sparkline_text(
     """A value over time, red where it breaks its threshold; a gap is a time in which nothing was scored.
 
     A column shows the worst of its windows.
-
-    Args:
-        points: The ends of windows, seconds since the epoch, and their values.
-        axis: The time axis.
-        threshold: The threshold.
-        at_least: Whether the good side is above the threshold.
-        width: Columns.
 
     >>> hours = [(3600.0 * k, value) for k, value in enumerate((0.9, 0.8, None, 0.5), 1)]
     >>> sparkline_text(hours, Axis(0, 14400, 3600), threshold=0.7, at_least=True, width=4).plain
@@ -199,12 +183,7 @@ class OverviewFrame:
         return max(0, len(self.body) - self.room(height))
 
     def screen(self, height: int, first: int) -> list[Text]:
-        """The lines that a screen shows.
-
-        Args:
-            height: Lines of the screen.
-            first: The first line of the body.
-        """
+        """The lines that a screen shows."""
         room = self.room(height)
         body = self.body[first : first + room]
         if len(self.body) > room:
@@ -217,16 +196,7 @@ class OverviewFrame:
 def draw(
     console: Console, place: str, poll: Poll, *, now: float | None = None, height: int | None = None
 ) -> OverviewFrame:
-    """The picture of a state.
-
-    Args:
-        console: Its width is that of the picture.
-        place: The address of the monitor.
-        poll: The state.
-        now: Seconds since the epoch by the clock of this machine, where a state without a newer one is to be shown as
-            stale; None where the state has just been read.
-        height: Lines of the screen; None where there is room for everything.
-    """
+    """The picture of a state."""
     status, width = poll.overview.status, console.width
     head = [_title(status, place, width), *_stale(console, poll, now)]
     head += _wrong(console, status, None if height is None else height // 3 - len(head))
@@ -235,7 +205,6 @@ def draw(
 
 
 def _title(status: OverviewStatus, place: str, width: int) -> Text:
-    """The state in a sentence, and where and when it was so."""
     counts = {"verdicts": {"fail": 0, **status.verdicts}, "alarms": status.alarms, "trouble": status.trouble}
     text = Text(printable_line(title(counts)), FIRES if status.alarms or status.trouble else "bold")
     where = Text(f"{printable(place)}  {_clock(status.now, status.now)}", "dim")
@@ -246,7 +215,6 @@ def _title(status: OverviewStatus, place: str, width: int) -> Text:
 
 
 def _stale(console: Console, poll: Poll, now: float | None) -> list[Text]:
-    """Since when there was no answer, and why; nothing where the state is current."""
     if now is None:
         return []
     why = poll.error or "the answer takes long"
@@ -255,13 +223,6 @@ def _stale(console: Console, poll: Poll, now: float | None) -> list[Text]:
 
 
 def _wrong(console: Console, status: OverviewStatus, room: int | None) -> list[Text]:
-    """What is wrong, as much of it as there is room for, and at least the first of it.
-
-    Args:
-        console: Its width is that of the lines.
-        status: Has what is wrong.
-        room: Lines; None for any number of them.
-    """
     if not status.wrong:
         return [Text("nothing is wrong", "green")]
     lines: list[Text] = []
@@ -274,7 +235,6 @@ def _wrong(console: Console, status: OverviewStatus, room: int | None) -> list[T
 
 
 def _finding(console: Console, finding: StatusFinding, now: float) -> list[Text]:
-    """A problem, with the time since when first: it is not to be cut."""
     text = Text(style=FIRES)
     if finding.since is not None:
         text.append(f"since {_clock(finding.since, now)} ({ago(finding.since, now)}): ")
@@ -295,13 +255,11 @@ def _wrapped(console: Console, text: Text) -> list[Text]:
 
 
 def _clock(seconds: float, now: float) -> str:
-    """A point in time, with its day where that is another one than today."""
     form = "%H:%M:%S UTC" if seconds // _DAY == now // _DAY else "%Y-%m-%d %H:%M:%S UTC"
     return datetime.fromtimestamp(seconds, UTC).strftime(form)
 
 
 def _health(status: OverviewStatus, width: int) -> Text:
-    """The monitor's own health in one line, what is most important first."""
     residual = sum(counters.residual for counters in status.stages.values())
     doubts = [finding.what for finding in status.doubts]
     count = "no warning" if not doubts else f"{len(doubts)} warning{'s' if len(doubts) > 1 else ''}"
@@ -360,7 +318,6 @@ class _GateTable:
         self._widths, self._name, self._reason = _layout(width, max(names, default=0))
 
     def heading(self) -> Text:
-        """The headings."""
         cells = [_fit(Text("gate"), self._name)]
         for column in self._columns():
             words = self._span if column == TREND else column
@@ -372,7 +329,6 @@ class _GateTable:
         return line
 
     def rows(self) -> Iterator[Text]:
-        """The name of each pipeline, and its gates below it."""
         by_pipeline: dict[str, list[ShownGate]] = {}
         for gate in self._status.gates:
             by_pipeline.setdefault(gate.pipeline, []).append(gate)
@@ -418,7 +374,6 @@ class _GateTable:
         return Text(words[column])
 
     def _alarm(self, gate: ShownGate) -> Text:
-        """Since when the alarm of a gate fires, or was acknowledged."""
         now, at = self._status.now, self._acknowledged.get((gate.pipeline, gate.gate))
         if gate.firing is not None:
             return Text(f"fires {_duration(gate.firing, now)}", FIRES)
@@ -426,7 +381,6 @@ class _GateTable:
 
 
 def _duration(since: float, now: float) -> str:
-    """How long ago a time was, as short as it can be: 8s, 5m, 3h, 2d."""
     return ago(since, now).removesuffix(" ago").replace("min", "m").replace(" ", "")
 
 
@@ -435,15 +389,6 @@ def _figure(value: float) -> str:
 
 
 def _layout(width: int, longest: int) -> tuple[dict[str, int], int, int]:
-    """The columns that fit, and the widths of the name and of the reason.
-
-    Args:
-        width: Columns of the screen.
-        longest: Columns of the longest name.
-
-    Returns:
-        The width of each column, of the name, and of the reason; 0 shows no reason.
-    """
     widths: dict[str, int] = {}
     left = width - _SHORTEST_NAME
     for column, columns in _WIDTHS.items():
@@ -460,7 +405,6 @@ def _layout(width: int, longest: int) -> tuple[dict[str, int], int, int]:
 
 
 def _fit(text: Text, width: int, *, right: bool = False) -> Text:
-    """A text in exactly so many columns."""
     text.truncate(width, overflow="ellipsis")
     text.align("right" if right else "left", width)
     return text
@@ -601,12 +545,7 @@ class OverviewReader:
         self._due = 0.0
 
     def read(self) -> Overview:
-        """The state. A monitor that tells no history is shown without.
-
-        Raises:
-            RagmonError: The address is invalid.
-            NoResponseError: No monitor responds there.
-        """
+        """The state. A monitor that tells no history is shown without."""
         status = read_page(self._url, STATUS, OverviewStatus)
         if monotonic() >= self._due:
             with suppress(NoResponseError):
@@ -703,7 +642,6 @@ class LiveOverview:
                 self._poller.stop()
 
     def _shown_to_the_end(self) -> bool:
-        """Show the picture; returns whether the user leaves, and False where the process is to be suspended."""
         self._drawn = ()
         with ExitStack() as stack:
             if self._keys is not None:
@@ -723,7 +661,6 @@ class LiveOverview:
         return draw(self._console, self._place, poll, now=now if stale else None, height=self._console.height)
 
     def _draw(self) -> None:
-        """Draw the picture where it has changed, in one write."""
         console, frame = self._console, self._frame()
         size = console.size
         self._first = max(0, min(self._first, frame.last(size.height)))
@@ -740,7 +677,6 @@ class LiveOverview:
                 console.print(line, end=end, no_wrap=True, overflow="crop")
 
     def _leaves(self, keys: list[bytes]) -> bool:
-        """Scroll as keys say; returns whether one of them leaves."""
         height = self._console.height
         frame = self._frame()
         page, last = max(1, frame.room(height) - 1), frame.last(height)
@@ -764,11 +700,7 @@ class LiveOverview:
 
 @contextmanager
 def unbuffered(terminal: int) -> Iterator[None]:
-    """Keys come one by one and are not shown; afterwards the terminal is as before, and forgets what was typed.
-
-    Args:
-        terminal: The file descriptor of the terminal.
-    """
+    """Keys come one by one and are not shown; afterwards the terminal is as before, and forgets what was typed."""
     before = termios.tcgetattr(terminal)
     try:
         tty.setcbreak(terminal)
@@ -803,15 +735,7 @@ class Wakeups:
             os.write(self._writing, _POLLED)
 
     def wait(self, keyboard: int | None, seconds: float) -> tuple[set[int], list[bytes] | None]:
-        """Wait until something happens.
-
-        Args:
-            keyboard: The file descriptor of the keyboard; None where there is none.
-            seconds: The longest time to wait.
-
-        Returns:
-            The signals and the keys that came; None for the keys where the keyboard is gone.
-        """
+        """Wait until something happens."""
         watched = [self._reading] if keyboard is None else [self._reading, keyboard]
         ready, _, _ = select.select(watched, [], [], seconds)
         signals = set(os.read(self._reading, 4096)) if self._reading in ready else set[int]()
@@ -847,7 +771,6 @@ def top(url: str | None, every: float, once: bool, no_color: bool, config: str |
 
 
 def _as_text(console: Console, frame: OverviewFrame) -> str:
-    """A frame as text: as wide as the terminal, in colour where stdout is one."""
     with console.capture() as captured:
         for line in frame.lines:
             line.rstrip()

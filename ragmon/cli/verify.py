@@ -66,14 +66,7 @@ class AuditResult:
 
 
 def of_server(url: str) -> AuditResult:
-    """The audit of a running server, from its status.
-
-    Args:
-        url: The address of its admin port.
-
-    Raises:
-        RagmonError: The address is invalid, or no `ragmon serve` responds there.
-    """
+    """The audit of a running server, from its status."""
     server_status = status(url)
     return AuditResult(
         stages=server_status.stages,
@@ -103,11 +96,6 @@ def verify(url: str | None, state_dir: str | None, deep: bool | None, config: st
 def _audit_source(
     settings: Settings, url: str | None, state_dir: str | None, deep: bool | None
 ) -> tuple[str, AuditResult]:
-    """The name of the audited source, and the result; without options, the server if it responds, else the journal.
-
-    Raises:
-        RagmonError: There is neither a server nor a journal.
-    """
     if url:
         return _server(url)
     if state_dir or deep:
@@ -132,7 +120,6 @@ def _journal(settings: Settings, folder: Path, deep: bool | None) -> tuple[str, 
 
 
 def _lines(result: AuditResult) -> list[str]:
-    """The lines that are printed."""
     lines = _table(result)
     for stage, counters in sorted(result.stages.items()):
         lines += _reasons(f"{stage} ignored", counters.ignored) + _reasons(f"{stage} dropped", counters.dropped)
@@ -149,7 +136,6 @@ def _lines(result: AuditResult) -> list[str]:
 
 
 def _table(result: AuditResult) -> list[str]:
-    """The counters as a table, a line per stage."""
     rows = [_row(stage, counters) for stage, counters in sorted(result.stages.items())]
     return text_table([COLUMNS, *rows], right=range(1, len(COLUMNS))) if rows else []
 
@@ -201,14 +187,7 @@ class RowsAudit:
 
 
 def audit_rows(journal: JournalReaderBase) -> RowsAudit:
-    """Read every row, up to the first damaged one.
-
-    Args:
-        journal: The journal; it must not change meanwhile.
-
-    Raises:
-        JournalError: It cannot be opened.
-    """
+    """Read every row, up to the first damaged one."""
     rows = RowsAudit()
     try:
         for row in journal.rows():
@@ -293,18 +272,7 @@ class SnapshotReader(JournalReader):
 
 
 def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) -> AuditResult:
-    """The audit of a journal; its server may be running.
-
-    Args:
-        settings: The configuration its rows were scored under.
-        folder: The folder of the journal.
-        deep: Replay all rows, and compare the result with the newest checkpoint and the rows after it. None: only if
-            that takes no more than some seconds.
-
-    Raises:
-        RagmonError: There is no journal, or one of another version.
-        JournalError: It cannot be opened.
-    """
+    """The audit of a journal; its server may be running."""
     try:
         with SnapshotReader(folder) as journal:
             rows = audit_rows(journal)
@@ -340,7 +308,6 @@ def _rows_summary(rows: RowsAudit) -> str:
 
 
 def _counters(settings: Settings, journal: SnapshotReader, server_state: ServerState) -> StageCounters:
-    """The counters, including the traces that a server would hold as incomplete if it started now."""
     tracker = TraceTracker(settings)
     tracker.restore(cast("Journal", journal), journal.last()[1])  # restore only reads
     return server_state.counters(tracker.pending)
@@ -353,15 +320,6 @@ def _compare_with_replay(
     rows: RowsAudit,
     results: tuple[list[str], list[str], list[str]],
 ) -> None:
-    """Compare a replay of all rows with the newest checkpoint and the rows after it.
-
-    Args:
-        settings: The configuration.
-        journal: The journal.
-        server_state: The newest checkpoint and the rows after it.
-        rows: The audit of the rows.
-        results: Three lists to append to: passed checks, failed checks, and checks that could not be made.
-    """
     passed, failed, notes = results
     if rows.forgotten:
         notes.append("checkpoints were not held against a replay: records were forgotten on request")

@@ -195,12 +195,7 @@ def alarms(view: AdminView, _: Request) -> Response:
 
 
 def gold(view: AdminView, request: Request) -> Response:
-    """The page of gold, labels and judges.
-
-    Raises:
-        HTTPError: This monitor keeps no history (404).
-        UnknownNameError: There is no such span of time.
-    """
+    """The page of gold, labels and judges."""
     if view.history is None:
         message = "this monitor keeps no history of gold items"
         raise HTTPError(404, UNKNOWN_PATH, message, hint="/metrics has their means")
@@ -211,22 +206,12 @@ def gold(view: AdminView, request: Request) -> Response:
 
 
 def pipeline_or_gate(view: AdminView, request: Request) -> Response:
-    """The page of what the path names: a pipeline, or a gate of one.
-
-    Raises:
-        HTTPError: There is no such thing (404).
-        UnknownNameError: There is no such window or span of time.
-    """
+    """The page of what the path names: a pipeline, or a gate of one."""
     return gate(view, request) if len(names_of(request.scope)) == 2 else pipeline(view, request)
 
 
 def pipeline(view: AdminView, request: Request) -> Response:
-    """The page of a pipeline.
-
-    Raises:
-        HTTPError: There is no such pipeline (404).
-        UnknownNameError: There is no such window.
-    """
+    """The page of a pipeline."""
     current, settings = view.snapshot(), view.settings()
     status = view.status(current)
     asked = "/".join(names_of(request.scope))
@@ -244,12 +229,7 @@ def pipeline(view: AdminView, request: Request) -> Response:
 
 
 def gate(view: AdminView, request: Request) -> Response:
-    """The page of a gate.
-
-    Raises:
-        HTTPError: There is no such gate (404).
-        UnknownNameError: There is no such span of time.
-    """
+    """The page of a gate."""
     current, names = view.snapshot(), names_of(request.scope)
     status = view.status(current)
     found = next((gate for gate in status["gates"] if (label(gate["pipeline"]), gate["gate"]) == names), None)
@@ -269,7 +249,6 @@ def gate(view: AdminView, request: Request) -> Response:
 def _details(
     view: AdminView, current: MonitorSnapshot, history: MonitorHistory, gate: Mapping[str, Any], request: Request
 ) -> GateDetails:
-    """What the page of a gate shows beside its history."""
     names = (gate["pipeline"], gate["gate"])
     shown = RequestFilter(**{name: request.query_params.get(name, "") for name in RequestFilter._fields})
     is_broken = gate["verdict"] == "fail" or gate["firing"] is not None
@@ -336,10 +315,6 @@ def check_origin(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
     """An application that rejects requests from web pages, which could send the data to their authors.
 
     A page of another site sends `Origin`; one that uses DNS rebinding sends its own name in `Host`.
-
-    Args:
-        app: The application behind it.
-        hosts: The names it may be asked by, beside IP addresses and localhost.
     """
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
@@ -355,7 +330,6 @@ def check_origin(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
 
 
 def _guarded(endpoint: Endpoint) -> Endpoint:
-    """An endpoint whose unexpected errors reveal nothing of the data; the application answers the expected ones."""
 
     async def guarded(request: Request) -> Response:
         try:
@@ -374,13 +348,6 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
 
 
 def _in_thread(answer: Answer, pool: ThreadPoolExecutor, lock: AbstractAsyncContextManager[Any]) -> Endpoint:
-    """An endpoint that runs in a thread.
-
-    Args:
-        answer: Makes the response.
-        pool: The threads.
-        lock: Serialises the requests: each of them holds the lock that whoever counts records needs.
-    """
 
     async def endpoint(request: Request) -> Response:
         async with lock:
@@ -390,11 +357,6 @@ def _in_thread(answer: Answer, pool: ThreadPoolExecutor, lock: AbstractAsyncCont
 
 
 async def _run(pool: ThreadPoolExecutor, function: Callable[..., T], *args: object) -> T:
-    """Call a function in a thread of a pool, which Python ends with the process; anyio's threads would keep it alive.
-
-    Raises:
-        UnavailableError: The process ends.
-    """
     try:
         future = asyncio.get_running_loop().run_in_executor(pool, function, *args)
     except RuntimeError as error:
@@ -438,16 +400,7 @@ def _acknowledgements(acknowledge: Acknowledge, pool: ThreadPoolExecutor) -> End
 
 
 def check_is_local(request: Request, message: str, hint: str) -> None:
-    """Check that a request is from this machine, and that it was meant for this machine.
-
-    Args:
-        request: The request.
-        message: What is said to whoever is on another machine.
-        hint: What to do there.
-
-    Raises:
-        HTTPError: It is not (403).
-    """
+    """Check that a request is from this machine, and that it was meant for this machine."""
     if not is_local(request):
         raise HTTPError(403, FORBIDDEN, message, hint=hint)
     if not is_ip_or_localhost(request.headers.get("host", "")):
@@ -469,16 +422,10 @@ def _is_loopback(address: str) -> bool:
 
 
 def _asset(name: str) -> Answer:
-    """The answer that is a file of the pages."""
     return lambda _: Response(asset(name), media_type=CONTENT_TYPES[name])
 
 
 def _history(view: AdminView) -> dict[str, Any]:
-    """The history of all gates that the overview draws.
-
-    Raises:
-        HTTPError: This monitor keeps none (404).
-    """
     if view.history is None:
         raise HTTPError(404, UNKNOWN_PATH, "this monitor keeps no history of its gates", hint="/api/status has them")
     return status_history(*view.history.overview())
@@ -508,7 +455,6 @@ def _no_trace(_: Request) -> NoReturn:
 
 
 def _not_found(paths: list[str]) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """The response for unknown paths, and for methods that would change something."""
     takes_acks = ACKS_PATH in paths
 
     async def answer(request: Request, _: Exception) -> Response:
@@ -547,12 +493,7 @@ POLICY: Final = (
 
 
 def document_app(text: str, hosts: Collection[str]) -> ASGIApp:
-    """An application that answers `/` with a page.
-
-    Args:
-        text: The page.
-        hosts: The names it may be asked by, beside IP addresses and localhost.
-    """
+    """An application that answers `/` with a page."""
 
     async def page(_: Request) -> Response:
         return HTMLResponse(text, headers=HEADERS | {"Content-Security-Policy": POLICY})

@@ -49,7 +49,6 @@ class Redactions:
         }
 
     def __call__(self, record: Record) -> Record:
-        """The redacted copy of a record, which may leave the process."""
         return self._for(record)(record)
 
     def redacted_copy(self, record: Record) -> Record:
@@ -93,16 +92,12 @@ class Redactions:
         )
 
     def _gold_set(self, path: Path) -> GoldSet:
-        """The gold set of a file; if it is a configured one, it is checked against its frozen version as well."""
         spec = next((spec for spec in self._settings.gold if spec.path == (path,)), None)
         return GoldSet.load(path) if spec is None else read_gold(spec)
 
 
 def probe_key(capture: CaptureTable) -> bytes | None:
     """The key that signs probes, derived from the configured key so that neither use reveals the other.
-
-    Args:
-        capture: The capture table; without a key, no request is accepted as a probe.
 
     Raises:
         RagmonError: The key cannot be read, or is too weak.
@@ -141,10 +136,6 @@ def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
 
 def file_options(settings: Settings, tables: TableOptions = USUAL) -> TableOptions:
     """How files are read: as the command line says, and with the settings of `[capture]` on documents.
-
-    Args:
-        settings: The configuration.
-        tables: What the command line says.
 
     Raises:
         RagmonError: `capture.id_from` is no path.

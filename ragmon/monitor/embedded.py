@@ -168,10 +168,6 @@ def sweep(folder: Path) -> None:
 def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]:
     """The alarm and the pipeline of `[PIPELINE/]ALARM`.
 
-    Args:
-        name: The name as typed.
-        usual: The pipeline if none is named.
-
     Raises:
         RagmonError: One of them is missing.
 
@@ -303,7 +299,6 @@ class Monitor:
 
     @contextmanager
     def _locked(self) -> Iterator[tuple[Engine, float]]:
-        """The engine and the time, while nothing is counted."""
         with self._lock:
             yield self._engine, self._clock()
 
@@ -403,7 +398,6 @@ class Monitor:
 
 
 def _findings(trouble: RagmonError | None) -> ServerFindings:
-    """What the status says of a configuration that is not in force as it was written."""
     from ragmon.export.status import ServerFindings, StatusFinding  # noqa: PLC0415 - as above
 
     if trouble is None:

@@ -150,15 +150,7 @@ class Engine:
         self.labels = LabelJoiner(self.scorer, self._admit, answers=answers, observer=label_observer)
 
     def observe(self, record: Record, now: float) -> bool:
-        """Score a record.
-
-        Args:
-            record: The record.
-            now: When it arrived, seconds since the epoch.
-
-        Returns:
-            Whether it was scored; if not, the scorer's `dropped` counts the reason.
-        """
+        """Score a record."""
         try:
             self._advance_to_arrival(now)
             record = self._admit(record, now)
@@ -207,11 +199,7 @@ class Engine:
             self._remember_ack(entry, transitions, now)
 
     def report(self, line: Totals, now: float) -> bool:
-        """Count a producer's totals of all its calls, which arrived at a time in seconds since the epoch.
-
-        Returns:
-            Whether they were counted: not without series of its own for the pipeline, or with too many producers.
-        """
+        """Count a producer's totals of all its calls, which arrived at a time in seconds since the epoch."""
         self._advance_to_arrival(now)
         return self._count_totals(line, now)
 
@@ -248,11 +236,7 @@ class Engine:
         return [line for line in counts.totals if self._count_totals(line, now)]
 
     def add_label(self, label: Label) -> None:
-        """Add a label that another process took, at the time at which it arrived there.
-
-        Args:
-            label: The label; it has its answer, or no answer will ever come.
-        """
+        """Add a label that another process took, at the time at which it arrived there."""
         self._arrival = arrival = label.arrived or 0.0
         if label.answer is None:
             self.labels.book.results[ORPHAN] += 1
@@ -260,7 +244,6 @@ class Engine:
             self.labels.take(label, arrival)
 
     def _add_rest(self, counts: PartialCounts, rename: Rename) -> None:
-        """Add what another process counted beside scores."""
         for (pipeline, source, code), n in counts.errors:
             self._count_error(rename(pipeline, source, "", "")[0], code, n)
         for names in counts.builds:
@@ -292,7 +275,6 @@ class Engine:
         self._remove_silent(now)
 
     def _remove_silent(self, now: float) -> None:
-        """Remove pipelines that sent nothing for a day."""
         for pipeline in self._limiter.silent(now):
             self._log_transitions(self.alarms.give_up(pipeline, now))
             self.scorer.state.give_up(pipeline)
@@ -305,7 +287,6 @@ class Engine:
             self.errors = Counter({key: n for key, n in self.errors.items() if key[0] != pipeline})
 
     def _admit(self, record: Record, now: float) -> Record:
-        """A record under the names it is counted under; builds that were retired for it are merged into `__other__`."""
         pipeline = record.pipeline
         record = self._limiter.record(record, now)
         if record.pipeline == constants.OTHER != pipeline and not self._has_overflowed:
@@ -316,7 +297,6 @@ class Engine:
         return record
 
     def _retire(self) -> None:
-        """Merge the builds that newer ones replaced into `__other__`."""
         if self._limiter.retired:
             for pipeline, build, index in self._limiter.retired:
                 self.scorer.state.retire(pipeline, build, index)
@@ -331,7 +311,6 @@ class Engine:
             self._log_transitions(self.alarms.advance(now))
 
     def _log_transitions(self, transitions: Sequence[AlarmTransition]) -> None:
-        """Keep and log alarm transitions."""
         self.transitions += transitions
         self.acknowledged.see(transitions)
         for transition in transitions:
@@ -352,13 +331,6 @@ class Engine:
     def acknowledge(self, ack: Ack, now: float) -> bool:
         """Silence an alarm that fires, restart its detector, and log who did it and why.
 
-        Args:
-            ack: The acknowledgement.
-            now: When it was given, seconds since the epoch.
-
-        Returns:
-            Whether the alarm fired.
-
         Raises:
             UnknownNameError: There is no such alarm, or the pipeline has had no record.
         """
@@ -378,7 +350,6 @@ class Engine:
         log_acknowledged(Ack(pipeline=pipeline, alert=alert, reason=reason))
 
     def _keep_build(self, key: tuple[str, str, str]) -> None:
-        """Remember that a build and index of a pipeline answered last."""
         pipeline, is_new = key[0], key not in self._builds
         self._builds.pop(key, None)
         self._builds[key] = None
@@ -386,7 +357,6 @@ class Engine:
             del self._builds[builds[0]]
 
     def _count_error(self, pipeline: str, code: str, n: int = 1) -> None:
-        """Count errors by their type; a message, which may quote a user, is none."""
         key = (pipeline, shown_name(code, constants.ERROR))
         if key not in self.errors and sum(name == pipeline for name, _ in self.errors) >= CODES:
             key = (pipeline, constants.OTHER)
@@ -433,7 +403,6 @@ class Engine:
         return capture_reports(scorer.state, gold, lambda name: self.policy(name).gates, outcomes, only=only)
 
     def _predictions(self, now: float) -> Sequence[Prediction]:
-        """Predictions from labels and proxies in every window."""
         scorer, windows = self.scorer, self.settings.windows
         return predictions(scorer.state, windows, now, lambda name: self.settings.of(name).proxy)
 
@@ -452,12 +421,7 @@ class Engine:
         return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
 
     def alarm_spans(self, begin: float, end: float) -> dict[GateKey, list[tuple[float, float]]]:
-        """When alarms fired within a span of time, by pipeline and alarm, as far as transitions are kept.
-
-        Args:
-            begin: The start, seconds since the epoch.
-            end: The end, which is that of alarms that still fire.
-        """
+        """When alarms fired within a span of time, by pipeline and alarm, as far as transitions are kept."""
         spans: dict[GateKey, list[tuple[float, float]]] = {}
         for transition in self.transitions:
             fired = spans.setdefault((transition.pipeline, transition.alert), [])
@@ -567,9 +531,6 @@ class GoldReader:
     def findings(self, name: str = "") -> GoldFindings:
         """The findings, which may be as old as `IDLE` times the time it took to read them.
 
-        Args:
-            name: The name of the span; "" takes one that suits the age of the counts.
-
         Raises:
             UnknownNameError: There is no such span.
         """
@@ -626,7 +587,6 @@ def _findings(reading: _Reading, spans: Mapping[str, TimeSpan], name: str) -> Go
 
 
 def _cut(now: float, span: TimeSpan) -> float:
-    """Where a span begins: at the edge of a step or an hour, so that none lies in both parts."""
     return (int(now - span.seconds) // span.step + (1 if span.step < HOUR else 0)) * span.step
 
 
@@ -695,10 +655,6 @@ class MonitorHistory:
     def of_pipeline(self, pipeline: str, span: str = "") -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
         """The gates of a pipeline over a span of time, all windows of it.
 
-        Args:
-            pipeline: The pipeline.
-            span: The name of the span; "" takes one that suits the age of the counts.
-
         Raises:
             UnknownNameError: There is no such span.
         """
@@ -744,7 +700,6 @@ class MonitorHistory:
         return histories
 
     def _ends(self, span: TimeSpan) -> tuple[float, list[int]]:
-        """The time, and the ends of the windows of a span up to it. What another engine counted is forgotten."""
         with self._locked() as (engine, now):
             if engine is not self._engine:
                 self._engine, self._finished, self._open = engine, {}, {}
@@ -790,14 +745,7 @@ def _gates_in(engine: Engine, kind: _Kind, end: int) -> Mapping[GateKey, GatePoi
 
 
 def series_history(engine: Engine, end: int, step: int, pipelines: Collection[str] | None = None) -> Snapshot:
-    """The metrics of pipelines in one window.
-
-    Args:
-        engine: Has the counts.
-        end: The end of the window, seconds since the epoch, from `ragmon.scoring.snapshot.point_ends`.
-        step: The length of the window, seconds.
-        pipelines: The pipelines; None for all.
-    """
+    """The metrics of pipelines in one window."""
     scorer = engine.scorer
     (snapshot,) = take_history(
         scorer.state,
@@ -812,14 +760,7 @@ def series_history(engine: Engine, end: int, step: int, pipelines: Collection[st
 
 
 def gate_history(engine: Engine, end: int, step: int, pipeline: str | None = None) -> dict[GateKey, GatePoint]:
-    """The value and the interval of every gate in one window.
-
-    Args:
-        engine: Has the counts and the gates.
-        end: The end of the window, seconds since the epoch, from `ragmon.scoring.snapshot.point_ends`.
-        step: The length of the window, seconds.
-        pipeline: Whose gates; None for those of all pipelines with records.
-    """
+    """The value and the interval of every gate in one window."""
     pipelines = None if pipeline is None else {pipeline}
     snapshot = series_history(engine, end, step, pipelines)
     names = pipelines or {series.pipeline for series in snapshot.series}
@@ -827,13 +768,7 @@ def gate_history(engine: Engine, end: int, step: int, pipeline: str | None = Non
 
 
 def changes(engine: Engine, pipeline: str, begin: float) -> list[ChangeMark]:
-    """The builds, indexes and versions of gold that a pipeline's records first had since a time.
-
-    Args:
-        engine: Has the counts.
-        pipeline: The pipeline.
-        begin: The time, seconds since the epoch. What was there when counting began is no change.
-    """
+    """The builds, indexes and versions of gold that a pipeline's records first had since a time."""
     state = engine.scorer.state
     keys: dict[tuple[str, str], list[SeriesKey]] = {}
     for key in state.series:

@@ -99,7 +99,6 @@ def deliver(sink: Exporter | BatchExporter, records: Sequence[Record]) -> Mappin
 
 
 def _label(metric: Metric, value: float) -> str | None:
-    """`pass` or `fail` where a score is one or the other."""
     if value not in (0.0, 1.0):
         return None
     return "pass" if (value == 1.0) is (metric.better == "higher") else "fail"
@@ -164,18 +163,12 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
 
 
 def _place(settings: Settings, key: str) -> str:
-    """A key, and what has set it."""
     table, _, option = key.partition(".")
     origin = settings.origins.get(key, DEFAULT)
     return f"[{table}] {option}" + ("" if origin == DEFAULT else f" ({origin})")
 
 
 def _otel_session(signal: Signal) -> OtlpSession:
-    """A session with the receiver that OpenTelemetry's variables name.
-
-    Raises:
-        ConfigError: A variable is wrong.
-    """
     from ragmon.capture.otlp_exporter import OtlpSession  # noqa: PLC0415 - as above
 
     wrong: list[WrongVariable] = []
@@ -218,7 +211,6 @@ def with_embeddings(settings: Settings, sink: Exporter | BatchExporter) -> Expor
 
 
 def _resource(settings: Settings) -> dict[str, str]:
-    """The resource attributes of this process."""
     attributes = {"service.name": settings.service or settings.pipeline}
     return {**attributes, "service.version": settings.build} if settings.build else attributes
 
@@ -272,10 +264,6 @@ def nearest_of(settings: Settings, sets: Sequence[GoldSet]) -> list[Nearest]:
 
     An embedder that fails is logged once, and its set matches nothing by meaning.
 
-    Args:
-        settings: The configuration.
-        sets: The gold sets.
-
     Raises:
         RagmonError: The function does not exist, or numpy is missing.
     """
@@ -314,7 +302,6 @@ class Embeddings:
         return bool(self._nearest)
 
     def __call__(self, record: Record) -> Record:
-        """The record, with the qid of the item its question means; it never raises."""
         has_question = record.source in (constants.LIVE, None) and record.q is not None and not is_redacted(record, "q")
         if not has_question or record.q is None or self._index.match(record) is not None:
             return record

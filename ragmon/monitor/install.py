@@ -135,11 +135,7 @@ class SelfMetrics:
         return histograms
 
     def tick(self, asked: bool) -> None:
-        """Periodic work in the worker's thread: export queued labels and the counts of all calls and of dead processes.
-
-        Args:
-            asked: A caller waits for it; do everything now.
-        """
+        """Periodic work in the worker's thread: export queued labels and the counts of all calls and of dead processes."""
         self._calls.refresh()
         if self.requests is not None:
             self.requests.sweep(asked)
@@ -160,14 +156,12 @@ class SelfMetrics:
                 self.shared.tick(asked)
 
     def _export_labels(self, asked: bool) -> None:
-        """Export queued labels; those that the sink does not accept now are retried."""
         if monotonic() < self._labels_due and not asked:
             return
         while self.labels and self._export_label_batch():
             pass
 
     def _export_label_batch(self) -> bool:
-        """Export one batch of labels; returns whether it is done, so that the next one may follow."""
         batch = [(given, label) for given in self.labels.take(_BATCH_SIZE) if (label := self._label(given)) is not None]
         try:
             accepted = exporters.label(self._sink, [label for _, label in batch])
@@ -181,7 +175,6 @@ class SelfMetrics:
         return accepted
 
     def _label(self, given: Given) -> Label | None:
-        """The label from the application's arguments; None if it is invalid, which is counted."""
         try:
             ids, comment = given["relevant_ids"], given["comment"]
             if isinstance(ids, str):
@@ -200,7 +193,6 @@ class SelfMetrics:
         return label
 
     def _export_dead_process(self, process: DeadProcess) -> bool:
-        """Count and export the losses of a dead process; returns whether the sink accepted them."""
         dropped = Counter(process.dropped) + self._missing(process)
         accepted = exporters.export_totals(self._sink, lines_of_dead_process(process, dropped))
         if accepted:
@@ -220,10 +212,6 @@ class SelfMetrics:
 
 def install_signal_handler(signum: int, drain: Callable[[], object]) -> None:
     """Drain on a signal, then call the previous handler; a second signal calls it at once.
-
-    Args:
-        signum: The signal.
-        drain: Delivers queued records, within its own timeout.
 
     Raises:
         RagmonError: This is not the main thread.
@@ -248,7 +236,6 @@ def install_signal_handler(signum: int, drain: Callable[[], object]) -> None:
 
 
 def _default_action(number: int, _frame: FrameType | None) -> None:
-    """End the process with the default action, so that its parent sees the signal in the exit status."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -474,7 +461,6 @@ class Installation:
             call.install_runtime(self._runtime)
 
     def _start_worker(self) -> None:
-        """Start the worker thread, which a fork does not copy, on the first call; in a child, register the shutdown."""
         self._worker.start()
         process = sys.modules.get("multiprocessing.process")
         if process is not None and process.parent_process() is not None and not self._has_finalizer:
@@ -554,11 +540,6 @@ def install(
 def _begin(
     config: str | Path | Settings | None, sink: Exporter | BatchExporter | None, *, strict: bool
 ) -> Installation:
-    """Make and start an installation.
-
-    Raises:
-        Exception: It cannot be started.
-    """
     # Without a monitor no gate is judged, so the metrics' plugins need not be installed in the application.
     settings = config if isinstance(config, Settings) else load(config, plugins=sink is None)
     try:
@@ -590,11 +571,6 @@ Otherwise = TypeVar("Otherwise")
 
 
 def _optional(make: Callable[[], Part], otherwise: Otherwise, *, strict: bool) -> Part | Otherwise:
-    """A part that capture can do without; a broken gold file is left to the caller.
-
-    Raises:
-        RagmonError: It cannot be made, in strict mode.
-    """
     try:
         return make()
     except GoldError:
@@ -607,7 +583,6 @@ def _optional(make: Callable[[], Part], otherwise: Otherwise, *, strict: bool) -
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong, where, and how to correct it."""
     if isinstance(error, RagmonError):
         return f"{error}; {error.hint}" if error.hint else str(error)
     return f"{error_location(error)}; this is a bug in ragmon: {STRICT}=1 shows where"

@@ -119,7 +119,6 @@ class JudgeFactory:
             workers.close()
 
     def _gold_of(self, pipeline: PipelineSettings) -> GoldIndex:
-        """The gold sets of the monitor; without any, the one in `[capture] gold`."""
         capture = pipeline.capture
         if not self._needs_gold or self._gold.sets or capture.gold is None:
             return self._gold
@@ -147,11 +146,6 @@ def _redacts(settings: Settings) -> bool:
 
 
 def _judge(name: str, table: Table, quota: DailyQuota) -> Judge:
-    """The judge that a table configures.
-
-    Raises:
-        RagmonError: Its key cannot be read, or a function and a model have its name.
-    """
     terms = JudgeSettings(
         sample=table.sample,
         threshold=table.threshold,
@@ -300,7 +294,6 @@ class Panel:
         return True
 
     def _release(self, now: float, until: float) -> list[Record]:
-        """The records to release; only the worker's thread changes the set of held tasks."""
         for task in self._held:
             if not task.is_done.is_set() and now >= min(task.deadline, until):
                 self._give_up(task, TIMEOUT if now >= task.deadline else SKIPPED)
@@ -336,7 +329,6 @@ class Panel:
                 self._close(task, worker.judge.name, QUEUE_FULL)
 
     def _on_judgement(self, task: JudgeTask, judgement: Judgement) -> None:
-        """Store the judgement of one judge; if it is too late, the task has its result (timeout) already."""
         with self._lock:
             if judgement.judge in task.open:
                 task.judgements.append(judgement)
@@ -360,6 +352,5 @@ class Panel:
 
 
 def _weight(record: Record) -> int:
-    """Characters of a record's texts."""
     claim = None if record.answer_json is None else record.answer_json.claim
     return len(record.q or "") + len(claim or "") + sum(map(len, record.contexts or ()))

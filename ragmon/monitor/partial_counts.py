@@ -58,12 +58,7 @@ class RecordSample:
         self._seen = 0
 
     def see(self, record: Record, failed: Sequence[Failed] = ()) -> None:
-        """Keep a record if it is among those with the smallest hashes.
-
-        Args:
-            record: The record as it came; one without a trace id is never kept.
-            failed: The gates that it fails.
-        """
+        """Keep a record if it is among those with the smallest hashes."""
         trace_id = record.trace_id
         if not self._most or not trace_id:
             return
@@ -85,14 +80,12 @@ class RecordSample:
 
 
 def _keep(found: list[_Kept], kept: _Kept, most: int) -> None:
-    """Keep a record in place of the one with the largest hash, if there are too many."""
     if len(found) < most or kept[:3] < found[-1][:3]:
         insort(found, kept, key=lambda entry: entry[:3])
         del found[most:]
 
 
 def _small(records: Iterable[Record]) -> Iterable[Record]:
-    """The records without those that are too large, until all of them are."""
     size = 0
     for record in records:
         length = len(encode_entry(record))
@@ -159,7 +152,6 @@ class PartialCounter:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget everything: the next counts depend on nothing before them."""
         self._limiter = CardinalityLimiter(self._settings.expected_pipelines, self._budget)
         self._errors: Counter[tuple[str, str, str]] = Counter()
         self._builds: dict[tuple[str, str, str, str], None] = {}
@@ -168,15 +160,7 @@ class PartialCounter:
         self._last_scored: float | None = None
 
     def observe(self, record: Record, now: float) -> bool:
-        """Count a record.
-
-        Args:
-            record: The record.
-            now: When it arrived, seconds since the epoch.
-
-        Returns:
-            Whether it was scored; if not, the reason is counted.
-        """
+        """Count a record."""
         self._now = now
         whole = record
         try:
@@ -195,7 +179,6 @@ class PartialCounter:
         return scored
 
     def _note(self, record: Record, now: float) -> None:
-        """Note what a scored record says beside its scores."""
         self._last_scored = now
         self._exemplars.see(record, now)
         pipeline, source = record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY
@@ -211,12 +194,7 @@ class PartialCounter:
             self._errors[pipeline, source, code] += 1
 
     def report(self, line: Totals, now: float) -> None:
-        """Keep the totals of a producer; of several in a step the last ones are kept, because counts only grow.
-
-        Args:
-            line: The totals; those of too many producers are not kept.
-            now: When they arrived, seconds since the epoch.
-        """
+        """Keep the totals of a producer; of several in a step the last ones are kept, because counts only grow."""
         if not self._limiter.totals(line, now):
             return
         step = int(line.ts) // constants.STEP
@@ -226,12 +204,7 @@ class PartialCounter:
             self._totals[key] = line
 
     def label(self, label: Label, now: float) -> None:
-        """Pass a label on, with its answer where that is known: who adds counts up joins labels.
-
-        Args:
-            label: The label; its answer travels without its texts.
-            now: When it arrived, seconds since the epoch.
-        """
+        """Pass a label on, with its answer where that is known: who adds counts up joins labels."""
         answer = None if label.answer is None else without_text(label.answer, self._scorer)
         self._labels.append(replace(label, answer=answer, arrived=now))
 

@@ -65,7 +65,6 @@ class ProducerTotals(msgspec.Struct, dict=True):
     last: dict[ProducerSeries, LastTotals] = {}
 
     def __post_init__(self) -> None:
-        """Sum the totals up."""
         self._due = 0.0
         self._calls: Counter[tuple[str, str, str]] = Counter()
         self._kept = 0
@@ -136,11 +135,7 @@ class ProducerTotals(msgspec.Struct, dict=True):
         return Counter(self._dropped)
 
     def missing(self, arrived: int) -> int:
-        """Records that producers sent and that have not arrived, including those in flight.
-
-        Args:
-            arrived: Native records that arrived.
-        """
+        """Records that producers sent and that have not arrived, including those in flight."""
         return max(0, self._kept - self._dropped.total() - arrived)
 
 

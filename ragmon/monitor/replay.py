@@ -83,10 +83,6 @@ class BaselineRun:
     def read(cls, path: str, score: Callable[[Sequence[str]], Run]) -> BaselineRun:
         """Read a report in JSON, or score a trace file.
 
-        Args:
-            path: The file.
-            score: Scores the traces with the configuration and gold of the run that is compared.
-
         Raises:
             InputError: The file cannot be read, or is the JSON of something else.
         """
@@ -94,12 +90,7 @@ class BaselineRun:
         return cls(path, None, score([path])) if data is None else cls(path, load_report(data, path), None)
 
     def evaluated(self, policy: Policy, outcomes: Sequence[Outcome]) -> EvaluatedRun:
-        """The run with its gates: judged by a policy, or with the values that its report has.
-
-        Args:
-            policy: The gates.
-            outcomes: Their outcomes in the run that is compared.
-        """
+        """The run with its gates: judged by a policy, or with the values that its report has."""
         if self.run is not None:
             return EvaluatedRun(items_of(self.run.scorer.state), self.run.report(policy, questions=False).outcomes)
         gates = [] if self.report is None else self.report.gates
@@ -114,11 +105,7 @@ class BaselineRun:
         )
 
     def p95_ms(self, pipelines: Collection[str]) -> dict[str, float]:
-        """The p95 of the total latency in milliseconds, for the pipelines where it is known.
-
-        Args:
-            pipelines: The pipelines. A report has one value for all of its pipelines together.
-        """
+        """The p95 of the total latency in milliseconds, for the pipelines where it is known."""
         if self.run is not None:
             snapshot = self.run.scorer.snapshot()
             stages_by_pipeline = {name: latency(snapshot, name) for name in pipelines}
@@ -140,15 +127,6 @@ def report_of(
 ) -> Report:
     """The report of a run, compared with a baseline where there is one.
 
-    Args:
-        run: The run.
-        policy: The gates.
-        baseline: An earlier run, whose latency is also the baseline of gates on latency.
-        max_drop: How much worse than the baseline a gated metric may be, in [0, 1].
-        windows: Add every window span at every folded step end.
-        questions: List the result of every gold question.
-        notes: Notes for the reader.
-
     Raises:
         InputError: The baseline has nothing to compare with.
     """
@@ -163,13 +141,6 @@ def compare_with_baseline(
     report: Report, run: Run, baseline: BaselineRun, policy: Policy, *, max_drop: float
 ) -> Report:
     """The report with the comparison; gates that dropped too far fail.
-
-    Args:
-        report: The report of the run.
-        run: The run.
-        baseline: A report, compared value by value, or a run over traces, paired item by item.
-        policy: The gates.
-        max_drop: How much worse a gated metric may be, in [0, 1].
 
     Raises:
         InputError: The baseline has nothing to compare with.
@@ -195,17 +166,12 @@ def compare_with_baseline(
 
 
 def _with_drop(outcome: Outcome, too_far: Mapping[tuple[str, str], Comparison]) -> Outcome:
-    """The outcome; as a failure if its gate dropped too far."""
     drop = too_far.get((outcome.gate.pipeline, outcome.gate.name))
     return outcome if drop is None else replace(outcome, verdict=drop.verdict, needed=None, reason=drop.reason)
 
 
 def read_report(path: str, what: str) -> dict[str, Any] | None:
     """The report in a file, in JSON; None where the file holds something else, such as traces.
-
-    Args:
-        path: The file.
-        what: What a message calls it.
 
     Raises:
         InputError: The file cannot be read.
@@ -293,7 +259,6 @@ class ScorersByMinute:
     plan: ScorerFactory
 
     def __call__(self) -> Scorer:
-        """Create a scorer; the last of its observers collects the minutes."""
         table = self.plan.table()
         return self.plan(table=table, observers=[build_alarms(self.plan.settings, table).steps])
 
@@ -318,7 +283,6 @@ class _Minutes(ABC):
 
     @property
     def untimed(self) -> int:
-        """The number of records without a time, which belong to no minute."""
         return self.scorer.state.untimed
 
     def follow(self, records: Iterable[Line]) -> Iterator[Line]:
@@ -335,7 +299,6 @@ class _Minutes(ABC):
         self.finish()
 
     def put(self, steps: Iterable[tuple[str, Step]]) -> None:
-        """Add the minutes of one of several processes, which come in any order; none is processed before `finish`."""
         for pipeline, step in steps:
             self._alarms.steps.put(pipeline, step)
 
@@ -346,7 +309,6 @@ class _Minutes(ABC):
         self._advance(self._newest - HOLD)
 
     def finish(self) -> None:
-        """Process the minutes that are left."""
         self._advance(math.inf)
 
     @abstractmethod
@@ -487,7 +449,6 @@ def replay(
 
 
 def _in_memory(records: Any, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
-    """The lines of a DataFrame, or of records and dictionaries."""
     table = frame_table(records)
     if table is not None:
         yield from read_table(table, "records", intake, options)
@@ -519,7 +480,6 @@ def join_labels(run: Run, labels: Iterable[Label], lines: Iterable[Line], settin
 
 
 def _gold_sets(gold: Any, settings: Settings) -> tuple[GoldSet, ...]:
-    """The gold sets of gold of any kind."""
     if isinstance(gold, GoldSet):
         return (gold,)
     if gold is None or isinstance(gold, str | Path):
@@ -636,12 +596,7 @@ class Run:
         return tuple(sorted({series.pipeline for series in self.scorer.state.series} - {DROPPED_PIPELINES}))
 
     def finalise(self, labels: FinalLabels, proxy: Callable[[str], str]) -> None:
-        """Count labels at the time of their answers, replacing those that were counted on arrival.
-
-        Args:
-            labels: The labels.
-            proxy: The name of the score used as proxy, by pipeline.
-        """
+        """Count labels at the time of their answers, replacing those that were counted on arrival."""
         scorer = self.scorer
         self.labelled = labels.finalise(scorer)
         self._maturity = labels.maturity
@@ -664,14 +619,7 @@ class Run:
     def report(
         self, policy: Policy, *, windows: bool = False, questions: bool = True, notes: Sequence[str] = ()
     ) -> Report:
-        """Judge the gates.
-
-        Args:
-            policy: The gates.
-            windows: Add every window span at every folded step end.
-            questions: List the result of every gold question.
-            notes: Notes for the reader.
-        """
+        """Judge the gates."""
         gated = [gate.metric for gate in policy.gates]
         snapshot = self.scorer.snapshot(gated=gated)
         if self.labelled is not None:
@@ -705,11 +653,7 @@ class Run:
         )
 
     def history(self, report: Report) -> dict[GateKey, GateHistory]:
-        """The gates of a report over the time of its records, in at most `WINDOWS` windows; none without times.
-
-        Args:
-            report: The report of this run.
-        """
+        """The gates of a report over the time of its records, in at most `WINDOWS` windows; none without times."""
         starts = self.scorer.state.starts()
         if not starts:
             return {}
@@ -733,7 +677,6 @@ class Run:
         return histories
 
     def _captured(self, policy: Policy, outcomes: Sequence[Outcome]) -> list[CaptureReport]:
-        """What the records of the whole run have."""
         gold = GoldOf(self.scorer.gold.items_for, self.scorer.table.metrics)
 
         def gates(pipeline: str) -> list[Gate]:
@@ -743,7 +686,6 @@ class Run:
 
 
 def _with_windows(scorer: Scorer, policy: Policy, run_snapshot: Snapshot) -> Snapshot:
-    """The snapshot of the whole run, and every window that ends at a folded step with records in it."""
     series = list(run_snapshot.series)
     for end in sorted({start // FOLDED * FOLDED + FOLDED for start in scorer.state.starts()}):
         snapshot = scorer.snapshot(now=end - 1, windows=dict(policy.windows))
@@ -859,12 +801,7 @@ def _tasks(paths: Sequence[str], jobs: int, options: TableOptions, span_options:
 
 
 def score_task(task: Task, make_scorer: MakeScorer) -> RunCounts:
-    """Score one task, beside others.
-
-    Args:
-        task: The task.
-        make_scorer: Creates the scorer.
-    """
+    """Score one task, beside others."""
     run = Run(make_scorer(), ReadSummary())
     with without_collector():
         run.feed(read_file(task.path, run.intake, part=task.part, options=task.options, span_options=task.span_options))

@@ -96,7 +96,6 @@ class SharedMonitor:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Create the state that belongs to one process."""
         self.instance = uuid4().hex
         self.monitor: Monitor | None = None
         self._election = None if self._path is None else Election(self._path)
@@ -125,7 +124,6 @@ class SharedMonitor:
             self._lead(strict=self._strict)
 
     def _elected(self) -> bool:
-        """Whether this process leads now. A process that cannot be found leads itself."""
         if self._election is None:
             return True
         try:
@@ -136,7 +134,6 @@ class SharedMonitor:
             return True
 
     def _lead(self, *, strict: bool) -> None:
-        """Score for all processes; a process that ends scores what is left of its own, and is not served."""
         monitor = None
         try:
             monitor, token = self._new_monitor(strict=strict), secrets.token_urlsafe(32)
@@ -156,12 +153,10 @@ class SharedMonitor:
         self._disconnect()
 
     def _captured(self, before: SdkStats) -> SdkStats:
-        """What all processes captured since this one leads."""
         own = self.own_stats().minus(before)
         return own if self._receiver is None else own.plus(self._receiver.stats())
 
     def _receiving(self, monitor: Monitor, token: str, app: ASGIApp) -> ASGIApp:
-        """The application of the admin port, and beside it what receives requests with the token."""
         authorization, began = f"Bearer {token}".encode(), time()
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -204,7 +199,6 @@ class SharedMonitor:
             )
 
     def _publish(self, monitor: Monitor, token: str) -> None:
-        """Say where this process is reached."""
         if self._election is None or monitor.address is None:
             return
         host, _, port = monitor.address.rpartition(":")
@@ -262,11 +256,7 @@ class SharedMonitor:
         return self._is_orphan or (target is not None and target.label(labels))
 
     def tick(self, asked: bool) -> None:
-        """Periodic work: take over from a leader that ended, take the admin port when it is free.
-
-        Args:
-            asked: Do it now.
-        """
+        """Periodic work: take over from a leader that ended, take the admin port when it is free."""
         now = monotonic()
         if self._is_orphan or not (asked or now >= self._due):
             return
@@ -283,7 +273,6 @@ class SharedMonitor:
             self._receiver.end_of(instance)
 
     def _move(self) -> None:
-        """Serve the monitor at its admin port, if that is free now."""
         from ragmon.core.http_server import bind  # noqa: PLC0415 - as above
 
         monitor, leader = self.monitor, self._leader
@@ -300,7 +289,6 @@ class SharedMonitor:
             self._publish(monitor, leader.token)
 
     def _take_over(self) -> bool:
-        """Lead, if no process does; returns whether this process leads now."""
         may_try = not self._closing.is_set() and monotonic() >= self._lead_due
         if self.monitor is not None or not may_try or not self._elected():
             return self.monitor is not None
@@ -312,7 +300,6 @@ class SharedMonitor:
         return self.monitor is not None
 
     def _target(self) -> Monitor | OtlpExporter | None:
-        """The monitor of this process, or the exporter to the leader's; None while nobody leads."""
         if self._is_orphan or self.monitor is not None or self._take_over():
             return self.monitor
         leader = None if self._election is None else self._election.leader()
