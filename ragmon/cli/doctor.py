@@ -31,7 +31,6 @@ from ragmon.cli.commands import WAIT
 from ragmon.cli.doctor_checks import (
     RATES,
     Check,
-    Instrumentation,
     captured_checks,
     detectability,
     instrumentations,
@@ -341,9 +340,6 @@ def _metrics(admin: str) -> Check:
         message = "the trace is scored and not on /metrics"
         return Check("metrics", ok=False, finding=message, hint="report this: it is a bug")
     return Check("metrics", ok=True, finding=f"it is seen among {len(lines)} lines of /metrics")
-
-
-__all__ = ["RATES", "WAIT", "Check", "Instrumentation", "checks", "detectability", "instrumentations"]
 
 
 def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) -> Iterator[Check]:

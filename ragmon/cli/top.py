@@ -1,18 +1,10 @@
-"""Charts in text: a value with its interval against a threshold, and a value over time.
+"""`ragmon top`: the overview of a monitor on a terminal, read again and again from its admin port.
 
-The scales are those of the charts of the pages. Colour repeats what the shape says.
+A thread reads the monitor, so that a slow one delays no key. The terminal is left as it was found, however the command
+ends: the cursor, the screen and the modes of the keyboard.
 
-One picture of a monitor in text: what fires, the gates, and the monitor's own health.
-
-Names and reasons come from requests: each is made printable, and none is read as markup.
-
-What `ragmon top` reads of a monitor, in a thread of its own, so that a slow monitor delays no key.
-
-A picture of a monitor that stays current on a terminal, and how keys and signals end it.
-
-The terminal is left as it was found, however the command ends: the cursor, the screen and the modes of the keyboard.
-
-`ragmon top`: the overview of a monitor on a terminal, read again and again from its admin port.
+Names and reasons come from requests: each is made printable, and none is read as markup. The scales of the charts are
+those of the pages; colour repeats what the shape says.
 """
 
 from __future__ import annotations
@@ -68,7 +60,7 @@ def interval_text(
 ) -> Text:
     """A value with its interval against its threshold, which is always in the middle; dots are on the good side.
 
-    What is not equal to the threshold is never drawn on it, however near it is.
+    A value that differs from the threshold is never drawn on it, however near it is. `width` is odd.
 
     >>> interval_text(0.9, 0.85, 0.95, threshold=0.8, at_least=True, verdict="pass", width=11).plain
     '     │━━●━·'
@@ -83,11 +75,11 @@ def interval_text(
         return middle if figure == threshold else middle + int(copysign(min(middle, max(1, steps)), figure - threshold))
 
     good = range(middle + 1, width) if at_least else range(middle)
-    cells = [_GOOD if place in good else " " for place in range(width)]
+    cells = [_GOOD if index in good else " " for index in range(width)]
     cells[middle] = _THRESHOLD
     if bounds:
-        for place in range(column(bounds[0]), column(bounds[1]) + 1):
-            cells[place] = _COVERED if place == middle else _INTERVAL
+        for index in range(column(bounds[0]), column(bounds[1]) + 1):
+            cells[index] = _COVERED if index == middle else _INTERVAL
     cells[column(value)] = _VALUE
     text = Text("".join(cells), "dim")
     text.highlight_regex(f"[{_VALUE}{_INTERVAL}]+", f"not dim {STYLES.get(verdict, '')}")
@@ -95,13 +87,7 @@ def interval_text(
 
 
 class Axis(NamedTuple):
-    """The time axis of a chart.
-
-    Attributes:
-        begin: Its start, seconds since the epoch.
-        end: Its end.
-        step: The length of a window, seconds.
-    """
+    """The time axis of a chart, in seconds since the epoch, and the length of a window in seconds."""
 
     begin: float
     end: float
@@ -126,17 +112,17 @@ def sparkline_text(
     worst: Callable[[float, float], float] = min if at_least else max
     shown: dict[int, float] = {}
     for end, value in points:
-        place = axis.column(end, width)
-        if value is not None and 0 <= place < width:
-            shown[place] = worst(value, shown.get(place, value))
+        column = axis.column(end, width)
+        if value is not None and 0 <= column < width:
+            shown[column] = worst(value, shown.get(column, value))
     if not shown:
         return Text(" " * width)
     low, high = min(*shown.values(), threshold), max(*shown.values(), threshold)
     room = max(0.0, SMALLEST - (high - low)) / 2
     low, high = low - room, high + room
     text = Text()
-    for place in range(width):
-        value = shown.get(place)
+    for column in range(width):
+        value = shown.get(column)
         if value is None:
             text.append(" ")
         else:
@@ -156,13 +142,7 @@ _SHORTEST_REASON: Final = 20
 
 @dataclass(frozen=True)
 class OverviewFrame:
-    """A picture in lines.
-
-    Attributes:
-        head: What stands at the top.
-        body: The gates, which a screen may show in part.
-        foot: What stands at the end.
-    """
+    """A picture in lines; a screen may show the body, which has the gates, in part."""
 
     head: list[Text]
     body: list[Text]
@@ -183,7 +163,7 @@ class OverviewFrame:
         return max(0, len(self.body) - self.room(height))
 
     def screen(self, height: int, first: int) -> list[Text]:
-        """The lines that a screen shows."""
+        """The lines of a screen, from the `first` line of the body."""
         room = self.room(height)
         body = self.body[first : first + room]
         if len(self.body) > room:
@@ -194,54 +174,55 @@ class OverviewFrame:
 
 
 def draw(
-    console: Console, place: str, poll: Poll, *, now: float | None = None, height: int | None = None
+    console: Console, address: str, poll: Poll, *, now: float | None = None, height: int | None = None
 ) -> OverviewFrame:
-    """The picture of a state."""
+    """The picture of a state, as wide as the console.
+
+    Args:
+        console: The terminal.
+        address: The address of the monitor.
+        poll: The state.
+        now: The time by the clock of this machine, if the state is stale.
+        height: Lines of the screen; None if there is room for everything.
+    """
     status, width = poll.overview.status, console.width
-    head = [_title(status, place, width), *_stale(console, poll, now)]
+    head = [_title(status, address, width)]
+    if now is not None:
+        why = poll.error or "the answer takes long"
+        words = f"stale: no answer since {_clock(poll.at, now)} ({ago(poll.at, now)}): {printable_line(why)}"
+        head += _wrapped(console, Text(words, "bold reverse yellow"))
     head += _wrong(console, status, None if height is None else height // 3 - len(head))
     table = _GateTable(poll, width)
     return OverviewFrame([*head, Text(), table.heading()], list(table.rows()), [_health(status, width)])
 
 
-def _title(status: OverviewStatus, place: str, width: int) -> Text:
+def _title(status: OverviewStatus, address: str, width: int) -> Text:
     counts = {"verdicts": {"fail": 0, **status.verdicts}, "alarms": status.alarms, "trouble": status.trouble}
     text = Text(printable_line(title(counts)), FIRES if status.alarms or status.trouble else "bold")
-    where = Text(f"{printable(place)}  {_clock(status.now, status.now)}", "dim")
+    where = Text(f"{printable(address)}  {_clock(status.now, status.now)}", "dim")
     gap = width - text.cell_len - where.cell_len
     if gap >= 2:
         text.append(" " * gap).append_text(where)
     return text
 
 
-def _stale(console: Console, poll: Poll, now: float | None) -> list[Text]:
-    if now is None:
-        return []
-    why = poll.error or "the answer takes long"
-    words = f"stale: no answer since {_clock(poll.at, now)} ({ago(poll.at, now)}): {printable_line(why)}"
-    return _wrapped(console, Text(words, "bold reverse yellow"))
-
-
 def _wrong(console: Console, status: OverviewStatus, room: int | None) -> list[Text]:
     if not status.wrong:
         return [Text("nothing is wrong", "green")]
+    # As many problems as there is room for, and at least the first.
     lines: list[Text] = []
     for number, finding in enumerate(status.wrong):
-        more = _finding(console, finding, status.now)
+        text = Text(style=FIRES)
+        if finding.since is not None:  # at the beginning, where no line is cut
+            text.append(f"since {_clock(finding.since, status.now)} ({ago(finding.since, status.now)}): ")
+        text.append(printable_line(finding.what))
+        if finding.hint:
+            text.append(f"  {printable_line(finding.hint)}", "not bold default")
+        more = _wrapped(console, text)
         if lines and room is not None and len(lines) + len(more) >= room:
             return [*lines, Text(f"and {len(status.wrong) - number} more", FIRES)]
         lines += more
     return lines
-
-
-def _finding(console: Console, finding: StatusFinding, now: float) -> list[Text]:
-    text = Text(style=FIRES)
-    if finding.since is not None:
-        text.append(f"since {_clock(finding.since, now)} ({ago(finding.since, now)}): ")
-    text.append(printable_line(finding.what))
-    if finding.hint:
-        text.append(f"  {printable_line(finding.hint)}", "not bold default")
-    return _wrapped(console, text)
 
 
 def _wrapped(console: Console, text: Text) -> list[Text]:
@@ -286,7 +267,7 @@ BOUND: Final = "asked"
 INTERVAL: Final = "95 % interval"
 _WIDTHS: Final = {VERDICT: 12, VALUE: 5, ALARM: 10, COUNT: 6, BAR: 11, TREND: 12, BOUND: 7, INTERVAL: 15}
 """The width of each column by its heading, the most important first: a narrow screen shows the first of them."""
-_ORDER: Final = (VERDICT, VALUE, BAR, BOUND, INTERVAL, COUNT, TREND, ALARM)
+_COLUMNS: Final = (VERDICT, VALUE, BAR, BOUND, INTERVAL, COUNT, TREND, ALARM)
 _WIDE_TREND: Final = 24
 """Columns in which each window of a day has its own."""
 _RIGHT: Final = (VALUE, COUNT, BOUND)
@@ -341,7 +322,7 @@ class _GateTable:
             yield Text("there are no gates", "dim")
 
     def _columns(self) -> list[str]:
-        return [column for column in _ORDER if column in self._widths]
+        return [column for column in _COLUMNS if column in self._widths]
 
     def _row(self, gate: ShownGate) -> Text:
         cells = [_fit(Text(printable(gate.gate)), self._name)]
