@@ -105,7 +105,8 @@ class _MainGroup(Commands):
         except click.exceptions.Abort:
             sys.exit(INTERRUPTED)
         except click.ClickException as error:
-            fail(error.format_message(), _usage_hint(error))
+            context = error.ctx if isinstance(error, click.UsageError) else None
+            fail(error.format_message(), f"{'ragmon' if context is None else context.command_path} --help")
         except OSError as error:
             if error.filename is None:
                 discard_stdout()  # at exit Python would write the rest again and end with code 120
@@ -140,11 +141,6 @@ def _closed_pipe_is_success() -> Iterator[None]:
 def discard_stdout() -> None:
     """Send the rest of stdout to /dev/null after its reader has closed it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _usage_hint(error: click.ClickException) -> str:
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{context.command_path if context is not None else 'ragmon'} --help"
 
 
 def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:

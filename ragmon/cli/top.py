@@ -274,12 +274,7 @@ _RIGHT: Final = (VALUE, COUNT, BOUND)
 
 
 class _GateTable:
-    """The gates, one to a line, in columns that fit the width.
-
-    Args:
-        poll: The state.
-        width: Columns of the screen.
-    """
+    """The gates, each on a line, in columns that fit the width."""
 
     def __init__(self, poll: Poll, width: int) -> None:
         self._status = poll.overview.status
@@ -342,7 +337,10 @@ class _GateTable:
             points = self._points.get((gate.pipeline, gate.gate), [])
             return sparkline_text(points, self._axis, threshold=threshold, at_least=at_least, width=width)
         if column == ALARM:
-            return self._alarm(gate)
+            now, acknowledged = self._status.now, self._acknowledged.get((gate.pipeline, gate.gate))
+            if gate.firing is not None:
+                return Text(f"fires {_duration(gate.firing, now)}", FIRES)
+            return Text("–" if acknowledged is None else f"acked {_duration(acknowledged, now)}", "dim")
         if column == VERDICT:
             return Text(printable(gate.verdict), STYLES.get(gate.verdict, ""))
         interval = "" if gate.lower is None or gate.upper is None else f"{_figure(gate.lower)} … {_figure(gate.upper)}"
@@ -354,14 +352,9 @@ class _GateTable:
         }
         return Text(words[column])
 
-    def _alarm(self, gate: ShownGate) -> Text:
-        now, at = self._status.now, self._acknowledged.get((gate.pipeline, gate.gate))
-        if gate.firing is not None:
-            return Text(f"fires {_duration(gate.firing, now)}", FIRES)
-        return Text("–" if at is None else f"acked {_duration(at, now)}", "dim")
-
 
 def _duration(since: float, now: float) -> str:
+    # As short as it can be: 8s, 5m, 3h, 2d.
     return ago(since, now).removesuffix(" ago").replace("min", "m").replace(" ", "")
 
 
@@ -397,16 +390,7 @@ REFRESH: Final = 10.0
 
 
 class ShownGate(msgspec.Struct):
-    """A gate of `/api/status`.
-
-    Attributes:
-        pipeline, gate: Its name.
-        threshold, direction: What it asks for.
-        verdict, reason: How it is judged, and why.
-        value, lower, upper: The estimate with its 95 % interval.
-        n: Requests in the denominator.
-        firing: Since when its alarm fires, seconds since the epoch; None where it does not.
-    """
+    """A gate of `/api/status`; `firing` is since when its alarm fires, if it does."""
 
     pipeline: str
     gate: str
@@ -427,34 +411,14 @@ class ShownGate(msgspec.Struct):
 
 
 class JournalSize(msgspec.Struct):
-    """The size of a journal.
-
-    Attributes:
-        size: Its size in bytes.
-        limit: The most that it may have.
-    """
+    """The size of a journal and its limit, in bytes."""
 
     size: int = msgspec.field(name="bytes", default=0)
     limit: int = 0
 
 
 class OverviewStatus(msgspec.Struct):
-    """The part of `/api/status` that is shown.
-
-    Attributes:
-        now: The monitor's clock, seconds since the epoch.
-        started: When it started.
-        last_scored: When it last scored a record; None where it has scored none.
-        wrong: What is wrong.
-        doubts: Why the figures may be wrong.
-        verdicts: How many gates there are of each verdict.
-        alarms: The alarms that fire.
-        acknowledged: The latest acknowledgements.
-        gates: The gates.
-        stages: Counters by stage.
-        journal: The size of the journal; None where there is none.
-        trouble: Why nothing is accepted; "" where it is.
-    """
+    """The part of `/api/status` that is shown; times are seconds since the epoch by the monitor's clock."""
 
     now: float
     started: float
@@ -487,12 +451,7 @@ class HistoryPage(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Overview:
-    """The state of a monitor.
-
-    Attributes:
-        status: Its status.
-        history: The history of its gates.
-    """
+    """The state of a monitor, and the history of its gates."""
 
     status: OverviewStatus
     history: HistoryPage
@@ -500,13 +459,7 @@ class Overview:
 
 @dataclass(frozen=True)
 class Poll:
-    """The latest state of a monitor, and whether it still answers.
-
-    Attributes:
-        overview: What it answered last.
-        at: When that was, seconds since the epoch by the clock of this machine.
-        error: Why there is no newer answer; "" where the latest try was answered.
-    """
+    """The latest state of a monitor, when it was read by the clock of this machine, and why no newer one was."""
 
     overview: Overview
     at: float
@@ -514,11 +467,7 @@ class Poll:
 
 
 class OverviewReader:
-    """Reads the state of a monitor.
-
-    Args:
-        url: The address of its admin port.
-    """
+    """Reads the state of a monitor from its admin port."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -526,7 +475,7 @@ class OverviewReader:
         self._due = 0.0
 
     def read(self) -> Overview:
-        """The state. A monitor that tells no history is shown without."""
+        """The state; a monitor without a history is shown without."""
         status = read_page(self._url, STATUS, OverviewStatus)
         if monotonic() >= self._due:
             with suppress(NoResponseError):
@@ -536,14 +485,7 @@ class OverviewReader:
 
 
 class Poller:
-    """Reads the state of a monitor again and again, in a thread.
-
-    Args:
-        reader: Reads it once.
-        first: The state at the beginning.
-        every: Seconds between two readings.
-        on_poll: Called in the thread after every try.
-    """
+    """Reads the state of a monitor again and again, in a thread that calls `on_poll` after every try."""
 
     def __init__(self, reader: OverviewReader, first: Poll, every: float, on_poll: Callable[[], None]) -> None:
         self.latest = first
@@ -589,22 +531,19 @@ _POLLED: Final = b"\x00"
 
 
 class LiveOverview:
-    """The picture on a terminal.
-
-    Args:
-        console: The terminal.
-        place: The address of the monitor.
-        reader: Reads the state of the monitor.
-        first: The state at the beginning.
-        every: Seconds between two readings.
-        keyboard: Where keys are read from; where that is no terminal, signals alone end it.
-    """
+    """The picture on a terminal. Without a keyboard that is a terminal, signals alone end it."""
 
     def __init__(
-        self, console: Console, place: str, reader: OverviewReader, first: Poll, every: float, keyboard: IO[str] | None
+        self,
+        console: Console,
+        address: str,
+        reader: OverviewReader,
+        first: Poll,
+        every: float,
+        keyboard: IO[str] | None,
     ) -> None:
         self._console = console
-        self._place = place
+        self._address = address
         self._every = every
         self._wakeups = Wakeups()
         self._poller = Poller(reader, first, every, self._wakeups.wake)
@@ -639,7 +578,7 @@ class LiveOverview:
     def _frame(self) -> OverviewFrame:
         poll, now = self._poller.latest, time()
         stale = bool(poll.error) or now - poll.at > self._every + LATE
-        return draw(self._console, self._place, poll, now=now if stale else None, height=self._console.height)
+        return draw(self._console, self._address, poll, now=now if stale else None, height=self._console.height)
 
     def _draw(self) -> None:
         console, frame = self._console, self._frame()
@@ -661,7 +600,6 @@ class LiveOverview:
         height = self._console.height
         frame = self._frame()
         page, last = max(1, frame.room(height) - 1), frame.last(height)
-        moves = ((_UP, -1), (_DOWN, 1), (_PAGE_UP, -page), (_PAGE_DOWN, page), (_FIRST, -last), (_LAST, last))
         for key in keys:
             if key in _LEAVE:
                 return True
@@ -729,31 +667,24 @@ class Wakeups:
         return signals, _KEY.findall(typed) if typed else None
 
 
-__all__ = ["top"]
-
-
 def top(url: str | None, every: float, once: bool, no_color: bool, config: str | None) -> int:
     """Show what fires and every gate of a monitor, live: that of `ragmon serve`, or one in an application."""
     address = url or f"http://{load(config).serve.admin}"
     console = Console(no_color=no_color or None, highlight=False, markup=False)
     live = not once and on_terminal(None) and not console.is_dumb_terminal
     reader = OverviewReader(address)
-    place = parse_server_url(address).authority
+    authority = parse_server_url(address).authority
     try:
         poll = Poll(reader.read(), time())
         if live:
-            LiveOverview(console, place, reader, poll, every, sys.stdin).run()
+            LiveOverview(console, authority, reader, poll, every, sys.stdin).run()
         else:
-            write(_as_text(console, draw(console, place, poll)), None)
+            with console.capture() as captured:
+                for line in draw(console, authority, poll).lines:
+                    line.rstrip()
+                    console.print(line, no_wrap=True, overflow="crop", crop=True)
+            write(captured.get().replace(os.linesep, "\n"), None)
     except KeyboardInterrupt:  # before there is a picture
         if not live:
             raise
     return 0
-
-
-def _as_text(console: Console, frame: OverviewFrame) -> str:
-    with console.capture() as captured:
-        for line in frame.lines:
-            line.rstrip()
-            console.print(line, no_wrap=True, overflow="crop", crop=True)
-    return captured.get().replace(os.linesep, "\n")
