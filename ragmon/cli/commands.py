@@ -1,7 +1,4 @@
-"""Options of commands that read tables: which column is which, the encoding, and what separates entries of a list.
-
-Every command as a user types it: its options and its help. What a command does is imported when it runs.
-"""
+"""Every command as a user types it: its options and its help. What a command does is imported when it runs."""
 
 from __future__ import annotations
 
@@ -20,16 +17,29 @@ from ragmon.core.errors import InputError
 from ragmon.core.process import without_collector
 from ragmon.ingest.tables import EMPTY_REFERENCE, GOLD, TRACE, TableOptions, parse_map
 
+STDIN: Final = "-"
+WAIT: Final = 15.0
+"""Seconds within which a trace must arrive; a collector sends its batch every few seconds."""
+EVERY: Final = 2.0
+"""Seconds between two readings of a monitor by default."""
+COMPAT: Final[dict[str, tuple[str, ...]]] = {
+    "seed-000": ("k", "gates"),
+    "seed-001": ("threshold", "strict", "judge_url", "model", "judge_key_file", "no_reason"),
+    "seed-002": (),
+    "seed-003": (),
+    "seed-004": ("max_queries", "skip_generation", "include_details", "threshold"),
+}
+"""The options of each published scorer."""
+COMPAT_HELP: Final = "help"
+"""In place of a published scorer: print the options of all of them."""
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ESCAPES: Final = {"\\n": "\n", "\\t": "\t"}
 
 
 def table_options(fields: Collection[str], *, of: str) -> Callable[[_Command], Callable[..., Any]]:
-    """Add `--map`, `--encoding`, `--list-separator` and `--sheet`; the command gets them as `tables`.
+    """Add `--map` of fields and tags, `--encoding`, `--list-separator` and `--sheet`; the command gets `tables`.
 
-    Args:
-        fields: The fields that can be mapped, beside tags.
-        of: What is read, for the help text.
+    The help text calls the input `of`.
     """
 
     def parse(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -72,21 +82,14 @@ def table_options(fields: Collection[str], *, of: str) -> Callable[[_Command], C
     return add
 
 
-STDIN: Final = "-"
-
-
 def runs(path: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
-    """Let a function of `ragmon.cli` run a declared command; its module is imported when the command runs.
-
-    Args:
-        path: The module and the function, such as `gold.lint_command`. It takes what the options of the command give.
-    """
+    """Let a function of `ragmon.cli`, such as `gold.lint_command`, run a declared command with its options."""
     module, function = path.split(".")
 
     def declare(declared: Callable[[], None]) -> Callable[..., Any]:
         @wraps(declared)
         def run(*args: Any, **given: Any) -> Any:
-            with without_collector():  # whatever is imported stays: to look for garbage in it takes a tenth of the time
+            with without_collector():  # imported modules stay: a search for garbage in them takes a tenth of the time
                 work = getattr(import_module(f"ragmon.cli.{module}"), function)
             return work(*args, **given)
 
@@ -113,17 +116,14 @@ config_option = click.option(
     "--config", "-c", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
 )
 gold_option = click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold. Default: [gold.*] of the config.")
-form_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "md", "json"]),
-    default="text",
-    show_default=True,
-    help="What to write.",
-)
-plain_form_option = click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to write."
-)
+url_option = click.option("--url", metavar="URL", help="The monitor. Default: `[serve] admin` of the config.")
+
+
+def form_option(*forms: str, text: str = "What to write.") -> Callable[[_Command], _Command]:
+    """Add `--format`; the first form is the default."""
+    return click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=text)
+
+
 output_option = click.option("--output", "-o", metavar="FILE", callback=writable, help="Write here instead of stdout.")
 jobs_option = click.option(
     "--jobs",
@@ -145,7 +145,7 @@ duplicates_option = click.option(
 
 
 def reject_nan(explanation: str, _: click.Context, __: click.Parameter, value: float) -> float:
-    """Reject NaN: it is neither inside nor outside of a range."""
+    """Reject NaN, which every range of click lets pass."""
     if math.isnan(value):
         raise click.BadParameter(f"{value} is no number{explanation}")
     return value
@@ -184,8 +184,8 @@ def ack() -> None:
 @click.command()
 @click.argument("gate", metavar="[PIPELINE/]ALARM")
 @click.option("--since", metavar="TIME", help="How far to look back. Default: 2h before the alarm.")
-@click.option("--url", metavar="URL", help="The monitor. Default: `[serve] admin` of the config.")
-@plain_form_option
+@url_option
+@form_option("text", "json")
 @config_option
 @runs("query.why")
 def why() -> None:
@@ -236,13 +236,9 @@ def baseline_freeze() -> None:
     show_default=True,
     help="How much worse a gated metric may be.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "md", "json", "html"]),
-    default="text",
-    show_default=True,
-    help="What to write. `html` is a page in one file, with intervals and the gold items that flipped.",
+@form_option(
+    *("text", "md", "json", "html"),
+    text="What to write. `html` is a page in one file, with intervals and the gold items that flipped.",
 )
 @output_option
 @click.pass_context
@@ -260,7 +256,8 @@ def compare() -> None:
     """
 
 
-_option = click.option(
+_print_form = form_option("text", "json", text="What to print.")
+_config_path = click.option(
     "--config", "-c", "path", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
 )
 
@@ -271,7 +268,7 @@ def config() -> None:
 
 
 @config.command("check")
-@_option
+@_config_path
 @click.pass_context
 @runs("config.check_command")
 def config_check() -> None:
@@ -285,10 +282,8 @@ def config_check() -> None:
 
 
 @config.command("show")
-@_option
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
-)
+@_config_path
+@_print_form
 @click.pass_context
 @runs("config.show_command")
 def config_show() -> None:
@@ -296,10 +291,6 @@ def config_show() -> None:
 
     Exit codes: 0, 1 the file has problems, 3 it cannot be read.
     """
-
-
-WAIT: Final = 15.0
-"""Seconds within which a trace must arrive; a collector sends its batch every few seconds."""
 
 
 @click.command()
@@ -370,7 +361,7 @@ def forget() -> None:
 @click.option(
     "--on-insufficient", type=click.Choice(["fail", "pass"]), help="Count insufficient as this. Default: exit 2."
 )
-@form_option
+@form_option("text", "md", "json")
 @output_option
 @jobs_option
 @duplicates_option
@@ -389,14 +380,6 @@ def gate() -> None:
 
     Exit codes: 0 pass, 1 fail, 2 insufficient, 3 bad input or configuration.
     """
-
-
-_check = click.option("--check", is_flag=True, help="Write nothing: say whether --output is what would be written.")
-_configured_only = click.option(
-    "--configured-only",
-    is_flag=True,
-    help="For the pipelines that ragmon.toml names alone: where another ragmon's are in the same Prometheus.",
-)
 
 
 @click.group(cls=Commands)
@@ -423,16 +406,15 @@ def generate_dashboard() -> None:
 @generate.command("rules")
 @config_option
 @output_option
-@_check
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["prometheus", "kubernetes"]),
-    default="prometheus",
-    show_default=True,
-    help="A file for rule_files, or a PrometheusRule of the Prometheus operator.",
+@click.option("--check", is_flag=True, help="Write nothing: say whether --output is what would be written.")
+@form_option(
+    *("prometheus", "kubernetes"), text="A file for rule_files, or a PrometheusRule of the Prometheus operator."
 )
-@_configured_only
+@click.option(
+    "--configured-only",
+    is_flag=True,
+    help="For the pipelines that ragmon.toml names alone: where another ragmon's are in the same Prometheus.",
+)
 @click.option(
     "--selector",
     default="",
@@ -449,9 +431,6 @@ def generate_rules() -> None:
 
 _paths = click.argument("paths", nargs=-1, required=True)
 _key = click.option("--key-file", metavar="FILE", help="The secret frozen sets are signed with.")
-_format = click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
-)
 
 
 @click.group(cls=Commands)
@@ -465,7 +444,7 @@ def gold() -> None:
 
 @gold.command("lint")
 @_paths
-@_format
+@_print_form
 @click.pass_context
 @runs("gold.lint_command")
 def gold_lint() -> None:
@@ -477,7 +456,7 @@ def gold_lint() -> None:
 
 @gold.command("stats")
 @_paths
-@_format
+@_print_form
 @runs("gold.stats_command")
 def gold_stats() -> None:
     """Count what a gold set holds.
@@ -507,7 +486,7 @@ def gold_freeze() -> None:
 @click.argument("old")
 @click.argument("new")
 @_key
-@_format
+@_print_form
 @click.pass_context
 @runs("gold.diff_command")
 def gold_diff() -> None:
@@ -564,9 +543,7 @@ def label_import() -> None:
 @click.option("--state-dir", metavar="DIR", help="Where a server's journal lies. Default: [serve] state_dir.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many answers.")
 @click.option("--text", is_flag=True, help="Show question and answer, as far as they were captured.")
-@click.option(
-    "--format", "form", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True, help="What to write."
-)
+@form_option("csv", "jsonl")
 @output_option
 @config_option
 @runs("query.queue_command")
@@ -590,7 +567,7 @@ def label_queue() -> None:
     "--output", "-o", metavar="FILE", callback=writable, help="Write traces here (`-`: stdout) in place of [export]."
 )
 @click.option("--gate", "judged", is_flag=True, help="Judge the gates on the round; the exit code is the verdict.")
-@form_option
+@form_option("text", "md", "json")
 @click.pass_context
 @runs("serve.probe")
 def probe() -> None:
@@ -601,18 +578,6 @@ def probe() -> None:
 
     Exit codes: 0, 3 bad input or configuration, nobody there to answer; with --gate those of `ragmon gate`.
     """
-
-
-COMPAT: Final[dict[str, tuple[str, ...]]] = {
-    "seed-000": ("k", "gates"),
-    "seed-001": ("threshold", "strict", "judge_url", "model", "judge_key_file", "no_reason"),
-    "seed-002": (),
-    "seed-003": (),
-    "seed-004": ("max_queries", "skip_generation", "include_details", "threshold"),
-}
-"""The options of each published scorer."""
-COMPAT_HELP: Final = "help"
-"""In place of a published scorer: print the options of all of them."""
 
 
 def _parse_questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
@@ -723,7 +688,7 @@ def serve() -> None:
 @click.option("--url", metavar="URL", help="Ask the server whose admin port this is.")
 @click.option("--state-dir", metavar="DIR", help="Read the journal in this folder.")
 @click.option("--full", is_flag=True, help="Show long texts as a whole.")
-@plain_form_option
+@form_option("text", "json")
 @gold_option
 @config_option
 @runs("query.show")
@@ -738,12 +703,8 @@ def show() -> None:
     """
 
 
-EVERY: Final = 2.0
-"""Seconds between two readings by default."""
-
-
 @click.command()
-@click.option("--url", metavar="URL", help="The monitor. Default: `[serve] admin` of the config.")
+@url_option
 @click.option(
     "--every",
     type=click.FloatRange(0.5, 3600),

@@ -14,7 +14,6 @@ from ragmon.config.problems import KeyPath, Problem, Problems
 from ragmon.config.settings import PipelineSettings, Settings, default_source
 from ragmon.core.constants import GOLD_SET, MATCH, PROBE
 from ragmon.core.errors import RagmonError, printable, printable_json, printable_line
-from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
 from ragmon.export.prometheus import expected_series
 from ragmon.export.text import text_table
@@ -25,30 +24,27 @@ from ragmon.stats.intervals import needed_to_decide
 
 SERIES: Final = "prometheus.series"
 """The row with the expected number of series."""
+PROBLEMS: Final = 1
+WIDE: Final = 40
+"""Width of the value column; a longer value shifts its own origin to the right."""
+_MORE: Final = 'more gold items, or a smaller min_samples; for exact runs in CI alone: source = "probe" or "replay"'
 
 
 def rows(settings: Settings) -> list[tuple[str, object, str]]:
-    """Every value of a configuration.
-
-    Args:
-        settings: The configuration.
-
-    Returns:
-        `(dotted key, value as in ragmon.toml, origin)`; the value is None if it is not set. A gate that names no source
-        has its default one. The last row is the expected number of Prometheus series.
-    """
+    """Every value of a configuration."""
     return [*masked_values(settings), (SERIES, expected_series(settings), "estimate")]
-
-
-PROBLEMS: Final = 1
-WIDE: Final = 40
-"""Width of the value column; a longer value shifts only its own origin to the right."""
 
 
 def check_command(context: click.Context, path: str | None) -> None:
     """Name every problem with its line and what would be right; a warning alone is no failure."""
     settings, problems = examine(path)
-    _check_directions(settings, problems)
+    for gate in settings.gates():  # those that pass when their metric is worst
+        lower = gate.kind != "threshold" or base.parse(gate.metric).better == "lower"
+        if gate.at_least is lower:
+            word, key = ("lower", "at_most") if lower else ("higher", "at_least")
+            hint = f"{key} = {gate.threshold:g}: {gate.metric} is better the {word} it is"
+            where, scope = ("gates", gate.name, gate.direction), scope_of(gate.pipeline)
+            problems.report(where, "is the wrong way round", scope=scope, value=gate.threshold, hint=hint)
     # Warn of gates that no live window can fail, because their gold set has too few items.
     golds = _check_gold(settings, problems)
     for pipeline in map(settings.of, settings.expected_pipelines):
@@ -72,19 +68,7 @@ def check_command(context: click.Context, path: str | None) -> None:
     context.exit(PROBLEMS if errors else 0)
 
 
-def _check_directions(settings: Settings, problems: Problems) -> None:
-    """Report gates that pass when their metric is worst."""
-    for gate in settings.gates():
-        lower = gate.kind != "threshold" or base.parse(gate.metric).better == "lower"
-        if gate.at_least is lower:
-            word, key = ("lower", "at_most") if lower else ("higher", "at_least")
-            hint = f"{key} = {gate.threshold:g}: {gate.metric} is better the {word} it is"
-            path, scope = ("gates", gate.name, gate.direction), scope_of(gate.pipeline)
-            problems.report(path, "is the wrong way round", scope=scope, value=gate.threshold, hint=hint)
-
-
 def _check_gold(settings: Settings, problems: Problems) -> tuple[GoldSet, ...]:
-    """Report gold files that cannot be used; returns the gold sets that can."""
     sets: tuple[GoldSet, ...] = ()
 
     def read(path: KeyPath, pipeline: str | None, reads: Callable[[], Any]) -> Any:
@@ -102,33 +86,25 @@ def _check_gold(settings: Settings, problems: Problems) -> tuple[GoldSet, ...]:
     return sets
 
 
-_MORE: Final = 'more gold items, or a smaller min_samples; for exact runs in CI alone: source = "probe" or "replay"'
-
-
 def _too_few(gate: Gate, pipeline: PipelineSettings, settings: Settings, golds: Sequence[GoldSet]) -> str:
-    """Why the number of items keeps a gate on gold from failing in a live window; "" where it does not."""
     source = gate.source or default_source(gate, probed=pipeline.has_probe)
     if gate.kind != "threshold" or source not in (PROBE, MATCH):
         return ""
     if not gate.gold and not base.parse(gate.metric).needs_gold:
         return ""
     own = [gold for gold in golds if gold.judges(pipeline.name, source) and gate.gold in (None, gold.name)]
-    sizes = [(sum(_is_in(item, gate.where) for item in gold), gold.name) for gold in own]
+    tag, _, value = gate.where.partition("=")
+    sizes = [(sum(not gate.where or item.tags.get(tag) == value for item in gold), gold.name) for gold in own]
     most, name = max(sizes, default=(0, ""))
-    told = f"can never fail in a live window: gold {name} has {most} item{'' if most == 1 else 's'}"
+    reason = f"can never fail in a live window: gold {name} has {most} item{'' if most == 1 else 's'}"
     if (gate.estimand or usual_estimand(source)) == GOLD_SET:
         probes = [probe for probe in settings.probes if (probe.pipeline, probe.gold) == (pipeline.name, name)]
         if source == MATCH or not probes:  # users, and programs of one's own, may ask a question many times
             return ""
         most *= sum(math.ceil(settings.windows[gate.window] / probe.every) + probe.on_look for probe in probes)
-        told += f", at most {most} probes in {gate.window}"
+        reason += f", at most {most} probes in {gate.window}"
     needed = max(gate.min_samples, needed_to_decide(0.0 if gate.at_least else 1.0, gate.threshold) or 0)
-    return f"{told}, {needed} are needed" if own and most < needed else ""
-
-
-def _is_in(item: GoldItem, where: str) -> bool:
-    tag, _, value = where.partition("=")
-    return not where or item.tags.get(tag) == value
+    return f"{reason}, {needed} are needed" if own and most < needed else ""
 
 
 def show_command(context: click.Context, path: str | None, form: str) -> None:

@@ -1,14 +1,9 @@
-"""The configured chain, checked with a trial record: sent as the application sends its own, looked for at the server.
-
-The first broken link is named. Requests in quarantine are listed too: the process ended or froze twice while it worked
-on each of them.
-
-`ragmon doctor`: check gold, baselines and every link of the chain to `/metrics`; show what alarms can detect.
+"""`ragmon doctor`: check gold, baselines and every link of the chain to `/metrics`; show what alarms can detect.
 
     a call -> capture -> exporter -> (collector) -> `ragmon serve` -> journal -> scored -> `/metrics`
 
-The links up to the exporter are checked in this process. If records are exported to a server, one trial record is sent
-there and looked for.
+The links up to the exporter are checked in this process. If records are exported to a server, a trial record is sent as
+the application sends its own, and looked for there; the first broken link is named.
 """
 
 from __future__ import annotations
@@ -21,8 +16,8 @@ import socket
 import ssl
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
@@ -31,12 +26,11 @@ from typing import Final
 
 import click
 
-from ragmon.alarms.plan import Detectability, duration
+from ragmon.alarms.plan import duration
 from ragmon.cli.commands import WAIT
 from ragmon.cli.doctor_checks import (
     RATES,
     Check,
-    Instrumentation,
     captured_checks,
     detectability,
     instrumentations,
@@ -71,10 +65,22 @@ from ragmon.server.reader import open_readonly
 
 TAGS: Final = {"ragmon": "doctor"}
 EXPORTER: Final = "exporter"
+QUARANTINE: Final = "set aside"
+CONVENTIONS: Final = "spans"
+TOOLS: Final = "tools"
+SHOWN: Final = 5
+"""Requests, instrumentations or tools that are named, at most."""
+HINT: Final = "docs/runbook.md, RagmonDropsRecords, says how to look at one; `ragmon forget --trace` deletes it"
+NOT_READ: Final = (
+    "docs/integrations/instrumentations.md has what is read; record these calls with OpenInference or OpenTelemetry's"
+    " GenAI instrumentation, or decorate them with @ragmon.trace"
+)
+# A record sampled like this is counted and scored, but no metric, gate or alarm reads it.
 _EXCLUDED_SAMPLING: Final = Sampling(audit=False, stratum=constants.UNKNOWN_WEIGHT)
-"""A record sampled like this is counted and scored, but no metric, gate or alarm reads it."""
-_HANDSHAKE_TIMEOUT: Final = 3.0
-"""Seconds to wait for a TLS handshake."""
+_HANDSHAKE_TIMEOUT: Final = 3.0  # seconds, of TLS
+_POLL_INTERVAL: Final = 0.1  # seconds between two readings of the server's status
+_CLOCK_TOLERANCE: Final = 2.0  # seconds by which two clocks may differ without a note
+_CLOCK_REASONS: Final = frozenset((TOO_OLD, TOO_FUTURE))
 _STATUS: Final = re.compile(r"status (\d{3})")
 _HINTS: Final[dict[int, str]] = {
     HTTPStatus.UNAUTHORIZED: "`[serve] token_file` here and there must hold the same token",
@@ -105,29 +111,37 @@ def trial_record() -> Record:
     )
 
 
-def send_record(settings: Settings, place: Url, record: Record) -> Check:
-    """Send a record with the configured token, through the exporter that applications use.
+class _MessageHandler(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
 
-    Args:
-        settings: The configuration, with an endpoint.
-        place: The endpoint.
-        record: The record to send.
-    """
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+def send_record(settings: Settings, endpoint: Url, record: Record) -> Check:
+    """Send a record with the configured token, through the exporter that applications use."""
     try:
         sink = server(settings, cache(lambda: Redactions(settings)))
     except RagmonError as error:
         return Check(EXPORTER, ok=False, finding=f"not tried: {error}", hint=error.hint)
     assert isinstance(sink, Redacting)  # noqa: S101 - there is an endpoint
-    with _log_messages() as messages, closing(sink):
-        dropped = sink.deliver([record])
+    handler, log = _MessageHandler(), logging.getLogger("ragmon")
+    log.addHandler(handler)  # the exporter writes the reason of a failure to its log alone
+    try:
+        with closing(sink):
+            dropped = sink.deliver([record])
+    finally:
+        log.removeHandler(handler)
     if not dropped:
-        return Check(EXPORTER, ok=True, finding=f"{place.authority} took a trace")
-    reason = " ".join(messages) or f"{place.authority} said no to the record itself ({', '.join(dropped)})"
-    return Check(EXPORTER, ok=False, finding=reason, hint=_hint(reason, place))
+        return Check(EXPORTER, ok=True, finding=f"{endpoint.authority} took a trace")
+    refused = f"{endpoint.authority} said no to the record itself ({', '.join(dropped)})"
+    reason = " ".join(handler.messages) or refused
+    return Check(EXPORTER, ok=False, finding=reason, hint=_hint(reason, endpoint))
 
 
 def _hint(reason: str, address: Url) -> str:
-    """What to correct, given the reason of the failure."""
     status_code = _STATUS.search(reason)
     if status_code is not None:
         return _HINTS.get(int(status_code[1]), "its log says why")
@@ -135,69 +149,23 @@ def _hint(reason: str, address: Url) -> str:
         return "its log; or something in between takes requests and passes none on"
     if "certificate is not trusted" in reason:
         return "`[export] certificate` names a file of the certificates to trust"
-    if address.scheme == "https":
-        return "" if _supports_tls(address) else "it does not speak TLS: write http:// in `[export] endpoint`"
-    return (
-        "it speaks TLS: write https:// in `[export] endpoint`"
-        if _supports_tls(address)
-        else "correct `[export] endpoint`"
-    )
-
-
-def _supports_tls(address: Url) -> bool:
-    """Whether the server completes a TLS handshake, with any certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
+    try:  # a TLS handshake, with any certificate
         with (
             socket.create_connection((address.host, address.port), _HANDSHAKE_TIMEOUT) as connection,
             context.wrap_socket(connection, server_hostname=address.host),
         ):
-            return True
+            return "" if address.scheme == "https" else "it speaks TLS: write https:// in `[export] endpoint`"
     except OSError:
-        return False
-
-
-class _MessageHandler(logging.Handler):
-    """A log handler that keeps the messages.
-
-    Args:
-        messages: The list to append to.
-    """
-
-    def __init__(self, messages: list[str]) -> None:
-        super().__init__()
-        self._messages = messages
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Append a message."""
-        self._messages.append(record.getMessage())
-
-
-@contextmanager
-def _log_messages() -> Iterator[list[str]]:
-    """Collect the log messages of the block: the exporter writes the reason of a failure only to its log."""
-    messages: list[str] = []
-    handler, log = _MessageHandler(messages), logging.getLogger("ragmon")
-    log.addHandler(handler)
-    try:
-        yield messages
-    finally:
-        log.removeHandler(handler)
-
-
-QUARANTINE: Final = "set aside"
-SHOWN: Final = 5
-"""How many requests are named: the newest ones."""
-HINT: Final = "docs/runbook.md, RagmonDropsRecords, says how to look at one; `ragmon forget --trace` deletes it"
+        is_tls = address.scheme == "https"
+        return (
+            "it does not speak TLS: write http:// in `[export] endpoint`" if is_tls else "correct `[export] endpoint`"
+        )
 
 
 def local_quarantine(settings: Settings) -> Iterator[Check]:
-    """List the quarantined requests of the journal on this machine, if there is one.
-
-    Args:
-        settings: The configuration, of a server.
-    """
+    """List the quarantined requests of the journal on this machine, if there is one."""
     try:
         with open_readonly(Path(settings.serve.state_dir)) as journal:
             requests = [
@@ -210,78 +178,51 @@ def local_quarantine(settings: Settings) -> Iterator[Check]:
 
 
 def quarantine_checks(quarantined: Iterable[QuarantinedItem]) -> Iterator[Check]:
-    """Report the requests in quarantine; nothing if there are none.
-
-    Args:
-        quarantined: The requests, in the order in which they were quarantined.
-    """
+    """Name the newest requests in quarantine, over each of which the process ended or froze twice."""
     newest = list(quarantined)[::-1]
     if not newest:
         return
     remainder = f" and {len(newest) - SHOWN} more" if len(newest) > SHOWN else ""
-    names = ", ".join(map(_name, newest[:SHOWN]))
-    yield Check(QUARANTINE, ok=True, finding=f"after the process ended over it twice: {names}{remainder}", hint=HINT)
-
-
-def _name(request: QuarantinedItem) -> str:
-    arrived = datetime.fromtimestamp(request.arrival, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    trace = f"trace {request.trace_id}" if request.trace_id else "a line without a trace"
-    return f"{trace}, {request.size} bytes, came {arrived}, while {request.step}"
-
-
-CONVENTIONS: Final = "spans"
-NOT_READ: Final = (
-    "docs/integrations/instrumentations.md has what is read; record these calls with OpenInference or OpenTelemetry's"
-    " GenAI instrumentation, or decorate them with @ragmon.trace"
-)
+    names = []
+    for request in newest[:SHOWN]:
+        arrived = datetime.fromtimestamp(request.arrival, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        trace = f"trace {request.trace_id}" if request.trace_id else "a line without a trace"
+        names.append(f"{trace}, {request.size} bytes, came {arrived}, while {request.step}")
+    finding = f"after the process ended over it twice: {', '.join(names)}{remainder}"
+    yield Check(QUARANTINE, ok=True, finding=finding, hint=HINT)
 
 
 def convention_checks(unknown: Mapping[str, int]) -> Iterator[Check]:
-    """Name the instrumentations whose spans tell of models or retrieval in words that are not read.
-
-    Args:
-        unknown: The number of requests by instrumentation.
-    """
+    """Name the instrumentations whose spans tell of models or retrieval in unknown conventions."""
     if unknown:
         finding = f"no record is made of requests by {most_frequent(unknown, SHOWN)}"
         yield Check(CONVENTIONS, ok=True, finding=finding, hint=NOT_READ)
 
 
-TOOLS: Final = "tools"
-
-
 def tool_checks(tools: Mapping[str, int]) -> Iterator[Check]:
-    """Name the tools that were called in requests without a retrieval, and the setting that makes retrievers of them.
-
-    Args:
-        tools: The number of requests by tool.
-    """
+    """Name the tools of requests without a retrieval, and the setting that makes retrievers of them."""
     if tools:
         named = most_frequent(tools, SHOWN)
         finding = f"no_retrieval: requests called tools, and none returned a list of documents: {named}"
         yield Check(TOOLS, ok=True, finding=finding, hint=retriever_hint(tools))
 
 
-_POLL_INTERVAL: Final = 0.1
-"""Seconds between two polls of the server's status."""
-_CLOCK_TOLERANCE: Final = 2.0
-"""Seconds by which two clocks may differ without a note."""
-_CLOCK_REASONS: Final = (TOO_OLD, TOO_FUTURE)
-
-
 def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]:
-    """Check every link from the exporter to `/metrics`; stop after the first broken one.
-
-    Args:
-        settings: The configuration, with an endpoint.
-        admin: The address of the server's admin port.
-        wait: Seconds within which a trace must arrive.
-    """
+    """Check every link from the exporter to `/metrics`; stop after the first broken one."""
     endpoint = str(address_of(settings.export.endpoint, os.environ))
-    address, reachable = _reachable(endpoint)
-    yield reachable
-    if address is None:
+    hint = "start the server, or correct `[export] endpoint`"
+    try:
+        address = parse_url(endpoint, "the export endpoint", hint=hint, base=True)
+    except RagmonError as error:
+        yield Check("endpoint", ok=False, finding=str(error), hint=hint)
         return
+    try:
+        socket.create_connection((address.host, address.port), TIMEOUT).close()
+    except OSError as error:
+        message = f"nobody answers on {address.authority} ({error.strerror or error})"
+        yield Check("endpoint", ok=False, finding=message, hint=hint)
+        return
+    yield Check("endpoint", ok=True, finding=f"{address.authority} answers")
     before, visible = _server_status(admin)
     record = trial_record()
     delivery = send_record(settings, address, record)
@@ -298,79 +239,45 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
     for name in before.uncovered:
         finding = f"records of {shorten(name)}, and no gates or rules for it"
         yield Check("gates", ok=False, finding=finding, hint="[gates] at the top level, or [pipelines.NAME.gates]")
-    after = _wait_until_scored(admin, before, record, wait)
-    yield from _outcome(before, after, record, direct=_is_ragmon(endpoint), wait=wait)
-    if _scored(before, after, record):
-        yield _metrics(admin)
-
-
-def _reachable(endpoint: str) -> tuple[Url | None, Check]:
-    """The address records are sent to, or None if nothing listens there; and the check."""
-    hint = "start the server, or correct `[export] endpoint`"
-    try:
-        address = parse_url(endpoint, "the export endpoint", hint=hint, base=True)
-        with socket.create_connection((address.host, address.port), TIMEOUT):
-            return address, Check("endpoint", ok=True, finding=f"{address.authority} answers")
-    except RagmonError as error:
-        return None, Check("endpoint", ok=False, finding=str(error), hint=hint)
-    except OSError as error:
-        message = f"nobody answers on {address.authority} ({error.strerror or error})"
-        return None, Check("endpoint", ok=False, finding=message, hint=hint)
+    deadline, after = time.monotonic() + wait, before
+    while True:
+        with suppress(NoResponseError):  # it may be restarting
+            after = status(admin)
+        if _scored(before, after, record) or time.monotonic() >= deadline:
+            break
+        time.sleep(_POLL_INTERVAL)
+    if not _scored(before, after, record):
+        yield _not_scored(before, after, endpoint, wait)
+        return
+    row = 0 if after.journal is None else after.journal.row
+    yield Check("journal", ok=True, finding=f"it is in row {row} or one before it")
+    yield Check("scored", ok=True, finding=f"as pipeline {DOCTOR_PIPELINE}, which no metric, gate or alarm reads")
+    yield _metrics(admin)
 
 
 def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
-    """The server's status, or None if it is not available or the server accepts nothing; and the check."""
     try:
         server_status = status(admin)
     except RagmonError as error:
         message = f"it cannot be seen what became of the trace: {error}"
         return None, Check("server", ok=False, finding=message, hint=f"--admin-url URL; {error.hint}")
+    authority = parse_server_url(admin).authority
     if server_status.journal is None:
-        message = f"{parse_server_url(admin).authority} is the monitor in an application, which takes no records"
-        return None, Check(
-            "server", ok=False, finding=message, hint="--admin-url names the admin port of `ragmon serve`"
-        )
+        message = f"{authority} is the monitor in an application, which takes no records"
+        hint = "--admin-url names the admin port of `ragmon serve`"
+        return None, Check("server", ok=False, finding=message, hint=hint)
     if server_status.trouble:
-        return None, Check(
-            "server", ok=False, finding=f"it takes nothing: {server_status.trouble}", hint="its log says why"
-        )
-    offset = server_status.now - time.time()
-    note = (
-        f"; its clock is {abs(offset):.0f} s {'ahead' if offset > 0 else 'behind'}"
-        if abs(offset) > _CLOCK_TOLERANCE
-        else ""
-    )
-    return server_status, Check(
-        "server", ok=True, finding=f"ragmon {server_status.version} on {parse_server_url(admin).authority}{note}"
-    )
-
-
-def _is_ragmon(endpoint: str) -> bool:
-    """Whether the endpoint is a `ragmon serve`, not a collector."""
-    from ragmon.ingest.receiver import PURPOSE  # noqa: PLC0415 - imports the dependencies of the server
-
-    try:
-        return get_page(endpoint, "/").body.startswith(PURPOSE.partition(":")[0].encode())
-    except RagmonError:
-        return False
-
-
-def _wait_until_scored(admin: str, before: ServerStatus, record: Record, wait: float) -> ServerStatus:
-    """The server's status once the trace is scored, or at the deadline."""
-    deadline, server_status = time.monotonic() + wait, before
-    while True:
-        with suppress(NoResponseError):  # it may be restarting
-            server_status = status(admin)
-        if _scored(before, server_status, record) or time.monotonic() >= deadline:
-            return server_status
-        time.sleep(_POLL_INTERVAL)
+        message = f"it takes nothing: {server_status.trouble}"
+        return None, Check("server", ok=False, finding=message, hint="its log says why")
+    message, offset = f"ragmon {server_status.version} on {authority}", server_status.now - time.time()
+    if abs(offset) > _CLOCK_TOLERANCE:
+        message += f"; its clock is {abs(offset):.0f} s {'ahead' if offset > 0 else 'behind'}"
+    return server_status, Check("server", ok=True, finding=message)
 
 
 def _scored(before: ServerStatus, after: ServerStatus, record: Record) -> bool:
-    """Whether the trace is scored: its build is listed.
-
-    Beyond a number of new ones, the server lists builds and pipelines as OTHER; then the scored count must have grown.
-    """
+    # Its build is listed. Beyond a number of new names the server lists builds and pipelines as OTHER; then the scored
+    # count must have grown.
     builds = [build for pipeline, build, _ in after.builds if pipeline in (DOCTOR_PIPELINE, OTHER)]
     return record.build in builds or (builds[-1:] == [OTHER] and _count(after, "scored") > _count(before, "scored"))
 
@@ -379,42 +286,36 @@ def _count(server_status: ServerStatus, name: str) -> int:
     return sum(getattr(counters, name) for counters in server_status.stages.values())
 
 
-def _outcome(
-    before: ServerStatus, after: ServerStatus, record: Record, *, direct: bool, wait: float
-) -> Iterator[Check]:
-    """Checks of what happened to a trace that the endpoint accepted.
-
-    Args:
-        before: The server's status before the trace was sent.
-        after: The server's status now.
-        record: The trace.
-        direct: The endpoint is a `ragmon serve`.
-        wait: Seconds it was waited for.
-    """
-    if _scored(before, after, record):
-        row = 0 if after.journal is None else after.journal.row
-        yield Check("journal", ok=True, finding=f"it is in row {row} or one before it")
-        yield Check("scored", ok=True, finding=f"as pipeline {DOCTOR_PIPELINE}, which no metric, gate or alarm reads")
-        return
+def _not_scored(before: ServerStatus, after: ServerStatus, endpoint: str, wait: float) -> Check:
+    # What happened to a trace that the endpoint accepted.
     if after.trouble:
-        yield Check(
-            "journal", ok=False, finding=f"it cannot be written: {after.trouble}", hint="the server's log says why"
-        )
-        return
+        message = f"it cannot be written: {after.trouble}"
+        return Check("journal", ok=False, finding=message, hint="the server's log says why")
     dropped = _dropped(before, after)
     if dropped and _count(after, "received") > _count(before, "received"):
-        yield Check(
-            "scored",
-            ok=False,
-            finding=f"something arrived and was dropped: {_listed(dropped)}",
-            hint=_drop_hint(dropped),
-        )
-        return
-    yield _not_arrived(counter_delta(before.refused, after.refused), direct=direct, wait=wait)
+        is_late = dropped.keys() & _CLOCK_REASONS
+        hint = "compare the clocks of this machine and the server's" if is_late else "its log says why"
+        message = f"something arrived and was dropped: {_listed(dropped)}"
+        return Check("scored", ok=False, finding=message, hint=hint)
+    from ragmon.ingest.receiver import PURPOSE  # noqa: PLC0415 - imports the dependencies of the server
+
+    is_ragmon = False
+    with suppress(RagmonError):
+        is_ragmon = get_page(endpoint, "/").body.startswith(PURPOSE.partition(":")[0].encode())
+    refused = counter_delta(before.refused, after.refused)
+    if is_ragmon:
+        message = "a `ragmon serve` took the trace, and it is not the one that was asked"
+        hint = "--admin-url names its admin port, or `[export] endpoint` leads to another server"
+    elif refused:
+        message = f"the collector's requests are turned away: {_listed(refused)}"
+        hint = "give its exporter the server's token and protocol"
+    else:
+        message = f"what took the trace is no `ragmon serve`: a collector? It passed nothing on within {wait:g} s"
+        hint = "its log and its exporter; --wait, where it gathers for longer"
+    return Check("arrived", ok=False, finding=message, hint=hint)
 
 
 def _dropped(before: ServerStatus, after: ServerStatus) -> dict[str, int]:
-    """Records the server dropped between two statuses, by reason."""
     dropped: Counter[str] = Counter()
     for stage, counters in after.stages.items():
         earlier = before.stages.get(stage)
@@ -422,36 +323,11 @@ def _dropped(before: ServerStatus, after: ServerStatus) -> dict[str, int]:
     return dropped
 
 
-def _drop_hint(dropped: dict[str, int]) -> str:
-    return (
-        "compare the clocks of this machine and the server's"
-        if dropped.keys() & set(_CLOCK_REASONS)
-        else "its log says why"
-    )
-
-
-def _not_arrived(refused: dict[str, int], *, direct: bool, wait: float) -> Check:
-    """The check of a trace that the endpoint accepted, but that did not arrive at the server."""
-    if direct:
-        message = "a `ragmon serve` took the trace, and it is not the one that was asked"
-        hint = "--admin-url names its admin port, or `[export] endpoint` leads to another server"
-        return Check("arrived", ok=False, finding=message, hint=hint)
-    message = f"what took the trace is no `ragmon serve`: a collector? It passed nothing on within {wait:g} s"
-    if refused:
-        message = f"the collector's requests are turned away: {_listed(refused)}"
-        hint = "give its exporter the server's token and protocol"
-        return Check("arrived", ok=False, finding=message, hint=hint)
-    return Check(
-        "arrived", ok=False, finding=message, hint="its log and its exporter; --wait, where it gathers for longer"
-    )
-
-
 def _listed(counts: dict[str, int]) -> str:
     return ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
 
 
 def _metrics(admin: str) -> Check:
-    """Check that the trace is visible on `/metrics`."""
     try:
         response = get_page(admin, "/metrics")
     except RagmonError as error:
@@ -461,35 +337,24 @@ def _metrics(admin: str) -> Check:
         message = f"/metrics answered with status {response.status}"
         return Check("metrics", ok=False, finding=message, hint="the server's log says why")
     if not any(f'pipeline="{DOCTOR_PIPELINE}"' in line for line in lines):
-        return Check(
-            "metrics", ok=False, finding="the trace is scored and not on /metrics", hint="report this: it is a bug"
-        )
+        message = "the trace is scored and not on /metrics"
+        return Check("metrics", ok=False, finding=message, hint="report this: it is a bug")
     return Check("metrics", ok=True, finding=f"it is seen among {len(lines)} lines of /metrics")
 
 
-__all__ = ["RATES", "WAIT", "Check", "Instrumentation", "checks", "detectability", "instrumentations"]
-
-
 def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) -> Iterator[Check]:
-    """Check everything a monitor needs, in the order in which a record passes it.
-
-    Args:
-        settings: The configuration, without problems.
-        admin: The address of the server's admin port; None for the one of the configuration.
-        wait: Seconds within which the trial record must arrive.
-    """
+    """Check everything a monitor needs, in the order in which a record passes it."""
     yield from local_checks(settings)
     yield from probes(settings)
     yield from stream_checks(settings)
-    if settings.export.endpoint is None:
-        yield from local_quarantine(settings)
+    admin = admin or f"http://{settings.serve.admin}"
     if settings.export.endpoint is not None:
-        yield from chain_checks(settings, admin or f"http://{settings.serve.admin}", wait)
-    else:
-        yield Check(
-            "server", ok=True, finding="not tried: there is no `[export] endpoint`, records stay in this process"
-        )
-        yield from running_monitor(admin or f"http://{settings.serve.admin}")
+        yield from chain_checks(settings, admin, wait)
+        return
+    yield from local_quarantine(settings)
+    message = "not tried: there is no `[export] endpoint`, records stay in this process"
+    yield Check("server", ok=True, finding=message)
+    yield from running_monitor(admin)
 
 
 def doctor(context: click.Context, config: str | None, rate: float | None, admin_url: str | None, wait: float) -> None:
@@ -507,36 +372,26 @@ def doctor(context: click.Context, config: str | None, rate: float | None, admin
         click.echo(f"{result.name:<9} {'ok ' if result.ok else 'bad'}   {printable_line(result.finding)}")
         if result.hint:
             click.echo(f"{'':15} hint: {printable_line(result.hint)}")
-    # Print what is lost from the spans of other instrumentations.
     installed = instrumentations(settings)
     if installed:
         click.echo("\nInstrumentations that are installed here, and what is lost of their spans:")
     for instrumentation in installed:
-        click.echo(
-            f"{instrumentation.name}: {printable_line(instrumentation.loss or instrumentation.note or 'nothing')}"
-        )
+        lost = printable_line(instrumentation.loss or instrumentation.note or "nothing")
+        click.echo(f"{instrumentation.name}: {lost}")
         if instrumentation.packages:
             click.echo(f"{'':6}{printable_line(', '.join(instrumentation.packages))}")
         if instrumentation.hint:
             click.echo(f"{'':6}hint: {printable_line(instrumentation.hint)}")
-    _print_detectability(settings, RATES if rate is None else (rate,))
-    context.exit(1 if bad else 0)
-
-
-def _print_detectability(settings: Settings, rates: Sequence[float]) -> None:
-    """Print how soon alarms detect a change: a line per gate, a column per rate."""
+    rates = RATES if rate is None else (rate,)
     columns = [detectability(settings, rate) for rate in rates]
-    if not columns[0]:
-        return
-    click.echo("\nHow long a change takes to raise an alarm, by observations a minute:")
     rows = [("gate", "holds", "goes to", *(f"{rate:g}/min" for rate in rates))]
-    for row_number, detectable in enumerate(columns[0]):
-        gate = detectable.gate
+    for by_rate in zip(*columns, strict=True):
+        gate = by_rate[0].gate
         name = gate.name if len(settings.expected_pipelines) == 1 else f"{gate.pipeline}/{gate.name}"
         holds = f"{'>=' if gate.at_least else '<='} {gate.threshold:g}"
-        rows.append((name, holds, f"{detectable.at:g}", *(_time_to_alarm(column[row_number]) for column in columns)))
-    click.echo("\n".join(text_table(rows)))
-
-
-def _time_to_alarm(detectable: Detectability) -> str:
-    return "never" if detectable.minutes is None else duration(detectable.minutes)
+        times = ["never" if found.minutes is None else duration(found.minutes) for found in by_rate]
+        rows.append((name, holds, f"{by_rate[0].at:g}", *times))
+    if columns[0]:
+        click.echo("\nHow long a change takes to raise an alarm, by observations a minute:")
+        click.echo("\n".join(text_table(rows)))
+    context.exit(1 if bad else 0)

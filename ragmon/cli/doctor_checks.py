@@ -1,24 +1,17 @@
-"""What a running monitor captures: a line per pipeline and source, with the worst gap and its remedy.
+"""The checks of `ragmon doctor` that send nothing: gold, baselines, capture in this process, probes, gaps, a stream.
 
-Checks that need no server: gold, baselines, a call captured and scored in this process, probes, instrumentations.
-
-For instrumentations it reports what their spans lose in this environment:
-
-* limits on attributes: past the allowed number, the attributes that were set first are dropped;
-* the application's own sampler: the traces it drops never reach ragmon;
-* switches that hide content.
-
-Sources: opentelemetry-util-genai, `utils.py` (content); openinference-instrumentation, `config.py` (what is hidden);
+Of other instrumentations it tells what this environment makes their spans lose. Limits on attributes drop those that
+were set first, the application's own sampler drops traces, and switches hide content. Sources:
+opentelemetry-util-genai, `utils.py` (content); openinference-instrumentation, `config.py` (what is hidden);
 OpenLLMetry's `opentelemetry.instrumentation.*.utils` (content); opentelemetry-sdk, `sdk.trace.SpanLimits` (limits) and
 `sdk.trace.sampling` (samplers).
-
-Checks of a stream on Kafka: topics, whose clock they have, how long they keep messages, and where keys lie.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module, metadata
 from typing import Any, Final, NamedTuple
@@ -29,12 +22,12 @@ from ragmon.alarms.plan import Detectability, budget_divisor, duration
 from ragmon.alarms.plan import detectability as reach
 from ragmon.cli.query import NoResponseError, captured, get_page, parse_server_url
 from ragmon.config.services import ExportTable, StreamTable
-from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
+from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core.errors import RagmonError, UnavailableError, shorten
 from ragmon.core.http_client import Address
 from ragmon.export.text import shares
 from ragmon.gates.coverage import FIELDS, CaptureReport
-from ragmon.ingest.gold import GoldSet, load_gold
+from ragmon.ingest.gold import load_gold
 from ragmon.monitor import install
 from ragmon.monitor.capture_settings import probe_key
 from ragmon.monitor.exporting import nearest_of
@@ -58,30 +51,32 @@ SHOWN: Final = 50
 """Pipelines and sources that are listed: those with gaps first."""
 
 
-def captured_checks(reports: Iterable[CaptureReport]) -> Iterator[Check]:
-    """What is captured of each pipeline and source; bad where a gate cannot be judged for a gap.
+@dataclass(frozen=True)
+class Check:
+    """The result of one check, with a hint on what to correct or to know."""
 
-    Args:
-        reports: What a monitor reports.
-    """
+    name: str
+    ok: bool
+    finding: str
+    hint: str = ""
+
+
+def captured_checks(reports: Iterable[CaptureReport]) -> Iterator[Check]:
+    """What is captured of each pipeline and source; bad where a gate cannot be judged for a gap."""
     listed = sorted(
         reports,
         key=lambda report: (not _blocked(report), report.worst is None, report.pipeline, report.source),
     )
-    yield from map(_check, listed[:SHOWN])
+    for report in listed[:SHOWN]:
+        gap, named = report.worst, zip(FIELDS, shares(report.fields), strict=True)
+        parts = ", ".join(f"{name} {share}" for name, share in named if name in report.fields)
+        finding = f"{report.pipeline}, {report.source}, {report.records} records: {parts}"
+        if gap is None:
+            yield Check(CAPTURED, ok=True, finding=finding)
+        else:
+            yield Check(CAPTURED, ok=not _blocked(report), finding=f"{finding}; {gap.text}", hint=gap.remedy)
     if len(listed) > SHOWN:
         yield Check(CAPTURED, ok=True, finding=f"and {len(listed) - SHOWN} more pipelines and sources")
-
-
-def _check(report: CaptureReport) -> Check:
-    gap = report.worst
-    parts = ", ".join(
-        f"{name} {share}" for name, share in zip(FIELDS, shares(report.fields), strict=True) if name in report.fields
-    )
-    finding = f"{report.pipeline}, {report.source}, {report.records} records: {parts}"
-    if gap is None:
-        return Check(CAPTURED, ok=True, finding=finding)
-    return Check(CAPTURED, ok=not _blocked(report), finding=f"{finding}; {gap.text}", hint=gap.remedy)
 
 
 def _blocked(report: CaptureReport) -> bool:
@@ -89,17 +84,13 @@ def _blocked(report: CaptureReport) -> bool:
 
 
 def running_monitor(admin: str) -> Iterator[Check]:
-    """What the monitor of an application captures, where one runs; that none runs is no fault.
-
-    Args:
-        admin: The address of its admin port.
-    """
+    """What the monitor of an application captures; no fault if no monitor runs."""
     try:
         reports = captured(admin)
     except NoResponseError:
-        place = parse_server_url(admin).authority
+        finding = f"not known: no monitor answers on {parse_server_url(admin).authority}"
         hint = "start the application, send it requests, and run doctor again; --admin-url names another address"
-        yield Check(CAPTURED, ok=True, finding=f"not known: no monitor answers on {place}", hint=hint)
+        yield Check(CAPTURED, ok=True, finding=finding, hint=hint)
     except RagmonError as error:
         yield Check(CAPTURED, ok=False, finding=str(error), hint=error.hint)
     else:
@@ -108,87 +99,48 @@ def running_monitor(admin: str) -> Iterator[Check]:
         yield from captured_checks(reports)
 
 
-@dataclass(frozen=True)
-class Check:
-    """The result of one check.
-
-    Attributes:
-        name: What was checked.
-        ok: Whether it passed.
-        finding: The finding.
-        hint: What to correct or to know.
-    """
-
-    name: str
-    ok: bool
-    finding: str
-    hint: str = ""
-
-
 RATES: Final = (1.0, 10.0, 100.0)
 """Observations a minute for which detection times are shown, if the user gives no rate."""
 
 
 def local_checks(settings: Settings) -> Iterator[Check]:
-    """Run the checks that need no server.
-
-    Args:
-        settings: The configuration, without problems.
-    """
-    yield _gold(settings)
-    # Check matching by meaning for every gold set that configures an embedder.
+    """Run the checks that need no server."""
+    try:
+        sets = load_gold(settings.gold)
+        summary = ", ".join(f"{gold.name} {gold.short_version} with {len(gold)} items" for gold in sets)
+        yield Check("gold", ok=True, finding=summary or "none: only label-free metrics are counted")
+    except RagmonError as error:
+        yield Check("gold", ok=False, finding=str(error), hint=error.hint)
     for spec in settings.gold:
         if spec.embed is None:
             continue
+        name = f"embed {spec.name}"
         try:
             matchers = nearest_of(settings, load_gold([spec]))
         except RagmonError as error:
-            yield Check(f"embed {spec.name}", ok=False, finding=str(error), hint=error.hint)
+            yield Check(name, ok=False, finding=str(error), hint=error.hint)
             continue
         calibration = matchers[0].calibration if matchers else None
         if calibration is None or calibration.threshold is None:
             message = "off: " + ("the embedder failed, as the log says" if calibration is None else calibration.reason)
-            yield Check(
-                f"embed {spec.name}", ok=False, finding=message, hint="write more paraphrases, or leave embed out"
-            )
+            yield Check(name, ok=False, finding=message, hint="write more paraphrases, or leave embed out")
             continue
-        message = (
-            f"similarity {calibration.threshold:.3f}, "
-            f"which {calibration.kept:.0%} of {calibration.pairs} paraphrases reach"
-        )
-        yield Check(f"embed {spec.name}", ok=True, finding=message)
-    yield _baselines(settings)
-    yield _capture(settings)
-
-
-def _gold(settings: Settings) -> Check:
-    try:
-        sets = load_gold(settings.gold)
-    except RagmonError as error:
-        return Check("gold", ok=False, finding=str(error), hint=error.hint)
-    summary = ", ".join(f"{gold.name} {gold.short_version} with {len(gold)} items" for gold in sets)
-    return Check("gold", ok=True, finding=summary or "none: only label-free metrics are counted")
-
-
-def _baselines(settings: Settings) -> Check:
+        share = f"which {calibration.kept:.0%} of {calibration.pairs} paraphrases reach"
+        yield Check(name, ok=True, finding=f"similarity {calibration.threshold:.3f}, {share}")
     try:
         alarms = build_alarms(settings, ScoreTable(settings.build_metrics()))
         for name in settings.expected_pipelines:
             alarms.of(name)
+        files = {settings.of(name).alarms.baseline.file for name in settings.expected_pipelines}
+        named = ", ".join(sorted(str(file) for file in files if file))
+        yield Check("baseline", ok=True, finding=named or "learned from traffic, at least an hour of it")
     except RagmonError as error:
-        return Check("baseline", ok=False, finding=str(error), hint=error.hint)
-    files = sorted(
-        {
-            str(pipeline.alarms.baseline.file)
-            for pipeline in map(settings.of, settings.expected_pipelines)
-            if pipeline.alarms.baseline.file
-        }
-    )
-    return Check("baseline", ok=True, finding=", ".join(files) or "learned from traffic, at least an hour of it")
+        yield Check("baseline", ok=False, finding=str(error), hint=error.hint)
+    yield _capture(settings)
 
 
 def _capture(settings: Settings) -> Check:
-    """Call a decorated function, and check that it is captured, scored in this process and visible on `/metrics`."""
+    # Call a decorated function, and check that it is captured, scored in this process and shown on `/metrics`.
     isolated = replace(
         settings,
         export=ExportTable(),
@@ -226,12 +178,7 @@ def _keep_all(pipeline: PipelineSettings) -> PipelineSettings:
 
 
 def detectability(settings: Settings, per_minute: float) -> list[Detectability]:
-    """What the alarms of every configured pipeline detect, else those of the first that comes, and how soon.
-
-    Args:
-        settings: The configuration.
-        per_minute: The number of observations a minute.
-    """
+    """What the alarms of every expected pipeline detect, and how soon, given the observations a minute."""
     metrics = settings.build_metrics()
     return [
         detectable
@@ -247,27 +194,18 @@ def detectability(settings: Settings, per_minute: float) -> list[Detectability]:
     ]
 
 
+# The variable for spans, and the variable that applies without it.
 NUMBER: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
 LENGTH: Final = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
-"""The variable for spans, and the one that applies if it is not set."""
 USUAL: Final = 128
 """The default limit of attributes of a span."""
-_ATTRIBUTES_PER_DOCUMENT: Final = 4
-"""Attributes of a document in OpenInference: id, content, score, metadata."""
-_OTHER_ATTRIBUTES: Final = 8
-"""Attributes of a retriever's span beside those of its documents, at most."""
-_MIN_LENGTH: Final = 8192
-"""A limit below this number of characters is likely to cut documents that travel in one attribute."""
+_ATTRIBUTES_PER_DOCUMENT: Final = 4  # in OpenInference: id, content, score, metadata
+_OTHER_ATTRIBUTES: Final = 8  # of a retriever's span beside its documents, at most
+_MIN_LENGTH: Final = 8192  # characters; a lower limit is likely to cut documents that travel in one attribute
 
 
 class SettingEffect(NamedTuple):
-    """The effect of a setting on the data that arrives.
-
-    Attributes:
-        loss: What does not arrive, and why; "" if nothing is certainly lost.
-        note: What is worth knowing.
-        hint: What to change.
-    """
+    """The effect of a setting on the data that arrives: a certain loss, a note, and a hint on what to change."""
 
     loss: str = ""
     note: str = ""
@@ -275,13 +213,7 @@ class SettingEffect(NamedTuple):
 
 
 def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -> SettingEffect:
-    """What is lost to OpenTelemetry's limits on span attributes.
-
-    Args:
-        settings: The configuration; it defines the largest rank that metrics use.
-        environ: The environment.
-        flattened: Documents arrive as one attribute for each of their fields.
-    """
+    """The loss to OpenTelemetry's limits; `flattened` documents have an attribute for each of their fields."""
     name, length = _effective_limit(environ, LENGTH)
     if length is not None and length < _MIN_LENGTH:
         lost = f"{name}={length} cuts questions, answers and lists of documents"
@@ -293,16 +225,13 @@ def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -
     documents = max(0, (limit - _OTHER_ATTRIBUTES) // _ATTRIBUTES_PER_DOCUMENT)
     max_rank = max(k for scope in (settings.unconfigured, *settings.pipelines.values()) for k in scope.metrics.k)
     setting = f"{name}={limit}" if name else f"{NUMBER[0]} is not set, which means {limit}"
-    message = (
-        f"{setting}: of more than about {documents} documents the ones ranked first are lost, "
-        "and the trace is unscorable"
-    )
+    lost = f"of more than about {documents} documents the ones ranked first are lost, and the trace is unscorable"
+    message = f"{setting}: {lost}"
     hint = f"{NUMBER[0]}={_OTHER_ATTRIBUTES + _ATTRIBUTES_PER_DOCUMENT * 100} is room for 100 documents"
     return SettingEffect(loss=message, hint=hint) if documents < max_rank else SettingEffect(note=message, hint=hint)
 
 
 def _effective_limit(environ: Mapping[str, str], names: tuple[str, str]) -> tuple[str, int | None]:
-    """The first variable that is set, and its limit; None for no limit, or if the value is no number."""
     for name in names:
         if name in environ:
             text = environ[name].strip()
@@ -314,31 +243,27 @@ NAME = "probe"
 
 
 def probes(settings: Settings) -> list[Check]:
-    """Describe each probe: its target, its interval, and what limits it; nothing is sent.
-
-    Args:
-        settings: The configuration.
-    """
+    """Describe each probe: its target, its interval, and what limits it; nothing is sent."""
     try:
         golds = {gold.name: gold for gold in load_gold(settings.gold)}
     except RagmonError:  # the gold check reports it
         return []
-    return [_probe(spec, golds[spec.gold], settings) for spec in settings.probes]
-
-
-def _probe(spec: ProbeSpec, gold: GoldSet, settings: Settings) -> Check:
-    try:
-        n, key = len(questions(gold)), probe_key(settings.of(spec.pipeline).capture)
-    except RagmonError as error:
-        return Check(NAME, ok=False, finding=f"{spec.name}: {error}", hint=error.hint)
-    seconds = interval(n, spec.every, spec.max_per_day, reserve=spec.on_look)
-    message = f"{spec.name} asks {spec.asks} the {n} questions of {gold.name} in {duration(seconds * n / 60)}"
-    if seconds * n > spec.every * 1.001:
-        return Check(NAME, ok=True, finding=message, hint=f"max_per_day = {spec.max_per_day} allows no more")
-    if key is None and spec.target.startswith("http"):
-        hint = "a traced application counts these requests as users': `[capture] hash_key_file` there and here"
-        return Check(NAME, ok=True, finding=message, hint=hint)
-    return Check(NAME, ok=True, finding=message)
+    checks = []
+    for spec in settings.probes:
+        gold = golds[spec.gold]
+        try:
+            n, key = len(questions(gold)), probe_key(settings.of(spec.pipeline).capture)
+        except RagmonError as error:
+            checks.append(Check(NAME, ok=False, finding=f"{spec.name}: {error}", hint=error.hint))
+            continue
+        seconds, hint = interval(n, spec.every, spec.max_per_day, reserve=spec.on_look), ""
+        if seconds * n > spec.every * 1.001:
+            hint = f"max_per_day = {spec.max_per_day} allows no more"
+        elif key is None and spec.target.startswith("http"):
+            hint = "a traced application counts these requests as users': `[capture] hash_key_file` there and here"
+        message = f"{spec.name} asks {spec.asks} the {n} questions of {gold.name} in {duration(seconds * n / 60)}"
+        checks.append(Check(NAME, ok=True, finding=message, hint=hint))
+    return checks
 
 
 SAMPLER: Final = "OTEL_TRACES_SAMPLER"
@@ -352,13 +277,13 @@ def samplers(settings: Settings, environ: Mapping[str, str]) -> SettingEffect:
 
     The ratio sampler and ragmon's own sampler read different bits of a trace id, so they are independent: the share
     that passes both is the product of their rates.
-
-    Args:
-        settings: The configuration: ragmon's own rate.
-        environ: The environment.
     """
     sampler = environ.get(SAMPLER, "").strip().lower()
-    rate = 0.0 if sampler in _OFF else _rate(environ) if sampler in _BY_RATIO else 1.0
+    rate = 0.0 if sampler in _OFF else 1.0
+    if sampler in _BY_RATIO:
+        with suppress(ValueError):  # an invalid share means 1, as in the SDK
+            share = float(environ.get(RATE, ""))
+            rate = share if 0 <= share <= 1 else 1.0
     if rate == 1.0:
         return SettingEffect()
     if not rate:
@@ -368,18 +293,8 @@ def samplers(settings: Settings, environ: Mapping[str, str]) -> SettingEffect:
     own_rate = settings.of(settings.pipeline).sampling.rate
     if own_rate < 1.0 and settings.origins.get("sampling.rate", "default") != "default":
         message += f"; with `[sampling] rate` {own_rate:g} on top {rate * own_rate:.3g} of them are scored"
-    return SettingEffect(
-        note=message, hint=f"unset {SAMPLER} and set `[sampling] rate`: ragmon then weighs what it keeps"
-    )
-
-
-def _rate(environ: Mapping[str, str]) -> float:
-    """The share that is kept; an invalid value means 1, as in the SDK."""
-    try:
-        rate = float(environ.get(RATE, ""))
-    except ValueError:
-        return 1.0
-    return rate if 0 <= rate <= 1 else 1.0
+    hint = f"unset {SAMPLER} and set `[sampling] rate`: ragmon then weighs what it keeps"
+    return SettingEffect(note=message, hint=hint)
 
 
 GENAI: Final = "OpenTelemetry GenAI"
@@ -406,14 +321,9 @@ _ON_SPANS: Final = ("SPAN_ONLY", "SPAN_AND_EVENT")
 
 @dataclass(frozen=True)
 class Instrumentation:
-    """An instrumentation family, or a setting that applies to all of them, and what it loses.
+    """A family of instrumentations with its installed packages, or a setting of them all, and what is lost.
 
-    Attributes:
-        name: The family or the setting.
-        packages: The installed packages of the family.
-        loss: What does not arrive, and why.
-        note: What is worth knowing, without a certain loss.
-        hint: What to change, if something is lost.
+    `note` is worth knowing without a certain loss; `hint` says what to change.
     """
 
     name: str
@@ -428,44 +338,32 @@ def instrumentations(
     environ: Mapping[str, str] | None = None,
     installed: Iterable[metadata.Distribution] | None = None,
 ) -> list[Instrumentation]:
-    """The instrumentations installed in this environment, and what their spans lose; empty if there are none.
-
-    Args:
-        settings: The configuration.
-        environ: The environment; None for the one of the process.
-        installed: The packages; None for those that can be imported.
-    """
+    """The instrumentations that are installed (by default in this environment), and what their spans lose."""
     environ = os.environ if environ is None else environ
-    packages = _by_library(metadata.distributions() if installed is None else installed)
+    # The library that a package depends on tells its family; names are not enough.
+    packages: dict[str, set[str]] = {GENAI: set(), OPENINFERENCE: set(), OPENLLMETRY: set()}
+    for package in metadata.distributions() if installed is None else installed:
+        name = (package.metadata["Name"] or "").lower().replace("_", "-")
+        needs = " ".join(package.requires or ()).lower().replace("_", "-")
+        if name.startswith("openinference-instrumentation-"):
+            packages[OPENINFERENCE].add(name)
+        elif "instrumentation" in name and "opentelemetry-util-genai" in needs:
+            packages[GENAI].add(name)
+        elif "instrumentation" in name and "opentelemetry-semantic-conventions-ai" in needs:
+            packages[OPENLLMETRY].add(name)
     switches = {GENAI: _genai, OPENINFERENCE: _openinference, OPENLLMETRY: _openllmetry}
     families = [switches[name](tuple(sorted(packages[name])), environ) for name in switches if packages[name]]
     if not families:
         return []
-    flattened = bool(packages[OPENINFERENCE])
-    settings_effects = (
-        ("attribute limits", *limits(settings, environ, flattened=flattened)),
-        ("sampler", *samplers(settings, environ)),
-    )
+    effects = {
+        "attribute limits": limits(settings, environ, flattened=bool(packages[OPENINFERENCE])),
+        "sampler": samplers(settings, environ),
+    }
     return families + [
-        Instrumentation(name, loss=lost, note=told, hint=hint)
-        for name, lost, told, hint in settings_effects
-        if lost or told
+        Instrumentation(name, loss=effect.loss, note=effect.note, hint=effect.hint)
+        for name, effect in effects.items()
+        if effect.loss or effect.note
     ]
-
-
-def _by_library(installed: Iterable[metadata.Distribution]) -> dict[str, set[str]]:
-    """Group the installed instrumentations by the library they depend on: their names are not enough."""
-    by_library: dict[str, set[str]] = {GENAI: set(), OPENINFERENCE: set(), OPENLLMETRY: set()}
-    for package in installed:
-        name = (package.metadata["Name"] or "").lower().replace("_", "-")
-        needs = " ".join(package.requires or ()).lower().replace("_", "-")
-        if name.startswith("openinference-instrumentation-"):
-            by_library[OPENINFERENCE].add(name)
-        elif "instrumentation" in name and "opentelemetry-util-genai" in needs:
-            by_library[GENAI].add(name)
-        elif "instrumentation" in name and "opentelemetry-semantic-conventions-ai" in needs:
-            by_library[OPENLLMETRY].add(name)
-    return by_library
 
 
 def _genai(packages: tuple[str, ...], environ: Mapping[str, str]) -> Instrumentation:
@@ -495,18 +393,14 @@ def _openllmetry(packages: tuple[str, ...], environ: Mapping[str, str]) -> Instr
 
 
 DAY_MS: Final = 86_400_000
-"""Milliseconds for which messages and chunks must be kept at least: a night without a worker must lose nothing."""
+"""The shortest retention of messages and chunks in milliseconds: a night without a worker must lose nothing."""
 LOOKED_AT: Final = 50
-"""Keyed messages of a partition that are looked at."""
+"""Keyed messages of a partition that are checked."""
 _POLL: Final = 2.0
 
 
 def stream_checks(settings: Settings) -> Iterator[Check]:
-    """Check the stream that a configuration names; nothing where it names none.
-
-    Args:
-        settings: The configuration, without problems.
-    """
+    """Check the stream that a configuration names; nothing where it names none."""
     stream = settings.stream
     if stream.brokers is None:
         return
@@ -519,14 +413,14 @@ def stream_checks(settings: Settings) -> Iterator[Check]:
         return
     try:
         yield _topics(stream, topics)
-        # The settings of the topics, as far as the broker says them.
         administration = import_module("confluent_kafka.admin")  # an extra
         admin, of_topic = client(administration.AdminClient, client_settings(stream)), administration.ResourceType.TOPIC
         resources = [administration.ConfigResource(of_topic, name) for name in (stream.spans, stream.chunks)]
-        configs: dict[str, dict[str, str]] = {}
-        for resource, told in admin.describe_configs(resources, request_timeout=METADATA_TIMEOUT).items():
+        configs: dict[str, dict[str, str]] = {}  # of the topics, as far as the broker says them
+        for resource, described in admin.describe_configs(resources, request_timeout=METADATA_TIMEOUT).items():
             try:
-                configs[resource.name] = {name: entry.value for name, entry in told.result().items() if entry.value}
+                entries = described.result()
+                configs[resource.name] = {name: entry.value for name, entry in entries.items() if entry.value}
             except kafka.KafkaException:
                 configs[resource.name] = {}
         yield _clock(stream, configs.get(stream.spans, {}))
@@ -572,12 +466,7 @@ def _retention(configs: Mapping[str, Mapping[str, str]]) -> Check:
 
 
 def room(stream: StreamTable, config: Mapping[str, str]) -> Check:
-    """Look whether the topic of chunks takes messages as large as workers write.
-
-    Args:
-        stream: The table.
-        config: The settings of the topic, as far as the broker says them.
-    """
+    """Check that the topic of chunks takes messages as large as workers write."""
     needed, largest = piece_size(stream.kafka) + BESIDE, config.get("max.message.bytes")
     if largest is None:
         return Check("room", ok=True, finding=f"the broker does not say how large a message of {stream.chunks} may be")
@@ -588,38 +477,36 @@ def room(stream: StreamTable, config: Mapping[str, str]) -> Check:
 
 
 def _counted(stream: StreamTable, topics: StreamTopics) -> Check:
-    """Look whether each partition still is the log of which chunks were made, and has all that they counted."""
+    # Each partition must still be the log of which chunks were made, and have all messages that they counted.
     parts = [f"{topic}/{n}" for topic, number in topics.inputs.items() for n in range(number)]
     last, ids = ChunkTail(stream, topics.chunks).last(parts), PartitionEnds(stream).log_ids(list(topics.inputs))
-    anew, same = [], {}
+    recreated, same = [], {}
     for part, chunk in last.items():
         topic, _, number = part.rpartition("/")
         if chunk.log and ids.get(topic, chunk.log) != chunk.log:
-            anew.append(part)
+            recreated.append(part)
         else:
             same[topic, int(number)] = chunk.upto
     cut = [f"{topic}/{n}" for topic, n in sorted(PartitionEnds(stream).beyond(same))]
     if cut:
         finding = f"shorter than what was counted of them: {', '.join(cut)}"
-        return Check(
-            "counted", ok=False, finding=finding, hint="docs/runbook.md, RagmonStreamIncomplete: a log cut off"
-        )
-    if anew:
-        finding = f"made anew since they were counted last: {', '.join(anew)}"
+        hint = "docs/runbook.md, RagmonStreamIncomplete: a log cut off"
+        return Check("counted", ok=False, finding=finding, hint=hint)
+    if recreated:
+        finding = f"made anew since they were counted last: {', '.join(recreated)}"
         return Check("counted", ok=True, finding=finding, hint="workers count them from their beginning")
     return Check("counted", ok=True, finding=f"{len(last)} of {len(parts)} partitions have been counted")
 
 
 def _keys(kafka: Any, consumer: Any, stream: StreamTable, topics: StreamTopics) -> Check:
-    """Look at the newest keyed messages: each must lie where the hash of its key says, or traces are torn apart."""
+    # The newest keyed messages must lie where the hash of their key says, or traces are torn apart.
     number = topics.inputs[stream.spans]
-    places = []
+    offsets = []
     for partition in range(number):
-        low, high = consumer.get_watermark_offsets(
-            kafka.TopicPartition(stream.spans, partition), timeout=METADATA_TIMEOUT
-        )
-        places.append(kafka.TopicPartition(stream.spans, partition, max(low, high - LOOKED_AT)))
-    consumer.assign(places)
+        ends = kafka.TopicPartition(stream.spans, partition)
+        low, high = consumer.get_watermark_offsets(ends, timeout=METADATA_TIMEOUT)
+        offsets.append(kafka.TopicPartition(stream.spans, partition, max(low, high - LOOKED_AT)))
+    consumer.assign(offsets)
     messages = [m for m in consumer.consume(LOOKED_AT * number, _POLL) if m.error() is None and m.key()]
     if not messages:
         return Check("keys", ok=True, finding=f"{stream.spans} holds no message with a key yet")
@@ -630,6 +517,5 @@ def _keys(kafka: Any, consumer: Any, stream: StreamTable, topics: StreamTopics) 
         finding = f"{len(wrong)} of {len(messages)} messages of {stream.spans} do not lie where fnv1a places their key"
         hint = "the spans of a trace do not meet; set the same partitioner for whoever writes to it"
         return Check("keys", ok=False, finding=finding, hint=hint)
-    return Check(
-        "keys", ok=True, finding=f"{len(messages)} messages of {stream.spans} lie where fnv1a places their key"
-    )
+    finding = f"{len(messages)} messages of {stream.spans} lie where fnv1a places their key"
+    return Check("keys", ok=True, finding=finding)

@@ -1,10 +1,4 @@
-"""`ragmon generate`: Prometheus rules and Grafana dashboards, from ragmon.toml.
-
-Rules use the same thresholds as the gates in CI and on live traffic. With `--check`, files that were generated earlier
-are compared with what would be generated now.
-
-`ragmon schema`: the JSON Schemas of trace logs, gold files and reports, for any language, and of ragmon.toml.
-"""
+"""`ragmon generate`: Prometheus rules and Grafana dashboards of ragmon.toml. `ragmon schema`: JSON Schemas."""
 
 from __future__ import annotations
 
@@ -30,14 +24,7 @@ DIFFERS: Final = 1
 
 
 def compare(files: Mapping[Path, str]) -> int:
-    """Print the names of files that are missing or have another content.
-
-    Args:
-        files: The generated text of each file.
-
-    Returns:
-        The exit code: 0 if none differs.
-    """
+    """Print the names of files that are missing or have another content."""
     differ = 0
     for path, text in files.items():
         existing = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
@@ -57,7 +44,6 @@ def dashboard(config: str | None, output: str | None, name: str | None, check: b
         raise click.UsageError("--check compares with files: name their folder with --output DIR")
     if output is not None and name is not None:
         raise click.UsageError("--name is for stdout, --output writes all: give one of them")
-    # The dashboards by uid.
     try:
         from ragmon.export.dashboards import generate  # noqa: PLC0415 - the SDK is optional
     except ModuleNotFoundError as missing:
@@ -73,11 +59,9 @@ def dashboard(config: str | None, output: str | None, name: str | None, check: b
         click.echo(dashboards[uid], nl=False)
         return 0
     files = {Path(output) / f"{uid}.json": text for uid, text in dashboards.items()}
-    return compare(files) if check else _write(Path(output), files)
-
-
-def _write(folder: Path, files: dict[Path, str]) -> int:
-    folder.mkdir(parents=True, exist_ok=True)
+    if check:
+        return compare(files)
+    Path(output).mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")
         click.echo(printable_line(str(path)), err=True)
@@ -87,7 +71,6 @@ def _write(folder: Path, files: dict[Path, str]) -> int:
 def rules(config: str | None, output: str | None, check: bool, form: Form, configured_only: bool, selector: str) -> int:
     """Write recording rules and alerts."""
     groups = rule_groups(load(config), configured_only=configured_only, selector=selector)
-    # Write the generated text, or compare it with the existing file.
     text = render(groups, form)
     if not check:
         write(text, output)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -20,14 +20,18 @@ from ragmon.core.record import Answer, Record
 from ragmon.export.text import text_table
 from ragmon.ingest.gold import SHOWN, GoldSet, freeze, is_frozen, read_frozen, stats
 from ragmon.ingest.gold_files import RowReader, as_line, read_items
-from ragmon.ingest.gold_lint import MUTATED, SEVERITIES, Diff, LintFinding, diff, lint
+from ragmon.ingest.gold_lint import MUTATED, SEVERITIES, Diff, diff, lint
 from ragmon.ingest.tables import TableOptions
 from ragmon.monitor.replay import replay
 
-_EXIT_NEGATIVE: Final = 1
-"""Exit code for a set with errors, and for two sets that differ."""
-_LISTED: Final = 10
-"""How many findings of one kind are listed, unless they are errors."""
+_EXIT_NEGATIVE: Final = 1  # for a set with errors, and for two sets that differ
+_LISTED: Final = 10  # findings of a kind, unless they are errors
+_LACKS: Final = {
+    NO_GOLD_CITATIONS: "no ids of the documents that hold the answer: a column gold_ids or reference_context_ids",
+    NO_GOLD_CLAIM: "no phrase that a right answer contains: a column gold_claim_substr",
+}
+"""What a gold item lacks, by the reason why a metric is unassessed on it."""
+_NO_UNANSWERABLE: Final = "no question that has no answer: a column answerable, or --empty-reference unanswerable"
 
 
 def lint_command(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
@@ -36,19 +40,24 @@ def lint_command(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
     findings = lint(gold_set)
     counts = Counter(finding.severity for finding in findings)
     if form == "json":
-        finding_dicts = [asdict(finding) for finding in findings]
-        _print_json(
-            {
-                "name": gold_set.name,
-                "version": gold_set.version,
-                "items": len(gold_set),
-                "counts": {severity: counts[severity] for severity in SEVERITIES},
-                "findings": finding_dicts,
-            }
-        )
+        lint_result = {
+            "name": gold_set.name,
+            "version": gold_set.version,
+            "items": len(gold_set),
+            "counts": {severity: counts[severity] for severity in SEVERITIES},
+            "findings": [asdict(finding) for finding in findings],
+        }
+        _print_json(lint_result)
     else:
-        for line in _finding_lines(findings):
-            click.echo(line)
+        for (severity, hint), group in groupby(findings, key=lambda finding: (finding.severity, finding.hint)):
+            same_kind = list(group)
+            listed = same_kind if severity == "error" else same_kind[:_LISTED]
+            for finding in listed:
+                prefix = "" if finding.qid is None else f"{printable_line(finding.qid)}: "
+                click.echo(printable_line(f"{severity}: {prefix}{finding.message}"))
+            if more := len(same_kind) - len(listed):
+                click.echo(f"{severity}: … and {more} more like these (--format json lists them all)")
+            click.echo(f"  hint: {printable_line(hint)}")
         totals = ", ".join(f"{severity} {counts[severity]}" for severity in SEVERITIES)
         click.echo(f"{len(gold_set)} items: {totals}")
     if counts["error"]:
@@ -61,7 +70,10 @@ def stats_command(paths: tuple[str, ...], form: str) -> None:
     if form == "json":
         _print_json(counts)
         return
-    click.echo("\n".join(text_table(_stat_rows(counts))))
+    rows = [(name, str(value)) for name, value in counts.items() if name != "tags"]
+    for tag, values in counts["tags"].items():
+        rows += [("tag", f"{printable_line(tag)}={printable_line(value)} {n}") for value, n in values.items()]
+    click.echo("\n".join(text_table(rows)))
 
 
 def freeze_command(
@@ -76,9 +88,8 @@ def freeze_command(
         return
     file = freeze(GoldSet.load(paths), key)
     write(printable_json(file, indent=1) + "\n", output)
-    signature = (
-        "signed with HMAC-SHA256" if key is not None else "not signed: a plain digest tells accidents, no forgery"
-    )
+    unsigned = "not signed: a plain digest tells accidents, no forgery"
+    signature = unsigned if key is None else "signed with HMAC-SHA256"
     click.echo(f"version {file['version'][:SHOWN]} of {file['items']} items, {signature}", err=True)
 
 
@@ -100,7 +111,6 @@ def from_table_command(path: str, tables: TableOptions, empty_reference: str | N
 
 
 def _assessment(gold_set: GoldSet, skipped: int) -> Iterator[str]:
-    """Which metrics a gold set can judge, and what the others lack: known from right answers to all its questions."""
     answerable = sum(item.answerable for item in gold_set)
     left_out = f"; left out for want of a reference: {skipped}" if skipped else ""
     yield f"items {len(gold_set)}: {answerable} answerable, {len(gold_set) - answerable} not{left_out}"
@@ -121,16 +131,8 @@ def _assessment(gold_set: GoldSet, skipped: int) -> Iterator[str]:
         yield f"{heading}: {', '.join(sorted(names))}{lacks and f' ({lacks})'}"
 
 
-_LACKS: Final = {
-    NO_GOLD_CITATIONS: "no ids of the documents that hold the answer: a column gold_ids or reference_context_ids",
-    NO_GOLD_CLAIM: "no phrase that a right answer contains: a column gold_claim_substr",
-}
-"""What a gold item lacks, by the reason why a metric is unassessed on it."""
-_NO_UNANSWERABLE: Final = "no question that has no answer: a column answerable, or --empty-reference unanswerable"
-
-
 def _right_answer(item: GoldItem) -> Record:
-    """A record that lacks nothing a metric needs; unanswerable questions are answered, for their rate."""
+    # It lacks nothing a metric needs; unanswerable questions are answered, for their rate.
     ids = list(item.citations or ["a document"])
     texts = list(item.contexts or [item.gold_claim or "a passage"])
     claim = next(iter(item.claim_substrings or ()), item.gold_claim) or "an answer"
@@ -145,49 +147,21 @@ def _read_key(path: str | None) -> bytes | None:
 
 
 def _print_diff(ctx: click.Context, difference: Diff, form: str) -> None:
-    """Print the differences; exit with 1 if there are any."""
     if form == "json":
         changed = [{**asdict(change), "mutated": change.mutated} for change in difference.changed]
         _print_json({**asdict(difference), "changed": changed, "same": difference.same})
     else:
-        for line in _diff_lines(difference):
-            click.echo(line)
+        lines = [f"added: {printable_line(qid)}" for qid in difference.added]
+        lines += [f"removed: {printable_line(qid)}" for qid in difference.removed]
+        for change in difference.changed:
+            fields = f": {', '.join(change.fields)}" if change.fields else ""
+            lines.append(f"changed: {printable_line(change.qid)}{fields}{f' ({MUTATED})' if change.mutated else ''}")
+        numbers = [len(difference.added), len(difference.removed), len(difference.changed), difference.unchanged]
+        counts = "{} added, {} removed, {} changed, {} unchanged".format(*numbers)
+        versions = f"version {difference.old_version[:8]} -> {difference.new_version[:8]}"
+        click.echo("\n".join([*lines, f"{counts}: {versions}"]))
     if not difference.same:
         ctx.exit(_EXIT_NEGATIVE)
-
-
-def _finding_lines(findings: Sequence[LintFinding]) -> Iterator[str]:
-    """One line per finding and one hint per kind; all errors are listed, but only the first findings of other kinds."""
-    for (severity, hint), group in groupby(findings, key=lambda finding: (finding.severity, finding.hint)):
-        same_kind = list(group)
-        listed = same_kind if severity == "error" else same_kind[:_LISTED]
-        for finding in listed:
-            prefix = "" if finding.qid is None else f"{printable_line(finding.qid)}: "
-            yield printable_line(f"{severity}: {prefix}{finding.message}")
-        if len(same_kind) > len(listed):
-            yield f"{severity}: … and {len(same_kind) - len(listed)} more like these (--format json lists them all)"
-        yield f"  hint: {printable_line(hint)}"
-
-
-def _stat_rows(counts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in counts.items():
-        if name != "tags":
-            yield name, str(value)
-    for tag, values in counts["tags"].items():
-        for value, count in values.items():
-            yield "tag", f"{printable_line(tag)}={printable_line(value)} {count}"
-
-
-def _diff_lines(delta: Diff) -> Iterator[str]:
-    for qid in delta.added:
-        yield f"added: {printable_line(qid)}"
-    for qid in delta.removed:
-        yield f"removed: {printable_line(qid)}"
-    for change in delta.changed:
-        fields = f": {', '.join(change.fields)}" if change.fields else ""
-        yield f"changed: {printable_line(change.qid)}{fields}{f' ({MUTATED})' if change.mutated else ''}"
-    counts = f"{len(delta.added)} added, {len(delta.removed)} removed, {len(delta.changed)} changed"
-    yield f"{counts}, {delta.unchanged} unchanged: version {delta.old_version[:8]} -> {delta.new_version[:8]}"
 
 
 def _print_json(value: object) -> None:

@@ -61,11 +61,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command by its name.
-
-        Raises:
-            UnknownNameError: There is no such command.
-        """
+        """Find the command by its name."""
         if self.get_command(ctx, args[0]) is None:
             raise UnknownNameError("command", args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, args)
@@ -75,11 +71,9 @@ class _MainGroup(Commands):
     """The top-level group: imports a command when it is called, turns a failure into a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command with this name, imported; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
         module = "ragmon.demo" if cmd_name == "demo" else "ragmon.cli.commands"
@@ -88,24 +82,20 @@ class _MainGroup(Commands):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help line of each command, from COMMANDS."""
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse the command line; this is where `--help` and `--version` are printed."""
         with _closed_pipe_is_success():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
         with _closed_pipe_is_success():
             return super().invoke(ctx)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run; every failure becomes one line, a hint and exit code 3."""
         kwargs["standalone_mode"] = False
         _prepare()
         try:
@@ -115,7 +105,8 @@ class _MainGroup(Commands):
         except click.exceptions.Abort:
             sys.exit(INTERRUPTED)
         except click.ClickException as error:
-            fail(error.format_message(), _usage_hint(error))
+            context = error.ctx if isinstance(error, click.UsageError) else None
+            fail(error.format_message(), f"{'ragmon' if context is None else context.command_path} --help")
         except OSError as error:
             if error.filename is None:
                 discard_stdout()  # at exit Python would write the rest again and end with code 120
@@ -152,11 +143,6 @@ def discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _usage_hint(error: click.ClickException) -> str:
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{context.command_path if context is not None else 'ragmon'} --help"
-
-
 def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:
     """Print an error and its hint to stderr, and exit."""
     click.echo(f"error: {printable_line(message)}", err=True)
@@ -166,7 +152,6 @@ def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:
 
 
 def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """Print the version of ragmon."""
     if asked:
         from ragmon.core.http_client import current_version  # noqa: PLC0415 - no command needs it at once
 

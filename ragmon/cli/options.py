@@ -19,7 +19,6 @@ from ragmon.config.load import load
 from ragmon.config.services import LabelsTable
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, printable_line
-from ragmon.core.record import Label
 from ragmon.export.report import Report
 from ragmon.export.text import terminal_text, text
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
@@ -30,17 +29,14 @@ from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.monitor.replay import Duplicates, Follower, MakeScorer, Run, embedding, join_labels, run_files
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 
+LARGE: Final = 64 << 20
+"""Bytes of input from which on progress is shown, and all free cores score."""
+_COLOURS: Final = {"pass": "green", "fail": "red", "insufficient": "yellow"}
+
 
 @contextmanager
 def progress_bar(size: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr that disappears when the block ends.
-
-    Args:
-        size: Total number of bytes.
-
-    Yields:
-        A function to call with the number of bytes read so far.
-    """
+    """A progress bar on stderr that disappears when the block ends; call the result with the bytes read so far."""
     from rich import console, progress  # noqa: PLC0415 - most runs are over before there is progress to show
 
     rates = (progress.DownloadColumn(), progress.TransferSpeedColumn(), progress.TimeRemainingColumn())
@@ -51,16 +47,8 @@ def progress_bar(size: int) -> Iterator[Callable[[int], None]]:
         yield lambda bytes_read: bar.update(task, completed=bytes_read, refresh=True)
 
 
-LARGE: Final = 64 << 20
-"""Bytes of input from which on progress is shown, and all free cores score."""
-
-
 def check_max_drop(context: click.Context) -> None:
-    """Reject --max-drop where there is nothing to drop from.
-
-    Raises:
-        click.UsageError: It was given without --baseline.
-    """
+    """Reject --max-drop where there is nothing to drop from."""
     if context.params["baseline"] is None and context.get_parameter_source("max_drop") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--max-drop does nothing without --baseline", context)
 
@@ -68,38 +56,19 @@ def check_max_drop(context: click.Context) -> None:
 def settings_and_gold(
     config: str | None, gold: Sequence[str], tables: TableOptions = USUAL
 ) -> tuple[Settings, tuple[GoldSet, ...]]:
-    """The configuration, and the gold sets of the command line or, if it names none, of the configuration.
-
-    Args:
-        config: The file of the configuration.
-        gold: The gold files of the command line.
-        tables: How gold in tables is read; their columns have the usual names.
-
-    Raises:
-        ConfigError: The configuration has problems.
-        GoldError: A gold file cannot be read or is invalid.
-    """
+    """The configuration, and the gold sets of the command line or, if it names none, of the configuration."""
     settings = load(config)
     return settings, gold_of(settings, gold, tables)
 
 
 def check_inputs(traces: Sequence[str], others: Sequence[str] = ()) -> None:
-    """Refuse to read standard input twice, and warn about a file that is named twice.
-
-    Args:
-        traces: The trace files.
-        others: All other input files.
-
-    Raises:
-        RagmonError: Standard input is named more than once.
-    """
+    """Refuse to read standard input twice, and warn about a file that is named twice."""
     if [*traces, *others].count(STDIN) > 1:
         raise RagmonError("standard input is named more than once: '-'", hint="it can be read once: name files")
     files = [path for path in traces if path != STDIN]
     for path in sorted({path for path in files if [*map(os.path.realpath, files)].count(os.path.realpath(path)) > 1}):
         click.echo(
-            f"note: {printable_line(path)} is read more than once, and every record of it counts again",
-            err=True,
+            f"note: {printable_line(path)} is read more than once, and every record of it counts again", err=True
         )
 
 
@@ -125,19 +94,7 @@ def score(
 ) -> Run:
     """Score trace files; show progress if they are long and stderr is a terminal, and list rejected lines.
 
-    Args:
-        traces: The files.
-        settings: The configuration.
-        gold: The gold sets.
-        jobs: Number of processes; None is the usual one.
-        duplicates: Which record of a gold question counts.
-        scorer: Scores the records in one process; default: a new scorer for each job.
-        follower: Follows the run, and brings the scorers.
-        labels: Label files, in addition to the labels among the traces.
-        tables: How tables are read, and which members of JSON hold which field.
-
-    Raises:
-        InputError: A file cannot be opened, none of its lines can be read, or a line of a label file is no label.
+    `jobs` None is the usual number of processes. A `scorer` scores in one process; a `follower` brings its own.
     """
     tables = file_options(settings, tables)
     spelling = label_spelling(settings.unconfigured.labels)
@@ -165,7 +122,6 @@ def score(
         )
     if run.intake.rejections and not run.intake.readable:
         raise unreadable(traces, run.intake, tables)
-    # List the first rejected lines on stderr.
     for example in run.intake.examples:
         click.echo(f"rejected: {printable_line(str(example))}", err=True)
     unlisted = sum(run.intake.rejected.values()) - len(run.intake.examples)
@@ -173,38 +129,23 @@ def score(
         click.echo(f"rejected: {unlisted} more, counted by reason in the report", err=True)
     for note in run.intake.notes:
         click.echo(f"note: {printable_line(note)}", err=True)
-    _join_labels(run, traces, [*run.labels, *given_labels], settings, tables)
+    if labels_to_join := [*run.labels, *given_labels]:
+        if STDIN in traces:
+            click.echo("note: answers that came over standard input cannot be labelled: it is read once", err=True)
+        # The traces are read again, since a label comes after the answer it rates.
+        files = [path for path in traces if path != STDIN]
+        lines = read_files(files, ReadSummary(), options=tables, span_options=spans)
+        join_labels(run, labels_to_join, lines, settings)
     return run
 
 
 def label_spelling(table: LabelsTable, rater: str | None = None) -> LabelSpelling:
-    """The columns and the words for true and false of label files, from the configuration.
-
-    Args:
-        table: `[labels]`.
-        rater: The rater of rows that name none.
-    """
+    """The columns and the words for true and false of label files, from the configuration."""
     return LabelSpelling(dict(table.column), table.values.true, table.values.false, rater)
 
 
-def _join_labels(
-    run: Run, traces: Sequence[str], labels: Sequence[Label], settings: Settings, tables: TableOptions
-) -> None:
-    """Join labels to their answers: the traces are read again, since a label comes after the answer it rates."""
-    if not labels:
-        return
-    if STDIN in traces:
-        click.echo("note: answers that came over standard input cannot be labelled: it is read once", err=True)
-    files, spans = [path for path in traces if path != STDIN], file_span_options(settings)
-    join_labels(run, labels, read_files(files, ReadSummary(), options=tables, span_options=spans), settings)
-
-
 def write(text: str, output: str | None) -> None:
-    """Write a result to a file or to stdout.
-
-    Raises:
-        RagmonError: The file or stdout cannot be written.
-    """
+    """Write a result to a file or to stdout."""
     try:
         if output is not None and output != STDIN:
             Path(output).write_text(text, encoding="utf-8")
@@ -218,27 +159,15 @@ def write(text: str, output: str | None) -> None:
         raise RagmonError(f"{target}: cannot be written ({error.strerror})", hint="check space and rights") from error
 
 
-_COLOURS: Final = {"pass": "green", "fail": "red", "insufficient": "yellow"}
-
-
 def on_terminal(output: str | None) -> bool:
     """Whether a result that goes to `output`, or to stdout, is seen on a terminal."""
     return output is None and sys.stdout is not None and sys.stdout.isatty()
 
 
 def gate_table(report: Report, output: str | None, *, no_color: bool) -> str:
-    """The gates as text: as wide as the terminal and in colour there, plain and unwrapped elsewhere.
-
-    Args:
-        report: The report.
-        output: The file it is written to; None is stdout.
-        no_color: The user wants no colour. NO_COLOR (https://no-color.org) and TERM=dumb say the same.
-    """
+    """The gates as text: as wide as the terminal and in colour there, plain and unwrapped elsewhere."""
     if not on_terminal(output):
         return text(report)
     plain = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return terminal_text(report, shutil.get_terminal_size().columns, str if plain else _coloured)
-
-
-def _coloured(verdict: str) -> str:
-    return click.style(verdict, fg=_COLOURS.get(verdict))
+    coloured = str if plain else lambda verdict: click.style(verdict, fg=_COLOURS.get(verdict))
+    return terminal_text(report, shutil.get_terminal_size().columns, coloured)

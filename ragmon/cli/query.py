@@ -1,13 +1,4 @@
-"""HTTP client of a monitor's admin and write ports: pages, JSON queries and posts, with errors that carry a hint.
-
-`ragmon forget`: erase a trace, or all records with a tag or of a user, from a journal.
-
-`ragmon label`: import labels that people gave to answers, and list answers that are worth a label.
-
-`ragmon show`: one request, with what was asked, retrieved and answered, and why it scores as it does.
-
-`ragmon why`: ask a monitor for the cause of an alarm. `ragmon ack`: acknowledge an alarm.
-"""
+"""Commands that ask a monitor or a journal: `why`, `ack`, `show`, `label` and `forget`, and the client they share."""
 
 from __future__ import annotations
 
@@ -16,7 +7,8 @@ import os
 import re
 import ssl
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from getpass import getuser
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -48,7 +40,7 @@ from ragmon.core.http_client import (
     retry_after,
 )
 from ragmon.core.process import read_token
-from ragmon.core.record import Label, Line, Record
+from ragmon.core.record import Label, Record
 from ragmon.export.status import StageCounters
 from ragmon.export.text import request_json, request_text, why_json, why_text
 from ragmon.gates.change import Why
@@ -63,7 +55,7 @@ from ragmon.scoring.ratings import queue, rows
 from ragmon.scoring.scorer import ScorerFactory
 from ragmon.server.erasure import erase as take_out
 from ragmon.server.queries import SHORTEST, UnknownTraceError, described, in_files, in_journal
-from ragmon.server.reader import JournalReader, open_readonly
+from ragmon.server.reader import open_readonly
 from ragmon.server.state import entries
 from ragmon.server.store import journal_file
 
@@ -72,34 +64,34 @@ TIMEOUT: Final = 10.0
 MAX_BODY: Final = 64 << 20
 """Largest response that is read, in bytes."""
 STATUS: Final = "/api/status"
+WHY_PATH: Final = "/api/why"
+QUERY_TIMEOUT: Final = 30.0
+"""Seconds for a query that needs no scoring, and its response."""
+TRIES: Final = 5
+"""How often a post is sent to a monitor that is overloaded, or that its gateway cannot reach."""
+FIRST_PAUSE: Final = 2.0
+LONGEST_PAUSE: Final = 30.0
+"""The longest first pause and the longest pause between two tries, in seconds: a person waits for the command."""
+_SHOW_TIMEOUT: Final = 60.0  # seconds: a journal may be searched for the beginning of an id
+_BATCH_SIZE: Final = 1000  # labels that one request sends
 _EXAMPLE: Final = "http://127.0.0.1:9464"
+_TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
+T = TypeVar("T")
 
 
 class NoResponseError(RagmonError):
-    """The server does not respond, or its response is not the one that was asked for."""
+    """The server does not respond, or with something else than was asked for."""
 
 
 class ProducerStats(msgspec.Struct):
-    """Totals that producers report.
-
-    Attributes:
-        missing: Records they sent that have not arrived.
-        dropped: Records they dropped, by reason.
-    """
+    """Totals that producers report: records that have not arrived, and records they dropped, by reason."""
 
     missing: int = 0
     dropped: dict[str, int] = {}
 
 
 class QuarantinedItem(msgspec.Struct):
-    """A request in quarantine.
-
-    Attributes:
-        arrival: When it arrived, seconds since the epoch.
-        step: The processing step during which the process ended: `assembling`, `scoring` or `reading`.
-        trace_id: Its trace; "" if there is none.
-        size: Its size in bytes.
-    """
+    """A request in quarantine; `step` is what the process did when it ended: `assembling`, `scoring` or `reading`."""
 
     arrival: float
     step: str
@@ -108,11 +100,7 @@ class QuarantinedItem(msgspec.Struct):
 
 
 class JournalStatus(msgspec.Struct):
-    """The state of the journal.
-
-    Attributes:
-        row: The number of its newest row.
-    """
+    """The state of the journal: the number of its newest row."""
 
     row: int = 0
 
@@ -121,17 +109,12 @@ class ServerStatus(msgspec.Struct):
     """The part of `/api/status` that the commands read.
 
     Attributes:
-        version: The server's version of ragmon.
         now: The server's clock, seconds since the epoch.
-        stages: Counters by stage.
         trouble: Why the server accepts nothing; "" if it does accept.
         spans_dropped: Spans that belong to no record, by reason.
         refused: Requests it rejected, by reason.
-        quarantined: Requests in quarantine.
-        producers: Totals that producers report.
-        journal: The state of the journal; None for a monitor in an application, which has none.
+        journal: None for a monitor in an application, which has none.
         builds: The latest `(pipeline, build, index_hash)`, the newest of a pipeline last.
-        captured: What was captured of each pipeline and source.
         unknown_conventions: Requests that are not read, by the name of their instrumentation.
         tools_without_documents: Requests without a retrieval, by the names of the tools called in them.
         uncovered: Pipelines that have records and no gate.
@@ -156,9 +139,6 @@ class ServerStatus(msgspec.Struct):
 def parse_server_url(text: str) -> Url:
     """Parse the URL of a server; an address without a scheme is one of http.
 
-    Raises:
-        RagmonError: It is not a usable URL.
-
     >>> parse_server_url("https://ragmon.example/monitor/").authority, str(parse_server_url("localhost:9464"))
     ('ragmon.example:443', 'http://localhost:9464')
     """
@@ -169,18 +149,7 @@ def parse_server_url(text: str) -> Url:
 def get_page(
     url: str, path: str, *, timeout: float = TIMEOUT, headers: Mapping[str, str] | None = None
 ) -> HttpResponse:
-    """Send a GET request.
-
-    Args:
-        url: The server's address; proxies of the environment are not used.
-        path: The path of the page.
-        timeout: Seconds for the request and its response.
-        headers: Headers beside those that HTTP requires.
-
-    Raises:
-        RagmonError: The address is invalid.
-        NoResponseError: No server responds there.
-    """
+    """Send a GET request."""
     return _send_request("GET", parse_server_url(url), path, timeout=timeout, headers=headers)
 
 
@@ -199,44 +168,19 @@ def _send_request(
     try:
         response = request(method, url, body=body, headers=headers, timeout=timeout, max_body=MAX_BODY, tls=tls)
     except OSError as error:
-        message = f"nobody answers on {server.authority} ({error})"
-        raise NoResponseError(message, hint=_hint(error)) from error
+        hint = f"is it running? Its address, such as {_EXAMPLE}"
+        if "certificate" in str(error):
+            hint = "SSL_CERT_FILE names the certificates to trust; `[serve] tls` the server's own"
+        raise NoResponseError(f"nobody answers on {server.authority} ({error})", hint=hint) from error
     if response.is_cut:
         message = f"the answer of {server.authority} is larger than {MAX_BODY} bytes"
         raise NoResponseError(message, hint=f"is this the address of ragmon? Such as {_EXAMPLE}")
     return response
 
 
-def _hint(error: Exception) -> str:
-    if "certificate" in str(error):
-        return "SSL_CERT_FILE names the certificates to trust; `[serve] tls` the server's own"
-    return f"is it running? Its address, such as {_EXAMPLE}"
-
-
 def status(url: str) -> ServerStatus:
-    """The status of a server.
-
-    Args:
-        url: The address of its admin port.
-
-    Raises:
-        RagmonError: The address is invalid.
-        NoResponseError: No monitor responds there.
-    """
+    """The status of a server."""
     return read_page(url, STATUS, ServerStatus)
-
-
-def captured(url: str) -> list[CaptureReport]:
-    """What a monitor captures, a server's or one in an application.
-
-    Args:
-        url: The address of its admin port.
-
-    Raises:
-        RagmonError: The address is invalid.
-        NoResponseError: No monitor responds there.
-    """
-    return read_page(url, STATUS, _Captured).captured
 
 
 class _Captured(msgspec.Struct):
@@ -245,21 +189,13 @@ class _Captured(msgspec.Struct):
     captured: list[CaptureReport]
 
 
-T = TypeVar("T")
+def captured(url: str) -> list[CaptureReport]:
+    """The capture reports of a monitor, a server's or one in an application."""
+    return read_page(url, STATUS, _Captured).captured
 
 
 def read_page(url: str, path: str, part: type[T]) -> T:
-    """The part of a JSON page that a command reads.
-
-    Args:
-        url: The address of the admin port.
-        path: The path of the page.
-        part: What is read of it.
-
-    Raises:
-        RagmonError: The address is invalid.
-        NoResponseError: No monitor responds there, or its response is another one.
-    """
+    """The part of a JSON page that a command reads."""
     response = get_page(url, path)
     try:
         if response.status == HTTPStatus.OK:
@@ -267,23 +203,12 @@ def read_page(url: str, path: str, part: type[T]) -> T:
         reason = f"it answered with status {response.status}"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = str(error)
-    raise NoResponseError(
-        f"what answers on {parse_server_url(url).authority} is not the admin port of `ragmon serve` ({reason})",
-        hint="`[serve] admin` of the server's configuration says where that is",
-    )
+    message = f"what answers on {parse_server_url(url).authority} is not the admin port of `ragmon serve` ({reason})"
+    raise NoResponseError(message, hint="`[serve] admin` of the server's configuration says where that is")
 
 
 def read_back(data: object, kind: type[T], what: str) -> T:
-    """What a monitor answered, as the class that it was made of; unknown members are passed over.
-
-    Args:
-        data: The plain JSON data.
-        kind: The class.
-        what: What a message calls it.
-
-    Raises:
-        RagmonError: The data is no such thing.
-    """
+    """The answer of a monitor as the class it was made of, without unknown members; messages call it `what`."""
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
@@ -299,25 +224,8 @@ def counter_delta(before: dict[str, int], after: dict[str, int]) -> dict[str, in
     return {reason: n - before.get(reason, 0) for reason, n in after.items() if n > before.get(reason, 0)}
 
 
-QUERY_TIMEOUT: Final = 30.0
-"""Seconds for a query that needs no scoring, and its response."""
-
-
-TRIES: Final = 5
-"""How often a post is sent to a monitor that is overloaded, or that its gateway cannot reach."""
-FIRST_PAUSE: Final = 2.0
-LONGEST_PAUSE: Final = 30.0
-"""The limits of the first and of every pause between two tries, in seconds: a person waits for the command."""
-
-
 class ErrorResponseError(RagmonError):
-    """A monitor responded with an error, or with something other than a JSON object.
-
-    Args:
-        message: The error message of the response.
-        status: The HTTP status.
-        hint: What to correct.
-    """
+    """A monitor responded with an error, or with something other than a JSON object."""
 
     def __init__(self, message: str, status: int, *, hint: str) -> None:
         super().__init__(message, hint=hint)
@@ -327,79 +235,39 @@ class ErrorResponseError(RagmonError):
 def get_json(
     url: str,
     path: str,
-    asked: Mapping[str, str],
+    params: Mapping[str, str],
     *,
     timeout: float = QUERY_TIMEOUT,
     headers: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Query the admin port of a monitor.
-
-    Args:
-        url: Its address.
-        path: The path of the query.
-        asked: The query parameters.
-        timeout: Seconds for the query and its response.
-        headers: Headers beside those that HTTP requires.
-
-    Raises:
-        RagmonError: The address is invalid.
-        NoResponseError: No server responds there.
-        ErrorResponseError: The monitor responded with an error, or the server is no monitor.
-    """
-    query = f"?{urlencode(asked)}" if asked else ""
+    """Query the admin port of a monitor."""
+    query = f"?{urlencode(params)}" if params else ""
     return _json_object(get_page(url, path + query, timeout=timeout, headers=headers), parse_server_url(url))
 
 
 def post_json(url: str, path: str, body: object, settings: Settings, *, reads: bool = False) -> dict[str, Any]:
-    """Post JSON to the write port of a monitor; retry a few times if it is overloaded.
+    """Post JSON to a monitor; retry a few times if it is overloaded.
 
-    Args:
-        url: Its address.
-        path: The path to post to.
-        body: The value to send as JSON.
-        settings: Names the token file, and the certificate of a server with a self-signed one.
-        reads: The address is an admin port, which takes no token and may have no TLS: no token is sent.
-
-    Raises:
-        RagmonError: The address or the token is invalid.
-        NoResponseError: No server responds there.
-        ErrorResponseError: The monitor rejected the request.
+    A write port gets the token; an admin port (`reads`) takes no token and may have no TLS.
     """
     server, token = parse_server_url(url), None if reads else read_token(settings.serve.token_file)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    content, tls = json.dumps(body).encode(), _tls_context(settings)
+    content, tls, own = json.dumps(body).encode(), ssl.create_default_context(), settings.serve.tls
+    if isinstance(own, TlsTable) and Path(own.cert).is_file():
+        tls.load_verify_locations(own.cert)
     back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE, max_retry_after=MAX_RETRY_AFTER_FOR_USER)
     for attempt in range(1, TRIES + 1):
         response = _send_request("POST", server, path, body=content, headers=headers, timeout=QUERY_TIMEOUT, tls=tls)
         if response.status not in OVERLOADED or attempt == TRIES:
             break
-        _wait(server, response, back_off)
+        seconds = back_off.pause(retry_after(response.headers.get("Retry-After")))
+        authority = printable_line(server.authority)
+        click.echo(f"{authority} answered {response.status}: trying again in {seconds:.0f} s", err=True)
+        sleep(seconds)
     return _json_object(response, server)
 
 
-def _wait(server: Url, response: HttpResponse, back_off: BackOff) -> None:
-    """Wait as long as the monitor asks for, else for the pause of the back-off, and print that."""
-    seconds = back_off.pause(retry_after(response.headers.get("Retry-After")))
-    place = printable_line(server.authority)
-    click.echo(f"{place} answered {response.status}: trying again in {seconds:.0f} s", err=True)
-    sleep(seconds)
-
-
-def _tls_context(settings: Settings) -> ssl.SSLContext:
-    """A TLS context that trusts what this machine trusts and the configured server certificate."""
-    trusted = ssl.create_default_context()
-    tls = settings.serve.tls
-    if isinstance(tls, TlsTable) and Path(tls.cert).is_file():
-        trusted.load_verify_locations(tls.cert)
-    return trusted
-
-
 def _json_object(response: HttpResponse, server: Url) -> dict[str, Any]:
-    """The JSON object of a response.
-
-    Raises:
-        ErrorResponseError: There is none, or the response is an error.
-    """
     try:
         value = json.loads(response.body)
     except (ValueError, RecursionError):
@@ -412,15 +280,22 @@ def _json_object(response: HttpResponse, server: Url) -> dict[str, Any]:
     raise ErrorResponseError(message, response.status, hint=hint)
 
 
-_TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
-
-
 def forget(trace: str | None, tag: str | None, user: str | None, state_dir: str | None, config: str | None) -> int:
     """Take a trace, or all records with a tag or of a user, out of a server's journal and off the disk."""
-    parsed_tag = _parse_target(trace, tag, user)
+    if [trace, tag, user].count(None) != 2:
+        raise RagmonError("what is to be forgotten?", hint="--trace ID, --tag NAME=VALUE or --user NAME, one of them")
+    if user == "":
+        raise RagmonError("--user names nobody", hint="--user ada, as the records have it")
+    if trace is not None and not _TRACE.fullmatch(trace):
+        raise RagmonError(f"--trace is no trace id: {shorten(trace)}", hint="32 hex digits, without dashes")
+    parsed_tag = None
+    if tag is not None:
+        name, _, value = tag.partition("=")
+        if not (name and "=" in tag):
+            raise RagmonError(f"--tag names no tag and value: {shorten(tag)}", hint="--tag customer=42")
+        parsed_tag = name, value
     folder = Path(state_dir or load(config).serve.state_dir)
     erasure = take_out(folder, trace=trace, tag=parsed_tag, user=user)
-    # The lines to print: what was erased, and what remains.
     erased = {"record": erasure.records, "label": erasure.labels, "waiting span": erasure.spans}
     if erasure.quarantined:  # seldom
         erased["quarantined request"] = erasure.quarantined
@@ -437,74 +312,38 @@ def forget(trace: str | None, tag: str | None, user: str | None, state_dir: str 
     return 0
 
 
-def _parse_target(trace: str | None, tag: str | None, user: str | None) -> tuple[str, str] | None:
-    """Check that one of a trace, a tag and a user is given; return the name and value of the tag, else None.
-
-    Raises:
-        RagmonError: None or several are given, or one is malformed.
-    """
-    if [trace, tag, user].count(None) != 2:
-        raise RagmonError("what is to be forgotten?", hint="--trace ID, --tag NAME=VALUE or --user NAME, one of them")
-    if user is not None:
-        if not user:
-            raise RagmonError("--user names nobody", hint="--user ada, as the records have it")
-        return None
-    if trace is not None:
-        if not _TRACE.fullmatch(trace):
-            raise RagmonError(f"--trace is no trace id: {shorten(trace)}", hint="32 hex digits, without dashes")
-        return None
-    name, equals, value = (tag or "").partition("=")
-    if not (name and equals):
-        raise RagmonError(f"--tag names no tag and value: {shorten(tag)}", hint="--tag customer=42")
-    return name, value
-
-
-_BATCH_SIZE: Final = 1000
-"""How many labels one request sends."""
-
-
 def import_command(
     files: tuple[str, ...], rater: str | None, dry_run: bool, url: str | None, output: str | None, config: str | None
 ) -> int:
     """Tell a server what FILES (CSV, JSON Lines) say of answers; each file is taken whole or refused whole."""
     settings = load(config)
-    labels = [item for path in files for item in read_labels(path, label_spelling(settings.unconfigured.labels, rater))]
-    for line in _summary(labels):
+    spelling = label_spelling(settings.unconfigured.labels, rater)
+    labels = [label for path in files for label in read_labels(path, spelling)]
+    correct = [float(label.correct) for label in labels if label.correct is not None]
+    raters = ", ".join(f"{name} {n}" for name, n in Counter(label.rater for label in labels).most_common())
+    lines = [
+        f"{len(labels)} labels on {len({label.trace_id for label in labels})} answers",
+        f"raters: {raters or 'none'}",
+    ]
+    if correct:
+        lines.append(f"correct: {len(correct)} labels, mean {sum(correct) / len(correct):.3f}")
+    given = {name: sum(getattr(label, name) is not None for label in labels) for name in ("answerable", "relevant_ids")}
+    lines += [f"{name}: {n} labels" for name, n in given.items() if n]
+    for line in lines:
         click.echo(printable_line(line), err=not dry_run)
     if dry_run:
         return 0
     if output is not None:
-        write("".join(record.encode(item).decode() for item in labels), output)
+        write("".join(record.encode(label).decode() for label in labels), output)
         return 0
-    accepted = sum(
-        _send(labels[start : start + _BATCH_SIZE], url, settings) for start in range(0, len(labels), _BATCH_SIZE)
-    )
+    scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
+    address = str(url or address_of(settings.export.endpoint, os.environ) or f"{scheme}://{settings.serve.otlp}")
+    accepted = 0
+    for start in range(0, len(labels), _BATCH_SIZE):
+        body = [json.loads(record.encode(label)) for label in labels[start : start + _BATCH_SIZE]]
+        accepted += int(post_json(address, LABELS_PATH, body, settings).get("accepted", 0))
     click.echo(f"{accepted} labels taken")
     return 0
-
-
-def _summary(labels: Sequence[Label]) -> Iterator[str]:
-    """A summary of labels, in a few lines."""
-    correct = [float(label.correct) for label in labels if label.correct is not None]
-    raters = Counter(label.rater for label in labels)
-    yield f"{len(labels)} labels on {len({label.trace_id for label in labels})} answers"
-    yield "raters: " + (", ".join(f"{name} {n}" for name, n in raters.most_common()) or "none")
-    if correct:
-        yield f"correct: {len(correct)} labels, mean {sum(correct) / len(correct):.3f}"
-    for name, values in (
-        ("answerable", [label.answerable for label in labels]),
-        ("relevant_ids", [label.relevant_ids for label in labels]),
-    ):
-        if n := sum(label is not None for label in values):
-            yield f"{name}: {n} labels"
-
-
-def _send(labels: Sequence[Label], url: str | None, settings: Settings) -> int:
-    """Send labels to a server; return how many it accepted."""
-    scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
-    address = url or address_of(settings.export.endpoint, os.environ) or f"{scheme}://{settings.serve.otlp}"
-    body = [json.loads(record.encode(label)) for label in labels]
-    return int(post_json(str(address), LABELS_PATH, body, settings).get("accepted", 0))
 
 
 def queue_command(
@@ -523,26 +362,17 @@ def queue_command(
         candidates = queue(read_files(traces, ReadSummary(), options=options, span_options=spans), limit)
     else:
         with open_readonly(Path(state_dir or settings.serve.state_dir)) as journal:
-            candidates = queue(_lines(journal), limit)
+            lines = (entry for row in journal.rows() for entry in entries(row.lines))
+            candidates = queue((line for line in lines if isinstance(line, Record | Label)), limit)
     sheet_rows = rows(candidates, settings.unconfigured.links.trace, text=text)
     if form == "csv":
         write(template(sheet_rows, label_spelling(settings.unconfigured.labels)), output)
     else:
         write("".join(printable_json(row) + "\n" for row in sheet_rows), output)
     if candidates and on_terminal(output):
-        place = printable_line(" ".join(traces) or f"--state-dir {state_dir or settings.serve.state_dir}")
-        click.echo(f"one of them: ragmon show {printable_line(str(candidates[0].trace_id))} {place}", err=True)
+        source = printable_line(" ".join(traces) or f"--state-dir {state_dir or settings.serve.state_dir}")
+        click.echo(f"one of them: ragmon show {printable_line(str(candidates[0].trace_id))} {source}", err=True)
     return 0
-
-
-def _lines(journal: JournalReader) -> Iterator[Line]:
-    """The records and labels of a journal."""
-    for row in journal.rows():
-        yield from (entry for entry in entries(row.lines) if isinstance(entry, Record | Label))
-
-
-_TIMEOUT: Final = 60.0
-"""Seconds for an answer: a journal may be searched for the beginning of an id."""
 
 
 def show(
@@ -573,10 +403,17 @@ def show(
                 raise unreadable(files, intake, options) from None
             raise
         requests = [described(record, scorer, settings, from_file=True) for record in records]
-    elif url is None and (folder := _journal(state_dir, load(config))) is not None:
-        requests = _of_journal(trace, folder, config, gold)
     else:
-        requests = _of_server(trace, url, load(config))
+        settings = load(config)
+        folder = Path(state_dir or settings.serve.state_dir)
+        if url is None and (state_dir is not None or journal_file(folder).is_file()):
+            settings, sets = settings_and_gold(config, gold)
+            with open_readonly(folder) as journal:
+                records = in_journal(journal, trace, settings)
+            scorer = ScorerFactory(settings, sets)()
+            requests = [described(record, scorer, settings) for record in records]
+        else:
+            requests = _of_server(trace, url or f"http://{settings.serve.admin}", settings)
     if form == "json":
         write(request_json(requests) + "\n", None)
     else:
@@ -584,36 +421,21 @@ def show(
     return 0
 
 
-def _journal(state_dir: str | None, settings: Settings) -> Path | None:
-    """The folder of the journal to read; None where none is named and none is on this machine."""
-    folder = Path(state_dir or settings.serve.state_dir)
-    return folder if state_dir is not None or journal_file(folder).is_file() else None
-
-
-def _of_journal(trace: str, folder: Path, config: str | None, gold: Sequence[str]) -> list[RequestReport]:
-    settings, sets = settings_and_gold(config, gold)
-    with open_readonly(folder) as journal:
-        records = in_journal(journal, trace, settings)
-    scorer = ScorerFactory(settings, sets)()
-    return [described(record, scorer, settings) for record in records]
-
-
-def _of_server(trace: str, url: str | None, settings: Settings) -> list[RequestReport]:
-    address = url or f"http://{settings.serve.admin}"
+def _of_server(trace: str, address: str, settings: Settings) -> list[RequestReport]:
     server, token = parse_server_url(address), read_token(settings.serve.token_file)
     headers = {}
     if token is not None and _is_private(server):
         headers = {"Authorization": f"Bearer {token}"}
     elif token is not None:
         click.echo("note: the token is not sent over plain HTTP to another machine, so no content is shown", err=True)
-    response = get_json(address, f"{TRACES_PATH}/{quote(trace, safe='')}", {}, timeout=_TIMEOUT, headers=headers)
+    response = get_json(address, f"{TRACES_PATH}/{quote(trace, safe='')}", {}, timeout=_SHOW_TIMEOUT, headers=headers)
     requests = response.get("requests")
     found = requests if isinstance(requests, list) else [response]
     return [read_back(request, RequestReport, "request") for request in found]
 
 
 def _is_private(server: Url) -> bool:
-    """Whether nobody between can read what is sent: it is encrypted, or stays on this machine."""
+    # Nobody between can read the request: it is encrypted, or stays on this machine.
     try:
         loopback = ip_address(server.host).is_loopback
     except ValueError:
@@ -625,50 +447,30 @@ def ack(alarm: str, reason: str, by: str | None, url: str | None, config: str | 
     """Silence ALARM and arm it again: it starts from nothing, and fires anew if the fault lasts."""
     settings = load(config)
     alert, pipeline = split(alarm, settings.pipeline)
-    body = {"gate": alert, "pipeline": pipeline, "reason": reason, "by": _login() if by is None else by}
-    response = _acknowledge(url, body, settings)
+    if by is None:
+        by = ""
+        with suppress(OSError, KeyError, ImportError):  # some containers have no login
+            by = getuser()
+    body = {"gate": alert, "pipeline": pipeline, "reason": reason, "by": by}
+    # Without an address it goes to the server that records are exported to, else to `[serve]`: a monitor in the
+    # application takes acknowledgements at its admin port; a server rejects them there with 405 (method not allowed)
+    # and takes them at its write port.
+    address = url or address_of(settings.export.endpoint, os.environ)
+    admin = f"http://{settings.serve.admin}"
+    try:
+        response = post_json(str(address or admin), ACKS_PATH, body, settings, reads=not address)
+    except ErrorResponseError as error:
+        if address or error.status != HTTPStatus.METHOD_NOT_ALLOWED:
+            raise
+        scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
+        response = post_json(f"{scheme}://{settings.serve.otlp}", ACKS_PATH, body, settings)
     effect = "silenced, and armed again" if response.get("fired") else "was silent; it starts from nothing"
     click.echo(f"{printable_line(pipeline)}/{printable_line(alert)}: {effect}")
     return 0
 
 
-def _login() -> str:
-    """The name of whoever is logged in; "" where the system has none, as in some containers."""
-    try:
-        return getuser()
-    except (OSError, KeyError, ImportError):
-        return ""
-
-
-def _acknowledge(url: str | None, body: dict[str, str], settings: Settings) -> dict[str, Any]:
-    """Send the acknowledgement to the monitor.
-
-    Without an address it goes to the server records are exported to, else to the one of `[serve]`. A monitor in the
-    application accepts acknowledgements at its admin port. A server rejects them there with 405 (method not allowed)
-    and accepts them at its write port.
-
-    Raises:
-        RagmonError: No monitor responds, or it rejects the acknowledgement.
-    """
-    address = url or address_of(settings.export.endpoint, os.environ)
-    try:
-        return post_json(address or f"http://{settings.serve.admin}", ACKS_PATH, body, settings, reads=not address)
-    except ErrorResponseError as error:
-        if address or error.status != HTTPStatus.METHOD_NOT_ALLOWED:
-            raise
-    scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
-    return post_json(f"{scheme}://{settings.serve.otlp}", ACKS_PATH, body, settings)
-
-
-WHY_PATH: Final = "/api/why"
-
-
 def seconds(value: str) -> float:
-    """Parse a duration such as `2h` into seconds.
-
-    Raises:
-        click.BadParameter: It is none.
-    """
+    """Parse a duration such as `2h` into seconds."""
     try:
         return float(duration(value))
     except PydanticCustomError as error:
@@ -682,12 +484,9 @@ def why(gate: str, since: str | None, url: str | None, form: str, config: str | 
     name, pipeline = split(gate, settings.pipeline)
     params = {"gate": name, "pipeline": pipeline, **({} if since is None else {"since": f"{seconds(since):.15g}"})}
     response = get_json(url or f"http://{settings.serve.admin}", WHY_PATH, params)
-    diagnosis, traces = read_back(response, Why, "explanation of a gate"), _trace_objects(response.get("traces"))
+    diagnosis, listed = read_back(response, Why, "explanation of a gate"), response.get("traces")
+    traces = [trace for trace in listed if isinstance(trace, dict)] if isinstance(listed, list) else []
     link = settings.of(pipeline).links.trace
     show = "ragmon show {trace_id}" + ("" if url is None else f" --url {url}")
     write(why_json(diagnosis, traces) + "\n" if form == "json" else why_text(diagnosis, traces, link, show), None)
     return 0
-
-
-def _trace_objects(value: Any) -> list[dict[str, Any]]:
-    return [trace for trace in value if isinstance(trace, dict)] if isinstance(value, list) else []

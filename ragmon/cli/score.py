@@ -1,11 +1,4 @@
-"""`ragmon baseline`: freeze the baselines of alarms from a release run, instead of learning them in production.
-
-`ragmon gate`: evaluate the gates on a run; the exit code is the verdict.
-
-`ragmon replay`: score trace files or a server's journal and report, or print what a published scorer would print.
-
-`ragmon compare`: compare two releases; the exit code is the verdict.
-"""
+"""Commands that score trace files: `replay`, `gate`, `compare` and `baseline`."""
 
 from __future__ import annotations
 
@@ -16,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
@@ -98,7 +91,6 @@ def gate(
     """Judge the gates on TRACES."""
     check_max_drop(context)
     if since_build is not None:
-        # Reject options that do not go with --since-build.
         reasons = {
             "baseline": "it holds for one look; `ragmon compare` holds for all",
             "duplicates": "it chooses among the answers of all builds",
@@ -123,14 +115,10 @@ def gate(
         run = score_files(traces)
         policy = policy_for(seen=run.pipelines())
         report = report_of(run, policy, baseline_run, max_drop=max_drop, questions=False)
-    # Print to stderr what the output does not hold: notes (only for JSON), and that gold is missing.
-    notes = form == "json"
-    if notes:
-        for note in report.notes:
-            click.echo(f"note: {printable_line(note)}", err=True)
-    without_gold = [
-        outcome.gate.name for outcome in report.outcomes if outcome.gate.metric in report.snapshot.gold_metrics
-    ]
+    for note in report.notes if form == "json" else ():
+        click.echo(f"note: {printable_line(note)}", err=True)
+    needs_gold = report.snapshot.gold_metrics
+    without_gold = [outcome.gate.name for outcome in report.outcomes if outcome.gate.metric in needs_gold]
     if without_gold and not gold_sets:
         warn_missing_gold(without_gold)
     if form == "text":
@@ -147,11 +135,6 @@ def _report_since_build(
     build: str,
     tables: TableOptions,
 ) -> Report:
-    """The report on the records of one build.
-
-    Raises:
-        RagmonError: No record is of the build, or no gate can be judged on a build alone.
-    """
     _without_baseline_gates(policy_for())  # before any file is read
     releases = ReleaseSplitter(plan, "build", [build], plan.settings.gates())
     run = score(traces, plan.settings, plan.gold, scorer=releases.scorer, tables=tables)
@@ -164,21 +147,13 @@ def _report_since_build(
         "a cluster of requests is one observation ([metrics] cluster)",
     ]
     report = run.report(policy, questions=False, notes=[*build_notes, *releases.notes(), *notes])
-    series = tuple(replace(series_snapshot, of="") for series_snapshot in report.snapshot.series)
-    return replace(
-        report,
-        snapshot=replace(report.snapshot, series=series),
-        outcomes=outcomes,
-        verdict=verdict_of(outcomes, policy),
-    )
+    series = tuple(replace(series, of="") for series in report.snapshot.series)
+    snapshot = replace(report.snapshot, series=series)
+    return replace(report, snapshot=snapshot, outcomes=outcomes, verdict=verdict_of(outcomes, policy))
 
 
 def _without_baseline_gates(policy: Policy) -> tuple[Policy, list[str]]:
-    """The policy without gates that need a baseline, and a note that names them.
-
-    Raises:
-        RagmonError: There are no other gates.
-    """
+    # The policy without gates that need a baseline, and a note that names them.
     gates = tuple(gate for gate in policy.gates if gate.kind != "quantile_ratio")
     left_out = [gate.name for gate in policy.gates if gate.kind == "quantile_ratio"]
     if left_out and not gates:
@@ -195,18 +170,7 @@ def policy_of(
     estimand: Estimand | None = None,
     on_insufficient: str | None = None,
 ) -> Policy:
-    """The configured policy with the changes of the command line.
-
-    Args:
-        settings: The configuration.
-        pipeline: Judge this pipeline alone; None for all.
-        seen: The pipelines that have records; None before any was read.
-        estimand: What a gold number stands for; None for the configured one.
-        on_insufficient: How an insufficient verdict counts; None as configured.
-
-    Raises:
-        UnknownNameError: There is no such pipeline.
-    """
+    """The configured policy with the changes of the command line; `seen` are the pipelines with records, once known."""
     known = {*settings.expected_pipelines, *(seen or ())}
     if pipeline is not None and seen is not None and pipeline not in known:
         raise UnknownNameError("pipeline", pipeline, known)
@@ -219,11 +183,7 @@ def policy_of(
 
 
 def check_gold(policy: Policy, sets: Sequence[GoldSet]) -> None:
-    """Reject gates on a gold set that `--gold` has replaced: they would wait for data that cannot arrive.
-
-    Raises:
-        UnknownNameError: A gate names a gold set that is not loaded.
-    """
+    """Reject gates on a gold set that `--gold` has replaced: they would wait for data that cannot arrive."""
     loaded = [gold.name for gold in sets]
     for gate in policy.gates:
         if gate.gold is not None and gate.gold not in loaded:
@@ -236,10 +196,10 @@ def warn_missing_gold(gates: Sequence[str]) -> None:
     click.echo("hint: --gold FILE, or [gold.NAME] in ragmon.toml", err=True)
 
 
-_COMMON_OPTIONS: Final = ("traces", "gold", "output", "compat")
-"""Options that are allowed with and without --compat."""
-_JOURNAL_OPTIONS: Final = ("journal", "config", "form", "output", "windows", "questions", "alerts_out", "no_color")
-"""Options that are allowed with --journal."""
+_COMMON_OPTIONS: Final = frozenset(("traces", "gold", "output", "compat"))  # with and without --compat
+_JOURNAL_OPTIONS: Final = frozenset(
+    ("journal", "config", "form", "output", "windows", "questions", "alerts_out", "no_color")
+)
 
 
 def replay(
@@ -275,7 +235,17 @@ def replay(
         return _replay_journal(journal, load(config), result, alerts_out, windows=windows)
     check_inputs(traces, gold if baseline is None else (*gold, baseline))
     if compat:
-        return _run_compat(compat, traces, gold, output, published)
+        from ragmon import compat as scorers  # noqa: PLC0415 - needed only with --compat
+
+        judge_options = {name: published.pop(name) for name in ("judge_url", "model", "judge_key_file", "no_reason")}
+        if judge_options["judge_url"] is not None:
+            published["ask"] = seed_judge(**judge_options)  # type: ignore[arg-type]
+        printed = scorers.run(compat, traces, gold, scorers.Options(**published))  # type: ignore[arg-type]
+        if printed.error is not None:  # the published scorer would crash
+            error, _, hint = printed.error.partition("\nhint: ")
+            fail(error, hint)
+        write(printed.text, output)
+        return 0
     settings, gold_sets = settings_and_gold(config, gold, tables)
     score_files = partial(
         score, settings=settings, gold=gold_sets, jobs=jobs, duplicates=duplicates, labels=labels, tables=tables
@@ -305,27 +275,18 @@ def replay(
 
 @dataclass(frozen=True)
 class _Result:
-    """How and where the report is written.
-
-    Args:
-        form: `text`, `json`, `md` or `html`.
-        output: The file; None is stdout.
-        questions: Rows of the per-question table of `md` and `html`; None for all.
-        no_color: The user wants no colour.
-    """
+    """How and where the report is written."""
 
     form: str
     output: str | None
-    questions: int | None
+    questions: int | None  # rows of the per-question table of `md` and `html`; None for all
     no_color: bool
 
     @property
     def lists_questions(self) -> bool:
-        """Whether the result of every gold question is in it."""
         return self.form in ("md", "html") and self.questions != 0
 
     def write(self, report: Report, run: Run) -> None:
-        """Write the report of a run."""
         if self.form == "text":
             scored = f"{report.scored} of {report.read} records scored"
             write(f"{scored}\n{gate_table(report, self.output, no_color=self.no_color)}", self.output)
@@ -336,7 +297,6 @@ class _Result:
 
 
 def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out: str | None, *, windows: bool) -> int:
-    """Score the journal of a server again, and report."""
     from ragmon.server.state import replay as score_again  # noqa: PLC0415 - imports the dependencies of the server
 
     labels = FinalLabels()
@@ -351,10 +311,7 @@ def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out
     report = run.report(policy, windows=windows, questions=result.lists_questions)
     report = replace(report, digest=digest)  # the server's digest, with labels joined in order of arrival
     if alerts_out is not None:
-        write(
-            "".join(printable_json(as_alert_line(edge)) + "\n" for edge in engine.transitions),
-            alerts_out,
-        )
+        write("".join(printable_json(as_alert_line(edge)) + "\n" for edge in engine.transitions), alerts_out)
     result.write(report, run)
     return 0
 
@@ -377,11 +334,6 @@ def compat_help(context: click.Context) -> str:
 
 
 def _check_options(context: click.Context, compat: str | None, form: str | None) -> None:
-    """Reject an option that would have no effect: the user who gave it expects one.
-
-    Raises:
-        click.UsageError: There is such an option.
-    """
     if not (context.params["traces"] or context.params["journal"]):
         raise click.MissingParameter(ctx=context, param_hint="TRACES", param_type="argument")
     spelling = {option.name: option.opts[0] for option in context.command.params}
@@ -389,10 +341,10 @@ def _check_options(context: click.Context, compat: str | None, form: str | None)
         name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     compat_options = {name for names in COMPAT.values() for name in names}
-    allowed = {*_COMMON_OPTIONS, *COMPAT[compat]} if compat else spelling.keys() - compat_options
+    allowed = _COMMON_OPTIONS | {*COMPAT[compat]} if compat else spelling.keys() - compat_options
     mode = f"with --compat {compat}" if compat else "without --compat"
     if "journal" in given_options and not compat:
-        allowed, mode = {*_JOURNAL_OPTIONS}, "with --journal"
+        allowed, mode = _JOURNAL_OPTIONS, "with --journal"
     for name in sorted(given_options - allowed):
         raise click.UsageError(f"{spelling[name]} does nothing {mode}", context)
     if compat and ("judge_url" in given_options) != ("model" in given_options):
@@ -407,23 +359,6 @@ def _check_options(context: click.Context, compat: str | None, form: str | None)
         raise click.UsageError("--alerts-out follows every record: leave out --duplicates", context)
 
 
-def _run_compat(
-    mode: str, traces: tuple[str, ...], gold: tuple[str, ...], output: str | None, published: dict[str, object]
-) -> int:
-    """Print what the published scorer prints; if it would crash, print why and exit with 3."""
-    from ragmon.compat import Options, run  # noqa: PLC0415 - needed only with --compat
-
-    judge_options = {name: published.pop(name) for name in ("judge_url", "model", "judge_key_file", "no_reason")}
-    if judge_options["judge_url"] is not None:
-        published["ask"] = seed_judge(**judge_options)  # type: ignore[arg-type]
-    result = run(mode, traces, gold, Options(**published))  # type: ignore[arg-type]
-    if result.error is not None:
-        error, _, hint = result.error.partition("\nhint: ")
-        fail(error, hint)
-    write(result.text, output)
-    return 0
-
-
 CASE_TIMEOUT: Final = 120.0
 """Seconds for one case, retries included."""
 
@@ -431,17 +366,7 @@ CASE_TIMEOUT: Final = 120.0
 def seed_judge(
     judge_url: str, model: str, judge_key_file: str | None = None, *, no_reason: bool = False
 ) -> Callable[[str, str, Sequence[str]], Mapping[str, Any]]:
-    """The judge for `--compat seed-001`: asks a model, case by case, for verdicts on contextual precision.
-
-    Args:
-        judge_url: The address of an OpenAI-compatible API.
-        model: The model's name there.
-        judge_key_file: The file with its key.
-        no_reason: Do not ask for reasons.
-
-    Raises:
-        RagmonError: The address is invalid, or the key cannot be read.
-    """
+    """The judge for `--compat seed-001`: asks a model with an OpenAI-compatible API for verdicts, case by case."""
     try:
         address = parse_url(judge_url)
     except ValueError:
@@ -450,26 +375,23 @@ def seed_judge(
     key = None if judge_key_file is None else read_key(Path(judge_key_file), "check --judge-key-file")
     endpoint = ModelEndpoint(address, model, key=key)
 
+    async def opinion_on(case: RequestTexts) -> Opinion:
+        async with asyncio.timeout(CASE_TIMEOUT), endpoint.session(monotonic() + CASE_TIMEOUT) as session:
+            return await contextual_precision(session, case, reasons=not no_reason)
+
     def ask(question: str, expected: str, contexts: Sequence[str]) -> Mapping[str, Any]:
         started = monotonic()
         try:
-            case = RequestTexts(question, tuple(contexts), expected=expected)
-            opinion = asyncio.run(_opinion(endpoint, case, reasons=not no_reason))
+            opinion = asyncio.run(opinion_on(RequestTexts(question, tuple(contexts), expected=expected)))
         except JudgeError as failure:
-            return {
-                "error": {failure.result: str(failure)} if failure.status is None else {"api_error": failure.status}
-            }
+            status = failure.status
+            return {"error": {failure.result: str(failure)} if status is None else {"api_error": status}}
         except TimeoutError:
             return {"error": {TIMEOUT: f"no verdicts within {CASE_TIMEOUT:g} seconds"}}
         verdicts = [{"verdict": finding.verdict, "reason": finding.reason} for finding in opinion.findings]
         return {"verdicts": verdicts, "reason": opinion.reason, "latency_ms": round(1000 * (monotonic() - started))}
 
     return ask
-
-
-async def _opinion(endpoint: ModelEndpoint, case: RequestTexts, *, reasons: bool) -> Opinion:
-    async with asyncio.timeout(CASE_TIMEOUT), endpoint.session(monotonic() + CASE_TIMEOUT) as session:
-        return await contextual_precision(session, case, reasons=reasons)
 
 
 PATH: Final = "/api/compare"
@@ -481,17 +403,6 @@ _FORMS: Final[Mapping[str, Callable[[Canary], str]]] = {
 }
 COMPARE_TIMEOUT: Final = 600.0
 """Seconds to wait for a monitor that scores the records of a day again."""
-
-
-class _Comparison(NamedTuple):
-    """The comparison to make, on files or by a monitor."""
-
-    by: By
-    baseline: str
-    candidate: str
-    max_drop: float
-    pipeline: str | None
-    intervals: bool
 
 
 def compare(
@@ -511,24 +422,37 @@ def compare(
     """Compare the candidate's records with the baseline's, on the metrics that have gates."""
     if baseline == candidate:
         raise click.UsageError(f"--baseline and --candidate are the same: {baseline!r}", context)
-    _check_source(context)
-    comparison = _Comparison(by, baseline, candidate, max_drop, pipeline, form == "html")
-    if url is None:
-        result, without_gold = _compare_files(traces, gold, config, comparison)
-    else:
-        # The comparison made by a monitor.
+    if url is None and not traces:
+        raise click.UsageError("Missing argument 'TRACES...', or a monitor: --url URL", context)
+    if url is not None and traces:
+        raise click.UsageError("--url asks a monitor and TRACES are read: give one of them", context)
+    if url is not None and context.get_parameter_source("gold") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--gold does not go with --url: the monitor has its own", context)
+    intervals, without_gold = form == "html", list[str]()
+    if url is not None:
         params = {
-            "pipeline": comparison.pipeline or load(config).pipeline,
-            "by": comparison.by,
-            "baseline": comparison.baseline,
-            "candidate": comparison.candidate,
-            "max_drop": f"{comparison.max_drop:.15g}",
-            **({"intervals": "true"} if comparison.intervals else {}),
+            "pipeline": pipeline or load(config).pipeline,
+            "by": by,
+            "baseline": baseline,
+            "candidate": candidate,
+            "max_drop": f"{max_drop:.15g}",
+            **({"intervals": "true"} if intervals else {}),
         }
-        result, without_gold = (
-            read_back(get_json(url, PATH, params, timeout=COMPARE_TIMEOUT), Canary, "comparison of releases"),
-            [],
-        )
+        result = read_back(get_json(url, PATH, params, timeout=COMPARE_TIMEOUT), Canary, "comparison of releases")
+    else:
+        check_inputs(traces, gold)
+        settings, gold_sets = settings_and_gold(config, gold)
+        check_gold(settings.policy(pipeline), gold_sets)
+        uncompared_gates(settings.policy(pipeline))  # before any file is read
+        splitter = ReleaseSplitter(ScorerFactory(settings, gold_sets), by, [baseline, candidate], settings.gates())
+        run = score(traces, settings, gold_sets, scorer=splitter.scorer)
+        scorer, pair = run.scorer, (splitter.release(baseline), splitter.release(candidate))
+        policy = policy_of(settings, pipeline, seen=run.pipelines())
+        notes, golds, metrics = uncompared_gates(policy), scorer.gold.infos(), scorer.table.metrics
+        outcomes = releases.compare(*pair, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals)
+        if not gold_sets:
+            without_gold = [found.gate.name for found in outcomes if metrics[found.gate.metric].needs_gold]
+        result = Canary.of(by, baseline, candidate, max_drop, outcomes, [*splitter.notes(), *notes])
     if form == "json":
         for note in result.notes:
             click.echo(f"note: {printable_line(note)}", err=True)
@@ -536,42 +460,3 @@ def compare(
         warn_missing_gold(without_gold)
     write(_FORMS[form](result), output)
     return EXIT[result.verdict]
-
-
-def _check_source(context: click.Context) -> None:
-    """Check that the command line names exactly one source of records.
-
-    Raises:
-        click.UsageError: It names none or two.
-    """
-    url = context.params["url"]
-    if url is None and not context.params["traces"]:
-        raise click.UsageError("Missing argument 'TRACES...', or a monitor: --url URL", context)
-    if url is not None and context.params["traces"]:
-        raise click.UsageError("--url asks a monitor and TRACES are read: give one of them", context)
-    if url is not None and context.get_parameter_source("gold") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--gold does not go with --url: the monitor has its own", context)
-
-
-def _compare_files(
-    traces: Sequence[str], gold: Sequence[str], config: str | None, comparison: _Comparison
-) -> tuple[Canary, list[str]]:
-    """The comparison of records in trace files, and the gates that lack a gold set."""
-    by, baseline, candidate, max_drop, pipeline, intervals = comparison
-    check_inputs(traces, gold)
-    settings, gold_sets = settings_and_gold(config, gold)
-    check_gold(settings.policy(pipeline), gold_sets)
-    uncompared_gates(settings.policy(pipeline))  # before any file is read
-    splitter = ReleaseSplitter(ScorerFactory(settings, gold_sets), by, [baseline, candidate], settings.gates())
-    run = score(traces, settings, gold_sets, scorer=splitter.scorer)
-    scorer, pair = run.scorer, (splitter.release(baseline), splitter.release(candidate))
-    policy = policy_of(settings, pipeline, seen=run.pipelines())
-    notes = uncompared_gates(policy)
-    golds = scorer.gold.infos()
-    outcomes = releases.compare(*pair, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals)
-    without_gold = [
-        outcome.gate.name
-        for outcome in outcomes
-        if scorer.table.metrics[outcome.gate.metric].needs_gold and not gold_sets
-    ]
-    return Canary.of(by, baseline, candidate, max_drop, outcomes, [*splitter.notes(), *notes]), without_gold

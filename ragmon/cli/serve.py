@@ -1,11 +1,4 @@
-"""`ragmon probe`: send gold questions through the live pipeline, once or until it is stopped.
-
-`ragmon view`: the pages of a monitor on a journal or on trace files, or the page of a report, without a server.
-
-`ragmon work`: count partitions of a Kafka topic, as a member of a consumer group, for a server that adds up.
-
-`ragmon serve`: receive OTLP from producers, journal it, score it and serve the results.
-"""
+"""Commands that run until they are stopped: `serve`, `work`, `probe` and `view`."""
 
 from __future__ import annotations
 
@@ -14,14 +7,15 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 from click.core import ParameterSource
@@ -37,7 +31,7 @@ from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.errors import InputError, RagmonError, UnavailableError, printable_line
-from ragmon.core.http_client import Address, own_names
+from ragmon.core.http_client import own_names
 from ragmon.core.http_server import HttpServer
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.comparison import Canary
@@ -53,7 +47,7 @@ from ragmon.monitor.embedded import Monitor, parse_listen_address
 from ragmon.monitor.replay import Run, read_report
 from ragmon.scoring.scorer import ScorerFactory
 from ragmon.server.admin import JournalView, journal_queries
-from ragmon.server.probe_client import THROTTLED, ProbeCapture, ProbeClient, ProbeCounts, ProbeResult
+from ragmon.server.probe_client import THROTTLED, ProbeCapture, ProbeClient, ProbeCounts
 from ragmon.server.probes import (
     ProbeExporter,
     Prober,
@@ -68,14 +62,19 @@ from ragmon.server.probes import (
     run_round,
 )
 
-if TYPE_CHECKING:
-    from ragmon.config.settings import Settings
-    from ragmon.server.server import Server
-
-_DELIVERY_INTERVAL: Final = 1.0
-"""Seconds between two deliveries of records."""
-_PROGRESS_INTERVAL: Final = 5.0
-"""Seconds between two progress lines."""
+TEMPORARY: Final = 75
+"""The exit code if a restart may help (sysexits.h, EX_TEMPFAIL)."""
+GRACE: Final = 1.0
+"""Seconds that open requests get at the end."""
+CONNECTIONS: Final = 64
+HEAD: Final = 1000
+"""Characters in which a page says what wrote it."""
+LOOK: Final = 2.0
+"""Seconds between two checks whether the configuration files changed."""
+FILES: Final = 48
+"""File descriptors a server needs before a client connects, and a few for the first clients."""
+_DELIVERY_INTERVAL: Final = 1.0  # seconds between two deliveries of records
+_PROGRESS_INTERVAL: Final = 5.0  # seconds between two progress lines
 
 
 def probe(
@@ -90,7 +89,12 @@ def probe(
     form: str,
 ) -> int:
     """Send gold questions through the live pipeline: a function of the application, or an address it answers at."""
-    _check_options(context, one_round=one_round, judged=judged, output=output)
+    if judged and not one_round:
+        raise click.UsageError("--gate judges one round: add --once", context)
+    if judged and output == STDIN:
+        raise click.UsageError("--output - and --gate both write to stdout: name a file", context)
+    if not judged and context.get_parameter_source("form") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--format does nothing without --gate", context)
     settings, gold_sets = settings_and_gold(config, gold)
     specs = chosen_probes(settings, gold_sets, name=name, target=target)
     if judged:
@@ -98,11 +102,9 @@ def probe(
     redactions = Redactions(settings)
     with ExitStack() as stack:
         if not one_round:
-            return _run_until_signal(
-                settings, gold_sets, specs, stack.enter_context(probe_exporter(settings, redactions, output))
-            )
+            exporter = stack.enter_context(probe_exporter(settings, redactions, output))
+            return _run_until_signal(settings, gold_sets, specs, exporter)
         trace_file = stack.enter_context(TraceFile(output)) if output or not judged else None
-        # Send every question of every probe once; return the redacted records.
         records: list[Record] = []
 
         def keep(record: Record) -> None:
@@ -110,39 +112,22 @@ def probe(
             if trace_file is not None:
                 trace_file.submit(records[-1])
 
-        with _capture(settings) as capture:
+        with closing(ProbeCapture(settings)) as capture:
             for spec in specs:
-                client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
-                with closing(client):
+                with closing(ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))) as client:
                     _send_once(spec, _gold_of(spec, gold_sets), client, RecordSorter(keep))
-    return _evaluate_gates(settings, gold_sets, records, form) if judged else 0
-
-
-def _check_options(context: click.Context, *, one_round: bool, judged: bool, output: str | None) -> None:
-    """Reject combinations of options that make no sense.
-
-    Raises:
-        click.UsageError: The options are such a combination.
-    """
-    if judged and not one_round:
-        raise click.UsageError("--gate judges one round: add --once", context)
-    if judged and output == STDIN:
-        raise click.UsageError("--output - and --gate both write to stdout: name a file", context)
-    if not judged and context.get_parameter_source("form") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--format does nothing without --gate", context)
+    if not judged:
+        return 0
+    # The gates are judged as `ragmon gate` judges them on the file of the round.
+    run = Run(ScorerFactory(settings, gold_sets)())
+    run.feed(records)
+    report = run.report(policy_of(settings, None, seen=run.pipelines()), questions=False)
+    write(text(report) if form == "text" else render_gates(report) if form == "md" else report.json() + "\n", None)
+    return EXIT[report.verdict]
 
 
 def _gold_of(spec: ProbeSpec, gold_sets: Sequence[GoldSet]) -> GoldSet:
     return next(gold for gold in gold_sets if gold.name == spec.gold)
-
-
-@contextmanager
-def _capture(settings: Settings) -> Iterator[ProbeCapture]:
-    capture = ProbeCapture(settings)
-    try:
-        yield capture
-    finally:
-        capture.close()
 
 
 def _send_once(spec: ProbeSpec, gold: GoldSet, client: ProbeClient, ordered: RecordSorter) -> None:
@@ -151,7 +136,8 @@ def _send_once(spec: ProbeSpec, gold: GoldSet, client: ProbeClient, ordered: Rec
     counts, last_progress, is_first = ProbeCounts(), monotonic(), True
     for answered in run_round(ProbeWorkers(client, spec.concurrency), gold_questions):
         if is_first and answered.unreachable:
-            raise _unreachable(spec, answered)
+            hint = "is the application running? --target, or [probe.NAME] target, is its address"
+            raise RagmonError(f"nobody answers at {spec.asks}: {answered.unreachable}", hint=hint)
         is_first = False
         counts.add(spec.name, answered.result)
         if answered.result != THROTTLED:
@@ -171,29 +157,14 @@ def _print_progress(spec: ProbeSpec, text: str) -> None:
     click.echo(printable_line(f"probe {spec.name}: {text}"), err=True)
 
 
-def _unreachable(spec: ProbeSpec, answered: ProbeResult) -> RagmonError:
-    hint = "is the application running? --target, or [probe.NAME] target, is its address"
-    return RagmonError(f"nobody answers at {spec.asks}: {answered.unreachable}", hint=hint)
-
-
-def _evaluate_gates(settings: Settings, gold_sets: tuple[GoldSet, ...], records: Sequence[Record], form: str) -> int:
-    """Evaluate the gates on a round, as `ragmon gate` does on the file of the round."""
-    run = Run(ScorerFactory(settings, gold_sets)())
-    run.feed(records)
-    report = run.report(policy_of(settings, None, seen=run.pipelines()), questions=False)
-    write(text(report) if form == "text" else render_gates(report) if form == "md" else report.json() + "\n", None)
-    return EXIT[report.verdict]
-
-
 def _run_until_signal(
     settings: Settings, gold_sets: Sequence[GoldSet], specs: Sequence[ProbeSpec], exporter: ProbeExporter
 ) -> int:
-    """Send questions until a signal stops the command."""
     signals: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: signals.put(number))
     counts, probers = ProbeCounts(), list[Prober]()
-    with _capture(settings) as capture:
+    with closing(ProbeCapture(settings)) as capture:
         for spec in specs:
             client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
             quota = quota_of(settings, spec)
@@ -202,7 +173,10 @@ def _run_until_signal(
         for prober in probers:
             prober.start()
             _print_progress(prober.spec, f"asks {prober.spec.asks}, a question every {prober.interval:.3g} s")
-        while _next_prober_signal(signals) is None:
+        while True:
+            with suppress(Empty):
+                signals.get(timeout=_DELIVERY_INTERVAL)
+                break
             exporter.deliver()
         for prober in probers:
             prober.stop()
@@ -214,35 +188,25 @@ def _run_until_signal(
     return 0
 
 
-def _next_prober_signal(signals: SimpleQueue[int]) -> int | None:
-    try:
-        return signals.get(timeout=_DELIVERY_INTERVAL)
-    except Empty:
-        return None
-
-
-GRACE: Final = 1.0
-"""Seconds that open requests get at the end."""
-CONNECTIONS: Final = 64
-HEAD: Final = 1000
-"""Characters in which a page says what wrote it."""
-
-
 def view(paths: tuple[str, ...], listen: str, config: str | None) -> int:
     """Open the pages of a monitor on what was recorded: gates, charts, metrics, and where every record went."""
     settings, address = load(config), parse_listen_address(listen)
-    folder, single = Path(paths[0]), len(paths) == 1
+    names, folder, single = own_names(settings.serve.hosts), Path(paths[0]), len(paths) == 1
+    app: ASGIApp | None = None
+    stop: Callable[[], object]
     if single and folder.is_dir():
-        # Serve the pages of a journal; returns what ends them, and their address.
-        shown = JournalView(settings, folder)
-        app = admin_app(shown.view(), own_names(settings.serve.hosts), journal_queries(shown.queries, None))
-        stop, place = _serve(app, address)
+        journal = JournalView(settings, folder)
+        app = admin_app(journal.view(), names, journal_queries(journal.queries, None))
     elif single and (page := report_page_of(paths[0])) is not None:
-        stop, place = _serve(document_app(page, own_names(settings.serve.hosts)), address)
-    else:
+        app = document_app(page, names)
+    if app is None:
         monitor = monitor_of(settings, paths).start(listen)
-        stop, place = monitor.stop, str(monitor.address)
-    click.echo(f"http://{place}/")
+        stop, listening = monitor.stop, monitor.address
+    else:
+        server = HttpServer(app, address, tls=None, name="view", connections=CONNECTIONS)
+        server.start()
+        stop, listening = partial(server.stop, GRACE), str(server.address)
+    click.echo(f"http://{listening}/")
     try:
         Event().wait()
     except KeyboardInterrupt:
@@ -250,26 +214,20 @@ def view(paths: tuple[str, ...], listen: str, config: str | None) -> int:
     return 0
 
 
-def _serve(app: ASGIApp, address: Address) -> tuple[Callable[[], object], str]:
-    """Serve an application; returns what ends it, and its address."""
-    server = HttpServer(app, address, tls=None, name="view", connections=CONNECTIONS)
-    server.start()
-    return lambda: server.stop(GRACE), str(server.address)
-
-
 def report_page_of(path: str) -> str | None:
-    """The page of a report or of a comparison; None where the path is another thing, such as traces.
-
-    Args:
-        path: A file in JSON, or one in HTML that ragmon wrote, which is shown as it is.
-
-    Raises:
-        InputError: A file in HTML or JSON is not readable, or is not a report of ragmon.
-    """
+    """The page of a report or of a comparison in JSON or HTML; None for another file, such as traces."""
     if not path.endswith((".json", ".html", ".htm")):
         return None
     if not path.endswith(".json"):
-        return _checked_page(path)
+        try:
+            page = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InputError(f"the page cannot be read ({reason})", path=path, hint="check name and rights") from error
+        if f'<meta name="generator" content="{GENERATOR}' not in page[:HEAD]:
+            hint = "`ragmon replay --format html` and `ragmon compare --format html` write pages"
+            raise InputError("this is no page of ragmon", path=path, hint=hint)
+        return page
     data = read_report(path, "the report")
     if data is None:
         return None
@@ -281,34 +239,10 @@ def report_page_of(path: str) -> str | None:
         raise InputError(str(error), path=path, hint="`ragmon compare --format json` writes one") from error
 
 
-def _checked_page(path: str) -> str:
-    """A page that ragmon wrote.
-
-    Raises:
-        InputError: It cannot be read, or ragmon did not write it.
-    """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"the page cannot be read ({reason})", path=path, hint="check name and rights") from error
-    if f'<meta name="generator" content="{GENERATOR}' not in text[:HEAD]:
-        hint = "`ragmon replay --format html` and `ragmon compare --format html` write pages"
-        raise InputError("this is no page of ragmon", path=path, hint=hint)
-    return text
-
-
 def monitor_of(settings: Settings, paths: Sequence[str]) -> Monitor:
     """A monitor that has scored trace files in the order of their times; its clock stands still after the newest.
 
-    What has no time is taken to be as new as the newest.
-
-    Args:
-        settings: The configuration.
-        paths: The files.
-
-    Raises:
-        InputError: There is no record in them.
+    Entries without a time are as new as the newest.
     """
     intake = ReadSummary()
     options, spans = file_options(settings), file_span_options(settings)
@@ -330,10 +264,6 @@ def monitor_of(settings: Settings, paths: Sequence[str]) -> Monitor:
             monitor.submit(entry)
     moment[0] += STEP
     return monitor
-
-
-TEMPORARY: Final = 75
-"""The exit code if a restart may help (sysexits.h, EX_TEMPFAIL)."""
 
 
 def work(config: str | None) -> int:
@@ -361,12 +291,6 @@ def work(config: str | None) -> int:
         fail(str(error), error.hint, TEMPORARY)
     click.echo("stopping: the next owner goes on from the last chunk", err=True)
     return 0
-
-
-LOOK: Final = 2.0
-"""Seconds between two checks whether the configuration files changed."""
-FILES: Final = 48
-"""File descriptors a server needs before a client connects, and a few for the first clients."""
 
 
 def serve(config: str | None, insecure: bool) -> int:
@@ -398,7 +322,20 @@ def serve(config: str | None, insecure: bool) -> int:
     settings = load(config)
     try:
         with watchdog:
-            return _run_server(Server(settings, insecure=insecure, on_attempts=watchdog.watch), signals)
+            server = Server(settings, insecure=insecure, on_attempts=watchdog.watch)
+            for warning in server.warnings:
+                click.echo(f"warning: {warning}", err=True)
+            with server:
+                for name, address in server.addresses().items():
+                    click.echo(f"{name}: {address}", err=True)
+                click.echo("ready", err=True)
+                while (received := _next_signal(signals)) not in (signal.SIGTERM, signal.SIGINT):
+                    if received == signal.SIGHUP:
+                        server.reloading.reload()
+                    else:
+                        server.reloading.poll()
+                click.echo("stopping: what was accepted is put on disk", err=True)
+            return 0
     except UnavailableError as error:
         fail(str(error), error.hint, TEMPORARY)
 
@@ -411,29 +348,9 @@ class _OneLineFormatter(logging.Formatter):
         return super().formatMessage(record)
 
 
-def _run_server(server: Server, signals: SimpleQueue[int]) -> int:
-    for warning in server.warnings:
-        click.echo(f"warning: {warning}", err=True)
-    with server:
-        for name, address in server.addresses().items():
-            click.echo(f"{name}: {address}", err=True)
-        click.echo("ready", err=True)
-        while (number := _next_signal(signals)) not in (signal.SIGTERM, signal.SIGINT):
-            if number == signal.SIGHUP:
-                server.reloading.reload()
-            else:
-                server.reloading.poll()
-        click.echo("stopping: what was accepted is put on disk", err=True)
-    return 0
-
-
 def _raise_file_limit() -> None:
-    """Raise the limit of open files to its maximum, so that idle connections do not block other clients.
-
-    Raises:
-        UnavailableError: Fewer files can be opened than the server needs to start; later failures would name
-            other causes.
-    """
+    # Idle connections must not block other clients. With fewer files than a server needs to start, later failures would
+    # name other causes.
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
@@ -442,20 +359,16 @@ def _raise_file_limit() -> None:
         while len(descriptors) < FILES:
             descriptors.append(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
-        raise UnavailableError(
-            f"only {len(descriptors)} files can be opened, {FILES} are needed ({error.strerror})",
-            hint="a larger `ulimit -n`, or LimitNOFILE= in the unit; where the whole machine is short of files, later",
-        ) from error
+        message = f"only {len(descriptors)} files can be opened, {FILES} are needed ({error.strerror})"
+        hint = "a larger `ulimit -n`, or LimitNOFILE= in the unit; where the whole machine is short of files, later"
+        raise UnavailableError(message, hint=hint) from error
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
 
 
 def _next_signal(signals: SimpleQueue[int]) -> int | None:
-    """The next signal to handle; None if there was none for a while.
-
-    All pending signals are taken at once: any number of SIGHUPs count as one, and a signal to stop comes first.
-    """
+    # All pending signals are taken at once: any number of SIGHUPs count as one, and a signal to stop comes first.
     try:
         pending = [signals.get(timeout=LOOK)]
     except Empty:

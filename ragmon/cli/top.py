@@ -1,18 +1,10 @@
-"""Charts in text: a value with its interval against a threshold, and a value over time.
+"""`ragmon top`: the overview of a monitor on a terminal, read again and again from its admin port.
 
-The scales are those of the charts of the pages. Colour repeats what the shape says.
+A thread reads the monitor, so that a slow one delays no key. The terminal is left as it was found, however the command
+ends: the cursor, the screen and the modes of the keyboard.
 
-One picture of a monitor in text: what fires, the gates, and the monitor's own health.
-
-Names and reasons come from requests: each is made printable, and none is read as markup.
-
-What `ragmon top` reads of a monitor, in a thread of its own, so that a slow monitor delays no key.
-
-A picture of a monitor that stays current on a terminal, and how keys and signals end it.
-
-The terminal is left as it was found, however the command ends: the cursor, the screen and the modes of the keyboard.
-
-`ragmon top`: the overview of a monitor on a terminal, read again and again from its admin port.
+Names and reasons come from requests: each is made printable, and none is read as markup. The scales of the charts are
+those of the pages; colour repeats what the shape says.
 """
 
 from __future__ import annotations
@@ -68,16 +60,7 @@ def interval_text(
 ) -> Text:
     """A value with its interval against its threshold, which is always in the middle; dots are on the good side.
 
-    What is not equal to the threshold is never drawn on it, however near it is.
-
-    Args:
-        value: The value; None draws nothing.
-        lower: The lower end of its 95 % interval; None without one.
-        upper: The upper end.
-        threshold: The threshold.
-        at_least: Whether the good side is above the threshold.
-        verdict: The verdict, which is the colour of the interval.
-        width: Columns, an odd number.
+    A value that differs from the threshold is never drawn on it, however near it is. `width` is odd.
 
     >>> interval_text(0.9, 0.85, 0.95, threshold=0.8, at_least=True, verdict="pass", width=11).plain
     '     │━━●━·'
@@ -92,11 +75,11 @@ def interval_text(
         return middle if figure == threshold else middle + int(copysign(min(middle, max(1, steps)), figure - threshold))
 
     good = range(middle + 1, width) if at_least else range(middle)
-    cells = [_GOOD if place in good else " " for place in range(width)]
+    cells = [_GOOD if index in good else " " for index in range(width)]
     cells[middle] = _THRESHOLD
     if bounds:
-        for place in range(column(bounds[0]), column(bounds[1]) + 1):
-            cells[place] = _COVERED if place == middle else _INTERVAL
+        for index in range(column(bounds[0]), column(bounds[1]) + 1):
+            cells[index] = _COVERED if index == middle else _INTERVAL
     cells[column(value)] = _VALUE
     text = Text("".join(cells), "dim")
     text.highlight_regex(f"[{_VALUE}{_INTERVAL}]+", f"not dim {STYLES.get(verdict, '')}")
@@ -104,13 +87,7 @@ def interval_text(
 
 
 class Axis(NamedTuple):
-    """The time axis of a chart.
-
-    Attributes:
-        begin: Its start, seconds since the epoch.
-        end: Its end.
-        step: The length of a window, seconds.
-    """
+    """The time axis of a chart, in seconds since the epoch, and the length of a window in seconds."""
 
     begin: float
     end: float
@@ -128,13 +105,6 @@ def sparkline_text(
 
     A column shows the worst of its windows.
 
-    Args:
-        points: The ends of windows, seconds since the epoch, and their values.
-        axis: The time axis.
-        threshold: The threshold.
-        at_least: Whether the good side is above the threshold.
-        width: Columns.
-
     >>> hours = [(3600.0 * k, value) for k, value in enumerate((0.9, 0.8, None, 0.5), 1)]
     >>> sparkline_text(hours, Axis(0, 14400, 3600), threshold=0.7, at_least=True, width=4).plain
     '█▆ ▁'
@@ -142,17 +112,17 @@ def sparkline_text(
     worst: Callable[[float, float], float] = min if at_least else max
     shown: dict[int, float] = {}
     for end, value in points:
-        place = axis.column(end, width)
-        if value is not None and 0 <= place < width:
-            shown[place] = worst(value, shown.get(place, value))
+        column = axis.column(end, width)
+        if value is not None and 0 <= column < width:
+            shown[column] = worst(value, shown.get(column, value))
     if not shown:
         return Text(" " * width)
     low, high = min(*shown.values(), threshold), max(*shown.values(), threshold)
     room = max(0.0, SMALLEST - (high - low)) / 2
     low, high = low - room, high + room
     text = Text()
-    for place in range(width):
-        value = shown.get(place)
+    for column in range(width):
+        value = shown.get(column)
         if value is None:
             text.append(" ")
         else:
@@ -172,13 +142,7 @@ _SHORTEST_REASON: Final = 20
 
 @dataclass(frozen=True)
 class OverviewFrame:
-    """A picture in lines.
-
-    Attributes:
-        head: What stands at the top.
-        body: The gates, which a screen may show in part.
-        foot: What stands at the end.
-    """
+    """A picture in lines; a screen may show the body, which has the gates, in part."""
 
     head: list[Text]
     body: list[Text]
@@ -199,12 +163,7 @@ class OverviewFrame:
         return max(0, len(self.body) - self.room(height))
 
     def screen(self, height: int, first: int) -> list[Text]:
-        """The lines that a screen shows.
-
-        Args:
-            height: Lines of the screen.
-            first: The first line of the body.
-        """
+        """The lines of a screen, from the `first` line of the body."""
         room = self.room(height)
         body = self.body[first : first + room]
         if len(self.body) > room:
@@ -215,73 +174,55 @@ class OverviewFrame:
 
 
 def draw(
-    console: Console, place: str, poll: Poll, *, now: float | None = None, height: int | None = None
+    console: Console, address: str, poll: Poll, *, now: float | None = None, height: int | None = None
 ) -> OverviewFrame:
-    """The picture of a state.
+    """The picture of a state, as wide as the console.
 
     Args:
-        console: Its width is that of the picture.
-        place: The address of the monitor.
+        console: The terminal.
+        address: The address of the monitor.
         poll: The state.
-        now: Seconds since the epoch by the clock of this machine, where a state without a newer one is to be shown as
-            stale; None where the state has just been read.
-        height: Lines of the screen; None where there is room for everything.
+        now: The time by the clock of this machine, if the state is stale.
+        height: Lines of the screen; None if there is room for everything.
     """
     status, width = poll.overview.status, console.width
-    head = [_title(status, place, width), *_stale(console, poll, now)]
+    head = [_title(status, address, width)]
+    if now is not None:
+        why = poll.error or "the answer takes long"
+        words = f"stale: no answer since {_clock(poll.at, now)} ({ago(poll.at, now)}): {printable_line(why)}"
+        head += _wrapped(console, Text(words, "bold reverse yellow"))
     head += _wrong(console, status, None if height is None else height // 3 - len(head))
     table = _GateTable(poll, width)
     return OverviewFrame([*head, Text(), table.heading()], list(table.rows()), [_health(status, width)])
 
 
-def _title(status: OverviewStatus, place: str, width: int) -> Text:
-    """The state in a sentence, and where and when it was so."""
+def _title(status: OverviewStatus, address: str, width: int) -> Text:
     counts = {"verdicts": {"fail": 0, **status.verdicts}, "alarms": status.alarms, "trouble": status.trouble}
     text = Text(printable_line(title(counts)), FIRES if status.alarms or status.trouble else "bold")
-    where = Text(f"{printable(place)}  {_clock(status.now, status.now)}", "dim")
+    where = Text(f"{printable(address)}  {_clock(status.now, status.now)}", "dim")
     gap = width - text.cell_len - where.cell_len
     if gap >= 2:
         text.append(" " * gap).append_text(where)
     return text
 
 
-def _stale(console: Console, poll: Poll, now: float | None) -> list[Text]:
-    """Since when there was no answer, and why; nothing where the state is current."""
-    if now is None:
-        return []
-    why = poll.error or "the answer takes long"
-    words = f"stale: no answer since {_clock(poll.at, now)} ({ago(poll.at, now)}): {printable_line(why)}"
-    return _wrapped(console, Text(words, "bold reverse yellow"))
-
-
 def _wrong(console: Console, status: OverviewStatus, room: int | None) -> list[Text]:
-    """What is wrong, as much of it as there is room for, and at least the first of it.
-
-    Args:
-        console: Its width is that of the lines.
-        status: Has what is wrong.
-        room: Lines; None for any number of them.
-    """
     if not status.wrong:
         return [Text("nothing is wrong", "green")]
+    # As many problems as there is room for, and at least the first.
     lines: list[Text] = []
     for number, finding in enumerate(status.wrong):
-        more = _finding(console, finding, status.now)
+        text = Text(style=FIRES)
+        if finding.since is not None:  # at the beginning, where no line is cut
+            text.append(f"since {_clock(finding.since, status.now)} ({ago(finding.since, status.now)}): ")
+        text.append(printable_line(finding.what))
+        if finding.hint:
+            text.append(f"  {printable_line(finding.hint)}", "not bold default")
+        more = _wrapped(console, text)
         if lines and room is not None and len(lines) + len(more) >= room:
             return [*lines, Text(f"and {len(status.wrong) - number} more", FIRES)]
         lines += more
     return lines
-
-
-def _finding(console: Console, finding: StatusFinding, now: float) -> list[Text]:
-    """A problem, with the time since when first: it is not to be cut."""
-    text = Text(style=FIRES)
-    if finding.since is not None:
-        text.append(f"since {_clock(finding.since, now)} ({ago(finding.since, now)}): ")
-    text.append(printable_line(finding.what))
-    if finding.hint:
-        text.append(f"  {printable_line(finding.hint)}", "not bold default")
-    return _wrapped(console, text)
 
 
 def _wrapped(console: Console, text: Text) -> list[Text]:
@@ -295,13 +236,11 @@ def _wrapped(console: Console, text: Text) -> list[Text]:
 
 
 def _clock(seconds: float, now: float) -> str:
-    """A point in time, with its day where that is another one than today."""
     form = "%H:%M:%S UTC" if seconds // _DAY == now // _DAY else "%Y-%m-%d %H:%M:%S UTC"
     return datetime.fromtimestamp(seconds, UTC).strftime(form)
 
 
 def _health(status: OverviewStatus, width: int) -> Text:
-    """The monitor's own health in one line, what is most important first."""
     residual = sum(counters.residual for counters in status.stages.values())
     doubts = [finding.what for finding in status.doubts]
     count = "no warning" if not doubts else f"{len(doubts)} warning{'s' if len(doubts) > 1 else ''}"
@@ -328,19 +267,14 @@ BOUND: Final = "asked"
 INTERVAL: Final = "95 % interval"
 _WIDTHS: Final = {VERDICT: 12, VALUE: 5, ALARM: 10, COUNT: 6, BAR: 11, TREND: 12, BOUND: 7, INTERVAL: 15}
 """The width of each column by its heading, the most important first: a narrow screen shows the first of them."""
-_ORDER: Final = (VERDICT, VALUE, BAR, BOUND, INTERVAL, COUNT, TREND, ALARM)
+_COLUMNS: Final = (VERDICT, VALUE, BAR, BOUND, INTERVAL, COUNT, TREND, ALARM)
 _WIDE_TREND: Final = 24
 """Columns in which each window of a day has its own."""
 _RIGHT: Final = (VALUE, COUNT, BOUND)
 
 
 class _GateTable:
-    """The gates, one to a line, in columns that fit the width.
-
-    Args:
-        poll: The state.
-        width: Columns of the screen.
-    """
+    """The gates, each on a line, in columns that fit the width."""
 
     def __init__(self, poll: Poll, width: int) -> None:
         self._status = poll.overview.status
@@ -360,7 +294,6 @@ class _GateTable:
         self._widths, self._name, self._reason = _layout(width, max(names, default=0))
 
     def heading(self) -> Text:
-        """The headings."""
         cells = [_fit(Text("gate"), self._name)]
         for column in self._columns():
             words = self._span if column == TREND else column
@@ -372,7 +305,6 @@ class _GateTable:
         return line
 
     def rows(self) -> Iterator[Text]:
-        """The name of each pipeline, and its gates below it."""
         by_pipeline: dict[str, list[ShownGate]] = {}
         for gate in self._status.gates:
             by_pipeline.setdefault(gate.pipeline, []).append(gate)
@@ -385,7 +317,7 @@ class _GateTable:
             yield Text("there are no gates", "dim")
 
     def _columns(self) -> list[str]:
-        return [column for column in _ORDER if column in self._widths]
+        return [column for column in _COLUMNS if column in self._widths]
 
     def _row(self, gate: ShownGate) -> Text:
         cells = [_fit(Text(printable(gate.gate)), self._name)]
@@ -405,7 +337,10 @@ class _GateTable:
             points = self._points.get((gate.pipeline, gate.gate), [])
             return sparkline_text(points, self._axis, threshold=threshold, at_least=at_least, width=width)
         if column == ALARM:
-            return self._alarm(gate)
+            now, acknowledged = self._status.now, self._acknowledged.get((gate.pipeline, gate.gate))
+            if gate.firing is not None:
+                return Text(f"fires {_duration(gate.firing, now)}", FIRES)
+            return Text("–" if acknowledged is None else f"acked {_duration(acknowledged, now)}", "dim")
         if column == VERDICT:
             return Text(printable(gate.verdict), STYLES.get(gate.verdict, ""))
         interval = "" if gate.lower is None or gate.upper is None else f"{_figure(gate.lower)} … {_figure(gate.upper)}"
@@ -417,16 +352,9 @@ class _GateTable:
         }
         return Text(words[column])
 
-    def _alarm(self, gate: ShownGate) -> Text:
-        """Since when the alarm of a gate fires, or was acknowledged."""
-        now, at = self._status.now, self._acknowledged.get((gate.pipeline, gate.gate))
-        if gate.firing is not None:
-            return Text(f"fires {_duration(gate.firing, now)}", FIRES)
-        return Text("–" if at is None else f"acked {_duration(at, now)}", "dim")
-
 
 def _duration(since: float, now: float) -> str:
-    """How long ago a time was, as short as it can be: 8s, 5m, 3h, 2d."""
+    # As short as it can be: 8s, 5m, 3h, 2d.
     return ago(since, now).removesuffix(" ago").replace("min", "m").replace(" ", "")
 
 
@@ -435,15 +363,6 @@ def _figure(value: float) -> str:
 
 
 def _layout(width: int, longest: int) -> tuple[dict[str, int], int, int]:
-    """The columns that fit, and the widths of the name and of the reason.
-
-    Args:
-        width: Columns of the screen.
-        longest: Columns of the longest name.
-
-    Returns:
-        The width of each column, of the name, and of the reason; 0 shows no reason.
-    """
     widths: dict[str, int] = {}
     left = width - _SHORTEST_NAME
     for column, columns in _WIDTHS.items():
@@ -460,7 +379,6 @@ def _layout(width: int, longest: int) -> tuple[dict[str, int], int, int]:
 
 
 def _fit(text: Text, width: int, *, right: bool = False) -> Text:
-    """A text in exactly so many columns."""
     text.truncate(width, overflow="ellipsis")
     text.align("right" if right else "left", width)
     return text
@@ -472,16 +390,7 @@ REFRESH: Final = 10.0
 
 
 class ShownGate(msgspec.Struct):
-    """A gate of `/api/status`.
-
-    Attributes:
-        pipeline, gate: Its name.
-        threshold, direction: What it asks for.
-        verdict, reason: How it is judged, and why.
-        value, lower, upper: The estimate with its 95 % interval.
-        n: Requests in the denominator.
-        firing: Since when its alarm fires, seconds since the epoch; None where it does not.
-    """
+    """A gate of `/api/status`; `firing` is since when its alarm fires, if it does."""
 
     pipeline: str
     gate: str
@@ -502,34 +411,14 @@ class ShownGate(msgspec.Struct):
 
 
 class JournalSize(msgspec.Struct):
-    """The size of a journal.
-
-    Attributes:
-        size: Its size in bytes.
-        limit: The most that it may have.
-    """
+    """The size of a journal and its limit, in bytes."""
 
     size: int = msgspec.field(name="bytes", default=0)
     limit: int = 0
 
 
 class OverviewStatus(msgspec.Struct):
-    """The part of `/api/status` that is shown.
-
-    Attributes:
-        now: The monitor's clock, seconds since the epoch.
-        started: When it started.
-        last_scored: When it last scored a record; None where it has scored none.
-        wrong: What is wrong.
-        doubts: Why the figures may be wrong.
-        verdicts: How many gates there are of each verdict.
-        alarms: The alarms that fire.
-        acknowledged: The latest acknowledgements.
-        gates: The gates.
-        stages: Counters by stage.
-        journal: The size of the journal; None where there is none.
-        trouble: Why nothing is accepted; "" where it is.
-    """
+    """The part of `/api/status` that is shown; times are seconds since the epoch by the monitor's clock."""
 
     now: float
     started: float
@@ -562,12 +451,7 @@ class HistoryPage(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Overview:
-    """The state of a monitor.
-
-    Attributes:
-        status: Its status.
-        history: The history of its gates.
-    """
+    """The state of a monitor, and the history of its gates."""
 
     status: OverviewStatus
     history: HistoryPage
@@ -575,13 +459,7 @@ class Overview:
 
 @dataclass(frozen=True)
 class Poll:
-    """The latest state of a monitor, and whether it still answers.
-
-    Attributes:
-        overview: What it answered last.
-        at: When that was, seconds since the epoch by the clock of this machine.
-        error: Why there is no newer answer; "" where the latest try was answered.
-    """
+    """The latest state of a monitor, when it was read by the clock of this machine, and why no newer one was."""
 
     overview: Overview
     at: float
@@ -589,11 +467,7 @@ class Poll:
 
 
 class OverviewReader:
-    """Reads the state of a monitor.
-
-    Args:
-        url: The address of its admin port.
-    """
+    """Reads the state of a monitor from its admin port."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -601,12 +475,7 @@ class OverviewReader:
         self._due = 0.0
 
     def read(self) -> Overview:
-        """The state. A monitor that tells no history is shown without.
-
-        Raises:
-            RagmonError: The address is invalid.
-            NoResponseError: No monitor responds there.
-        """
+        """The state; a monitor without a history is shown without."""
         status = read_page(self._url, STATUS, OverviewStatus)
         if monotonic() >= self._due:
             with suppress(NoResponseError):
@@ -616,14 +485,7 @@ class OverviewReader:
 
 
 class Poller:
-    """Reads the state of a monitor again and again, in a thread.
-
-    Args:
-        reader: Reads it once.
-        first: The state at the beginning.
-        every: Seconds between two readings.
-        on_poll: Called in the thread after every try.
-    """
+    """Reads the state of a monitor again and again, in a thread that calls `on_poll` after every try."""
 
     def __init__(self, reader: OverviewReader, first: Poll, every: float, on_poll: Callable[[], None]) -> None:
         self.latest = first
@@ -669,22 +531,19 @@ _POLLED: Final = b"\x00"
 
 
 class LiveOverview:
-    """The picture on a terminal.
-
-    Args:
-        console: The terminal.
-        place: The address of the monitor.
-        reader: Reads the state of the monitor.
-        first: The state at the beginning.
-        every: Seconds between two readings.
-        keyboard: Where keys are read from; where that is no terminal, signals alone end it.
-    """
+    """The picture on a terminal. Without a keyboard that is a terminal, signals alone end it."""
 
     def __init__(
-        self, console: Console, place: str, reader: OverviewReader, first: Poll, every: float, keyboard: IO[str] | None
+        self,
+        console: Console,
+        address: str,
+        reader: OverviewReader,
+        first: Poll,
+        every: float,
+        keyboard: IO[str] | None,
     ) -> None:
         self._console = console
-        self._place = place
+        self._address = address
         self._every = every
         self._wakeups = Wakeups()
         self._poller = Poller(reader, first, every, self._wakeups.wake)
@@ -703,7 +562,6 @@ class LiveOverview:
                 self._poller.stop()
 
     def _shown_to_the_end(self) -> bool:
-        """Show the picture; returns whether the user leaves, and False where the process is to be suspended."""
         self._drawn = ()
         with ExitStack() as stack:
             if self._keys is not None:
@@ -720,10 +578,9 @@ class LiveOverview:
     def _frame(self) -> OverviewFrame:
         poll, now = self._poller.latest, time()
         stale = bool(poll.error) or now - poll.at > self._every + LATE
-        return draw(self._console, self._place, poll, now=now if stale else None, height=self._console.height)
+        return draw(self._console, self._address, poll, now=now if stale else None, height=self._console.height)
 
     def _draw(self) -> None:
-        """Draw the picture where it has changed, in one write."""
         console, frame = self._console, self._frame()
         size = console.size
         self._first = max(0, min(self._first, frame.last(size.height)))
@@ -740,11 +597,9 @@ class LiveOverview:
                 console.print(line, end=end, no_wrap=True, overflow="crop")
 
     def _leaves(self, keys: list[bytes]) -> bool:
-        """Scroll as keys say; returns whether one of them leaves."""
         height = self._console.height
         frame = self._frame()
         page, last = max(1, frame.room(height) - 1), frame.last(height)
-        moves = ((_UP, -1), (_DOWN, 1), (_PAGE_UP, -page), (_PAGE_DOWN, page), (_FIRST, -last), (_LAST, last))
         for key in keys:
             if key in _LEAVE:
                 return True
@@ -764,11 +619,7 @@ class LiveOverview:
 
 @contextmanager
 def unbuffered(terminal: int) -> Iterator[None]:
-    """Keys come one by one and are not shown; afterwards the terminal is as before, and forgets what was typed.
-
-    Args:
-        terminal: The file descriptor of the terminal.
-    """
+    """Keys come one by one and are not shown; afterwards the terminal is as before, and forgets what was typed."""
     before = termios.tcgetattr(terminal)
     try:
         tty.setcbreak(terminal)
@@ -803,15 +654,7 @@ class Wakeups:
             os.write(self._writing, _POLLED)
 
     def wait(self, keyboard: int | None, seconds: float) -> tuple[set[int], list[bytes] | None]:
-        """Wait until something happens.
-
-        Args:
-            keyboard: The file descriptor of the keyboard; None where there is none.
-            seconds: The longest time to wait.
-
-        Returns:
-            The signals and the keys that came; None for the keys where the keyboard is gone.
-        """
+        """Wait until something happens."""
         watched = [self._reading] if keyboard is None else [self._reading, keyboard]
         ready, _, _ = select.select(watched, [], [], seconds)
         signals = set(os.read(self._reading, 4096)) if self._reading in ready else set[int]()
@@ -824,32 +667,24 @@ class Wakeups:
         return signals, _KEY.findall(typed) if typed else None
 
 
-__all__ = ["top"]
-
-
 def top(url: str | None, every: float, once: bool, no_color: bool, config: str | None) -> int:
     """Show what fires and every gate of a monitor, live: that of `ragmon serve`, or one in an application."""
     address = url or f"http://{load(config).serve.admin}"
     console = Console(no_color=no_color or None, highlight=False, markup=False)
     live = not once and on_terminal(None) and not console.is_dumb_terminal
     reader = OverviewReader(address)
-    place = parse_server_url(address).authority
+    authority = parse_server_url(address).authority
     try:
         poll = Poll(reader.read(), time())
         if live:
-            LiveOverview(console, place, reader, poll, every, sys.stdin).run()
+            LiveOverview(console, authority, reader, poll, every, sys.stdin).run()
         else:
-            write(_as_text(console, draw(console, place, poll)), None)
+            with console.capture() as captured:
+                for line in draw(console, authority, poll).lines:
+                    line.rstrip()
+                    console.print(line, no_wrap=True, overflow="crop", crop=True)
+            write(captured.get().replace(os.linesep, "\n"), None)
     except KeyboardInterrupt:  # before there is a picture
         if not live:
             raise
     return 0
-
-
-def _as_text(console: Console, frame: OverviewFrame) -> str:
-    """A frame as text: as wide as the terminal, in colour where stdout is one."""
-    with console.capture() as captured:
-        for line in frame.lines:
-            line.rstrip()
-            console.print(line, no_wrap=True, overflow="crop", crop=True)
-    return captured.get().replace(os.linesep, "\n")

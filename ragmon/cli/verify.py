@@ -1,8 +1,8 @@
 """`ragmon verify`: check that every record is accounted for, by the counters of a server or by its journal.
 
 Stage by stage, received = scored + ignored + dropped + duplicate + pending. A journal is audited without its server:
-every row can be read, none is missing, each has the number of lines it was written with, and a replay of all rows gives
-what the newest checkpoint and the rows after it give.
+every row can be read, none is missing, each has the lines it was written with, and a replay of all rows gives what the
+newest checkpoint and the rows after it give.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ragmon.export.status import StageCounters
 from ragmon.export.text import text_table
 from ragmon.server.journal import Journal
 from ragmon.server.pending import TraceTracker
-from ragmon.server.reader import JournalReader, JournalReaderBase, JournalRow
-from ragmon.server.state import STAGE, ServerState, entries, recover, replay
+from ragmon.server.reader import JournalReader, JournalReaderBase
+from ragmon.server.state import STAGE, entries, recover, replay
 from ragmon.server.store import JournalError
 from ragmon.stream.accounts import BatchCounts
 
@@ -36,12 +36,11 @@ class AuditResult:
 
     Attributes:
         stages: Counters by stage.
-        missing: Records that producers report as sent and that have not arrived; records still in transit are included.
+        missing: Records that producers report as sent and that have not arrived, including those in transit.
         lost: Records that producers report as dropped, by reason.
         spans: Spans that belong to no record, by reason.
         forgotten: Records that were erased on request.
-        passed: Checks that passed.
-        failed: Checks that failed.
+        passed, failed: Checks.
         notes: Checks that could not be made, and why.
     """
 
@@ -66,14 +65,7 @@ class AuditResult:
 
 
 def of_server(url: str) -> AuditResult:
-    """The audit of a running server, from its status.
-
-    Args:
-        url: The address of its admin port.
-
-    Raises:
-        RagmonError: The address is invalid, or no `ragmon serve` responds there.
-    """
+    """The audit of a running server, from its status."""
     server_status = status(url)
     return AuditResult(
         stages=server_status.stages,
@@ -93,47 +85,37 @@ def verify(url: str | None, state_dir: str | None, deep: bool | None, config: st
         raise click.UsageError("--url asks a server and --state-dir reads a journal: give one of them")
     if url and deep is not None:
         raise click.UsageError("--deep looks at a journal: give --state-dir in place of --url")
-    source, result = _audit_source(load(config), url, state_dir, deep)
+    settings = load(config)
+    folder, address = Path(state_dir or settings.serve.state_dir), url or f"http://{settings.serve.admin}"
+    source, result = f"the journal in {folder}", None
+    if not (state_dir or deep):
+        try:
+            result = of_server(address)
+            source = f"the server on {parse_server_url(address).authority}"
+        except NoResponseError as no_server:
+            if url:
+                raise
+            try:
+                result = of_journal(settings, folder, deep=deep)
+            except JournalError:
+                raise
+            except RagmonError as error:
+                raise RagmonError(f"{no_server}, and {error}", hint="--url URL, or --state-dir DIR") from error
+    if result is None:
+        result = of_journal(settings, folder, deep=deep)
     click.echo(printable_line(source), err=True)
     for line in _lines(result):
         click.echo(printable_line(line))
     return 0 if result.holds else 1
 
 
-def _audit_source(
-    settings: Settings, url: str | None, state_dir: str | None, deep: bool | None
-) -> tuple[str, AuditResult]:
-    """The name of the audited source, and the result; without options, the server if it responds, else the journal.
-
-    Raises:
-        RagmonError: There is neither a server nor a journal.
-    """
-    if url:
-        return _server(url)
-    if state_dir or deep:
-        return _journal(settings, Path(state_dir or settings.serve.state_dir), deep)
-    try:
-        return _server(f"http://{settings.serve.admin}")
-    except NoResponseError as no_server:
-        try:
-            return _journal(settings, Path(settings.serve.state_dir), deep)
-        except JournalError:
-            raise
-        except RagmonError as no_journal:
-            raise RagmonError(f"{no_server}, and {no_journal}", hint="--url URL, or --state-dir DIR") from no_journal
-
-
-def _server(url: str) -> tuple[str, AuditResult]:
-    return f"the server on {parse_server_url(url).authority}", of_server(url)
-
-
-def _journal(settings: Settings, folder: Path, deep: bool | None) -> tuple[str, AuditResult]:
-    return f"the journal in {folder}", of_journal(settings, folder, deep=deep)
-
-
 def _lines(result: AuditResult) -> list[str]:
-    """The lines that are printed."""
-    lines = _table(result)
+    rows = []
+    for stage, counters in sorted(result.stages.items()):
+        lost = sum(counters.ignored.values()), sum(counters.dropped.values())
+        numbers = (counters.received, counters.scored, *lost, counters.duplicate, counters.pending, counters.residual)
+        rows.append((stage, *map(str, numbers)))
+    lines = text_table([COLUMNS, *rows], right=range(1, len(COLUMNS))) if rows else []
     for stage, counters in sorted(result.stages.items()):
         lines += _reasons(f"{stage} ignored", counters.ignored) + _reasons(f"{stage} dropped", counters.dropped)
     lines += _reasons("spans of no record", result.spans) + _reasons("lost by producers", result.lost)
@@ -148,18 +130,6 @@ def _lines(result: AuditResult) -> list[str]:
     return lines + [f"{kind}: {text}" for kind, texts in texts_by_kind.items() for text in texts]
 
 
-def _table(result: AuditResult) -> list[str]:
-    """The counters as a table, a line per stage."""
-    rows = [_row(stage, counters) for stage, counters in sorted(result.stages.items())]
-    return text_table([COLUMNS, *rows], right=range(1, len(COLUMNS))) if rows else []
-
-
-def _row(stage: str, counters: StageCounters) -> tuple[str, ...]:
-    lost = sum(counters.ignored.values()), sum(counters.dropped.values())
-    numbers = (counters.received, counters.scored, *lost, counters.duplicate, counters.pending, counters.residual)
-    return (stage, *map(str, numbers))
-
-
 def _reasons(title: str, counts: Mapping[str, int]) -> list[str]:
     reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
     return [f"{title}: {reasons}"] if reasons else []
@@ -171,16 +141,9 @@ MAX_LISTED_FAULTS: Final = 10
 
 @dataclass
 class RowsAudit:
-    """The audit of the rows of a journal.
+    """The audit of the rows of a journal: their number, sequence numbers, lines, erased entries and faults.
 
-    Attributes:
-        count: Number of rows.
-        first, last: Sequence numbers of the first and the last row; 0 if there is none.
-        arrival: When the last row arrived, seconds since the epoch.
-        lines: Number of lines in the rows.
-        forgotten: Records that were erased on request.
-        labels: Labels that were erased on request.
-        wrong: Faults.
+    `arrival` is when the last row arrived, seconds since the epoch; `labels` and `forgotten` (records) were erased.
     """
 
     count: int = 0
@@ -195,20 +158,12 @@ class RowsAudit:
     def faults(self) -> list[str]:
         """The first faults, and the number of the others."""
         unlisted = len(self.wrong) - MAX_LISTED_FAULTS
-        return self.wrong[:MAX_LISTED_FAULTS] + (
-            [f"{unlisted} more rows are not as they should be"] if unlisted > 0 else []
-        )
+        more = [f"{unlisted} more rows are not as they should be"] if unlisted > 0 else []
+        return self.wrong[:MAX_LISTED_FAULTS] + more
 
 
 def audit_rows(journal: JournalReaderBase) -> RowsAudit:
-    """Read every row, up to the first damaged one.
-
-    Args:
-        journal: The journal; it must not change meanwhile.
-
-    Raises:
-        JournalError: It cannot be opened.
-    """
+    """Read every row, up to the first damaged one."""
     rows = RowsAudit()
     try:
         for row in journal.rows():
@@ -219,16 +174,26 @@ def audit_rows(journal: JournalReaderBase) -> RowsAudit:
             if row.arrival < rows.arrival:
                 rows.wrong.append(f"row {row.seq} came before row {rows.last}")
             rows.count, rows.last, rows.arrival = rows.count + 1, row.seq, row.arrival
-            _audit_lines(row, rows)
-        # Check that a checkpoint covers the rows that were deleted before the first one. A new journal that replaces
-        # a quarantined one has a checkpoint of row 0 and continues the old sequence numbers.
+            try:
+                BatchCounts.load(row.counts)
+                lines = entries(row.lines)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                rows.wrong.append(f"row {row.seq} cannot be read")
+                continue
+            if len(lines) != row.n:
+                rows.wrong.append(f"row {row.seq} held {row.n} lines and holds {len(lines)}")
+            rows.lines += len(lines)
+            erased = [entry.was for entry in lines if isinstance(entry, Tombstone)]
+            rows.labels += erased.count(LABEL_ENTRY)
+            rows.forgotten += erased.count(RECORD_ENTRY)
+        # A checkpoint must cover the rows that were deleted before the first one. A new journal that replaces a
+        # quarantined one has a checkpoint of row 0 and continues the old sequence numbers.
         base_checkpoint = journal.base()
         last = journal.last()[0]
         if base_checkpoint is None:
             if rows.first > 1 or (last and not rows.count):
-                rows.wrong.append(
-                    f"{_row_range(1, (rows.first or last + 1) - 1)} gone, and no checkpoint says what they said"
-                )
+                gone = _row_range(1, (rows.first or last + 1) - 1)
+                rows.wrong.append(f"{gone} gone, and no checkpoint says what they said")
         elif base_checkpoint.seq and rows.first > base_checkpoint.seq + 1:
             rows.wrong.append(f"{_row_range(base_checkpoint.seq + 1, rows.first - 1)} missing")
         newest = journal.checkpoint()
@@ -239,21 +204,6 @@ def audit_rows(journal: JournalReaderBase) -> RowsAudit:
             raise
         rows.wrong.append(f"after row {rows.last}: {error}")
     return rows
-
-
-def _audit_lines(row: JournalRow, rows: RowsAudit) -> None:
-    try:
-        BatchCounts.load(row.counts)
-        lines = entries(row.lines)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        rows.wrong.append(f"row {row.seq} cannot be read")
-        return
-    if len(lines) != row.n:
-        rows.wrong.append(f"row {row.seq} held {row.n} lines and holds {len(lines)}")
-    rows.lines += len(lines)
-    erased = [entry.was for entry in lines if isinstance(entry, Tombstone)]
-    rows.labels += erased.count(LABEL_ENTRY)
-    rows.forgotten += erased.count(RECORD_ENTRY)
 
 
 def _row_range(first: int, last: int) -> str:
@@ -293,18 +243,7 @@ class SnapshotReader(JournalReader):
 
 
 def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) -> AuditResult:
-    """The audit of a journal; its server may be running.
-
-    Args:
-        settings: The configuration its rows were scored under.
-        folder: The folder of the journal.
-        deep: Replay all rows, and compare the result with the newest checkpoint and the rows after it. None: only if
-            that takes no more than some seconds.
-
-    Raises:
-        RagmonError: There is no journal, or one of another version.
-        JournalError: It cannot be opened.
-    """
+    """The audit of a journal; its server may be running."""
     try:
         with SnapshotReader(folder) as journal:
             rows = audit_rows(journal)
@@ -312,13 +251,32 @@ def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) ->
                 return AuditResult({}, failed=tuple(rows.faults()))
             server_state = recover(settings, journal)
             missing = server_state.producers.missing(server_state.counts.native)
-            passed, failed, notes = [_rows_summary(rows)], list[str](), list[str]()
+            summary = f"rows {rows.first} to {rows.last} can be read, {rows.lines:,} lines, and none is missing"
+            passed = [summary if rows.count else "there is no row yet"]
+            failed, notes = list[str](), list[str]()
             if deep is None and rows.lines > DEEP:
                 notes.append(f"rows were not replayed: they hold more than {DEEP:,} lines; --deep does it all the same")
+            elif deep is not False and rows.forgotten:
+                notes.append("checkpoints were not held against a replay: records were forgotten on request")
             elif deep is not False:
-                _compare_with_replay(settings, journal, server_state, rows, (passed, failed, notes))
+                replayed = replay(settings, journal)
+                stored_counts, replayed_counts = server_state.counts.dump(), replayed.counts.dump()
+                if replayed_counts != stored_counts:
+                    differing = f"{stored_counts.decode()} and {replayed_counts.decode()}"
+                    failed.append(f"checkpoint and replay differ in what came in: {differing}")
+                stored, recomputed = (state.engine.scorer.state.digest() for state in (server_state, replayed))
+                short, other = stored[:_DIGEST_DIGITS], recomputed[:_DIGEST_DIGITS]
+                if stored == recomputed and server_state.engine.scorer.dropped == replayed.engine.scorer.dropped:
+                    passed.append(f"checkpoint and replay agree: {short}")
+                else:
+                    failed.append(
+                        f"checkpoint and replay differ: {short} and {other}; the configuration is not the one the rows "
+                        "were scored under (gold, metrics, refusals), or somebody changed the journal"
+                    )
+            tracker = TraceTracker(settings)  # the traces that a server would hold as incomplete if it started now
+            tracker.restore(cast("Journal", journal), journal.last()[1])  # restore only reads
             return AuditResult(
-                stages={STAGE: _counters(settings, journal, server_state)},
+                stages={STAGE: server_state.counters(tracker.pending)},
                 missing=missing,
                 lost=server_state.producers.dropped(),
                 spans=dict(server_state.counts.spans),
@@ -331,52 +289,3 @@ def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) ->
         if error.reason != "corrupt":
             raise
         return AuditResult({}, failed=(str(error),))
-
-
-def _rows_summary(rows: RowsAudit) -> str:
-    if not rows.count:
-        return "there is no row yet"
-    return f"rows {rows.first} to {rows.last} can be read, {rows.lines:,} lines, and none is missing"
-
-
-def _counters(settings: Settings, journal: SnapshotReader, server_state: ServerState) -> StageCounters:
-    """The counters, including the traces that a server would hold as incomplete if it started now."""
-    tracker = TraceTracker(settings)
-    tracker.restore(cast("Journal", journal), journal.last()[1])  # restore only reads
-    return server_state.counters(tracker.pending)
-
-
-def _compare_with_replay(
-    settings: Settings,
-    journal: SnapshotReader,
-    server_state: ServerState,
-    rows: RowsAudit,
-    results: tuple[list[str], list[str], list[str]],
-) -> None:
-    """Compare a replay of all rows with the newest checkpoint and the rows after it.
-
-    Args:
-        settings: The configuration.
-        journal: The journal.
-        server_state: The newest checkpoint and the rows after it.
-        rows: The audit of the rows.
-        results: Three lists to append to: passed checks, failed checks, and checks that could not be made.
-    """
-    passed, failed, notes = results
-    if rows.forgotten:
-        notes.append("checkpoints were not held against a replay: records were forgotten on request")
-        return
-    replayed = replay(settings, journal)
-    if (replayed_counts := replayed.counts.dump()) != (stored_counts := server_state.counts.dump()):
-        failed.append(
-            f"checkpoint and replay differ in what came in: {stored_counts.decode()} and {replayed_counts.decode()}"
-        )
-    stored, recomputed = (state.engine.scorer.state.digest() for state in (server_state, replayed))
-    if stored == recomputed and server_state.engine.scorer.dropped == replayed.engine.scorer.dropped:
-        passed.append(f"checkpoint and replay agree: {stored[:_DIGEST_DIGITS]}")
-    else:
-        failed.append(
-            f"checkpoint and replay differ: {stored[:_DIGEST_DIGITS]} and {recomputed[:_DIGEST_DIGITS]}; "
-            "the configuration is not the one "
-            "the rows were scored under (gold, metrics, refusals), or somebody changed the journal"
-        )

@@ -1,8 +1,7 @@
 """The ASGI application of the admin port, which a server and an embedded monitor share.
 
-The port is for Prometheus, orchestrators and people, and shows no content of requests, but for what a server shows of a
-single trace to whoever has its token. It is read only, but for the acknowledgements that an embedded monitor takes from
-its own machine.
+It shows no content of requests, except a server's traces to holders of its token. It is read only, except for the
+acknowledgements that an embedded monitor takes from its own machine.
 """
 
 from __future__ import annotations
@@ -85,28 +84,30 @@ TRACES_PATH: Final = "/api/traces"
 TRACE_PAGES_PATH: Final = "/t"
 _RETRY: Final = {"Retry-After": "5"}
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
-"""Of every answer."""
-_THREADS: Final = 4
-"""Most answers are made one at a time; the other threads are for comparisons and acknowledgements."""
-_LEVEL: Final = 1
-"""Compression level of `/metrics`: higher ones take several times as long and save little."""
+"""Headers of every response."""
+PIPELINES_PATH: Final = "/p"
+MONITOR_PATH: Final = "/monitor"
+ALARMS_PATH: Final = "/alarms"
+GOLD_PATH: Final = "/gold"
+_THREADS: Final = 4  # one makes most responses; the others are for comparisons and acknowledgements
+_COMPRESSION_LEVEL: Final = 1  # of `/metrics`: higher levels take several times as long and save little
+POLICY: Final = (
+    "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The Content-Security-Policy of a page in one file: the page fetches nothing and has an origin of its own."""
 
 Answer = Callable[[Request], Response]
 Endpoint = Callable[[Request], Awaitable[Response]]
 Acknowledge = Callable[[str, str, str, str], bool]
-"""Alarm, pipeline, reason and who; returns whether the alarm fired."""
+"""Takes alarm, pipeline, reason and person; returns whether the alarm fired."""
 T = TypeVar("T")
 
 
 class JournalQueries(NamedTuple):
-    """What answers the paths that need a journal.
+    """The functions that answer paths which need a journal.
 
-    Attributes:
-        records: Lists the requests that fail a gate.
-        why: Diagnoses a gate.
-        compare: Compares two releases. It is answered beside other requests, so it takes the locks it needs itself.
-        trace: Shows the requests of a trace; its path ends in the trace id. It is answered as `compare`.
-        trace_page: Shows the same as a page.
+    `compare` and the traces run beside other requests, so they take the locks they need themselves.
     """
 
     records: Answer
@@ -120,14 +121,8 @@ class JsonResponse(JSONResponse):
     """JSON without terminal control characters; a lone surrogate is written as its escape."""
 
     def render(self, content: Any) -> bytes:
-        """The body of a response."""
+        """The body of the response."""
         return printable_json(content, separators=(",", ":")).encode()
-
-
-PIPELINES_PATH: Final = "/p"
-MONITOR_PATH: Final = "/monitor"
-ALARMS_PATH: Final = "/alarms"
-GOLD_PATH: Final = "/gold"
 
 
 @dataclass(frozen=True)
@@ -138,14 +133,13 @@ class AdminView:
         snapshot: Takes a snapshot.
         moment: The version of the snapshot: while it is equal, the same series are shown again.
         status: The data of `/api/status`, given a snapshot.
-        history: What tells how gates were in the past; None shows no history.
+        failure: Why the process must be restarted; "" for a healthy process.
+        trouble: Why requests cannot be accepted; "" while they can.
+        note: A remark beside a positive readiness.
+        history: The past of the gates; None shows no history.
         settings: The configuration in force.
-        configured: When another configuration came into force, seconds since the epoch, in order of time.
-        diagnose: Tells why a gate is broken, given its pipeline, its name, whether it is broken, and which of the
-            failing requests to list.
-        failure: Why the process must be restarted; "" where it need not be.
-        trouble: Why requests cannot be accepted; "" where they can.
-        note: What else to say where requests can be accepted.
+        configured: When each later configuration came into force, sorted, seconds since the epoch.
+        diagnose: Explains a gate, given its pipeline, its name, whether it is broken, and a filter of failing requests.
     """
 
     snapshot: Callable[[], MonitorSnapshot]
@@ -160,7 +154,7 @@ class AdminView:
     diagnose: Callable[[str, str, bool, RequestFilter], GateFindings] = lambda *_: GateFindings()
 
 
-def names_of(scope: Scope) -> tuple[str, ...]:
+def names_in_path(scope: Scope) -> tuple[str, ...]:
     """The label of the pipeline, and the gate if there is one, in the path of a request; none in another path."""
     raw = scope.get("raw_path", b"").partition(b"?")[0].decode("latin-1")
     _, first, *names = raw.split("/") if raw.startswith("/") else ("", "")
@@ -168,7 +162,7 @@ def names_of(scope: Scope) -> tuple[str, ...]:
 
 
 def html(text: str) -> Response:
-    """A page, with the Content-Security-Policy that says what it may fetch and run."""
+    """The response with a page and its Content-Security-Policy."""
     return HTMLResponse(text, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
 
 
@@ -195,12 +189,7 @@ def alarms(view: AdminView, _: Request) -> Response:
 
 
 def gold(view: AdminView, request: Request) -> Response:
-    """The page of gold, labels and judges.
-
-    Raises:
-        HTTPError: This monitor keeps no history (404).
-        UnknownNameError: There is no such span of time.
-    """
+    """The page of gold, labels and judges."""
     if view.history is None:
         message = "this monitor keeps no history of gold items"
         raise HTTPError(404, UNKNOWN_PATH, message, hint="/metrics has their means")
@@ -211,25 +200,15 @@ def gold(view: AdminView, request: Request) -> Response:
 
 
 def pipeline_or_gate(view: AdminView, request: Request) -> Response:
-    """The page of what the path names: a pipeline, or a gate of one.
-
-    Raises:
-        HTTPError: There is no such thing (404).
-        UnknownNameError: There is no such window or span of time.
-    """
-    return gate(view, request) if len(names_of(request.scope)) == 2 else pipeline(view, request)
+    """The page of a pipeline or of a gate, as the path says."""
+    return gate(view, request) if len(names_in_path(request.scope)) == 2 else pipeline(view, request)
 
 
 def pipeline(view: AdminView, request: Request) -> Response:
-    """The page of a pipeline.
-
-    Raises:
-        HTTPError: There is no such pipeline (404).
-        UnknownNameError: There is no such window.
-    """
+    """The page of a pipeline."""
     current, settings = view.snapshot(), view.settings()
     status = view.status(current)
-    asked = "/".join(names_of(request.scope))
+    asked = "/".join(names_in_path(request.scope))
     with_records = {series.pipeline for series in current.snapshot.series}
     by_label = {label(name): name for name in (*settings.pipelines, *sorted(with_records))}
     if asked not in by_label or view.history is None:
@@ -244,13 +223,8 @@ def pipeline(view: AdminView, request: Request) -> Response:
 
 
 def gate(view: AdminView, request: Request) -> Response:
-    """The page of a gate.
-
-    Raises:
-        HTTPError: There is no such gate (404).
-        UnknownNameError: There is no such span of time.
-    """
-    current, names = view.snapshot(), names_of(request.scope)
+    """The page of a gate."""
+    current, names = view.snapshot(), names_in_path(request.scope)
     status = view.status(current)
     found = next((gate for gate in status["gates"] if (label(gate["pipeline"]), gate["gate"]) == names), None)
     if found is None or view.history is None:
@@ -259,29 +233,21 @@ def gate(view: AdminView, request: Request) -> Response:
         raise HTTPError(404, UNKNOWN_PATH, f"there is no gate {shorten(name)}", hint=nearest(name, shown))
     span, histories = view.history.of_pipeline(found["pipeline"], request.query_params.get("span", ""))
     history = histories.get((found["pipeline"], found["gate"]), GateHistory(span, status["now"], []))
-    begin = history.now - span.seconds
-    reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if ts >= begin]
+    reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if ts >= history.now - span.seconds]
     history = replace(history, marks=sorted([*history.marks, *reloads]))
-    details = _details(view, current, view.history, found, request)
-    return html(gate_page(status, found, history, SPANS.values(), details))
-
-
-def _details(
-    view: AdminView, current: MonitorSnapshot, history: MonitorHistory, gate: Mapping[str, Any], request: Request
-) -> GateDetails:
-    """What the page of a gate shows beside its history."""
-    names = (gate["pipeline"], gate["gate"])
-    shown = RequestFilter(**{name: request.query_params.get(name, "") for name in RequestFilter._fields})
-    is_broken = gate["verdict"] == "fail" or gate["firing"] is not None
-    outcome = next((o for o in current.outcomes if (o.gate.pipeline, o.gate.name) == names), None)
+    filters = RequestFilter(**{name: request.query_params.get(name, "") for name in RequestFilter._fields})
+    is_broken = found["verdict"] == "fail" or found["firing"] is not None
+    pipeline, gate = found["pipeline"], found["gate"]
+    outcome = next((o for o in current.outcomes if (o.gate.pipeline, o.gate.name) == (pipeline, gate)), None)
     reach = None if outcome is None else detectable_now(view.settings(), current.outcomes, outcome)
-    return GateDetails(
-        view.diagnose(*names, is_broken, shown),
+    details = GateDetails(
+        view.diagnose(pipeline, gate, is_broken, filters),
         "" if reach is None else describe(reach),
         current,
-        PipelineHistory(*history.series_of(gate["pipeline"])),
-        shown,
+        PipelineHistory(*view.history.series_of(pipeline)),
+        filters,
     )
+    return html(gate_page(status, found, history, SPANS.values(), details))
 
 
 def admin_app(
@@ -293,14 +259,19 @@ def admin_app(
     """The ASGI application of an admin port.
 
     Args:
-        view: What it shows.
+        view: The monitor.
         hosts: The host names that requests may use, besides IP addresses and localhost.
-        queries: What answers the paths that need a journal; None where there is no journal.
-        acknowledge: Silences an alarm; None where a write port takes acknowledgements.
+        queries: Answers the paths that need a journal; None without a journal.
+        acknowledge: Silences an alarm; None if a write port takes acknowledgements.
     """
     registry = CollectorRegistry()
     registry.register(Collector(view.snapshot, view.moment))
-    queries = queries or JournalQueries(_no_journal, _no_journal, _no_journal, _no_trace, _no_trace)
+    if queries is None:
+        trace_log = "`ragmon show TRACE FILE` reads the trace log of `[export] jsonl`; `ragmon serve` keeps a journal"
+        no_query = partial(_no_journal, "`ragmon serve` keeps one, and answers this")
+        no_trace = partial(_no_journal, trace_log)
+        queries = JournalQueries(no_query, no_query, no_query, no_trace, no_trace)
+    # Each response but a few needs the lock of the counts, so one at a time waits for it.
     pool, lock = ThreadPoolExecutor(_THREADS, "ragmon-admin"), Semaphore()
     answers: dict[str, Answer] = {
         "/": partial(overview, view),
@@ -315,7 +286,8 @@ def admin_app(
     }
     endpoints = {path: _in_thread(answer, pool, lock) for path, answer in answers.items()}
     endpoints[PATH] = _in_thread(lambda _: html(runbook_page()), pool, nullcontext())
-    endpoints |= {path: _in_thread(_asset(name), pool, nullcontext()) for path, name in PATHS.items()}
+    for path, name in PATHS.items():
+        endpoints[path] = _in_thread(partial(_asset, name), pool, nullcontext())
     endpoints["/api/compare"] = _in_thread(queries.compare, pool, nullcontext())
     endpoints["/healthz"] = _immediate(view.failure)
     endpoints["/readyz"] = _immediate(view.trouble, view.note)
@@ -325,21 +297,29 @@ def admin_app(
     routes = [Route(path, _guarded(endpoint)) for path, endpoint in endpoints.items()]
     if acknowledge is not None:
         routes.append(Route(ACKS_PATH, _guarded(_acknowledgements(acknowledge, pool)), methods=["POST"]))
-    unknown = _not_found([route.path.partition("/{")[0] for route in routes])
-    handlers: dict[Any, Any] = {404: unknown, 405: unknown, HTTPError: _rejected, RagmonError: _failed}
+    paths = [route.path.partition("/{")[0] for route in routes]
+
+    async def unknown_path(request: Request, _: Exception) -> Response:
+        """Answer unknown paths, and methods that would change something."""
+        path = request.scope["path"]
+        if acknowledge is not None and path == ACKS_PATH:
+            return _error(405, "acknowledgements are POSTed", "`ragmon ack` does", Allow="POST")
+        if request.method not in METHODS:
+            write_port = "labels and acknowledgements are POSTed to the write port: `[serve] otlp`"
+            hint = write_port if acknowledge is None else f"acknowledgements are POSTed to {ACKS_PATH}"
+            return _error(405, "this port only reads", hint, Allow=", ".join(METHODS))
+        return _error(404, f"there is nothing at {shorten(path)}", nearest(path, paths))
+
+    handlers: dict[Any, Any] = {404: unknown_path, 405: unknown_path, HTTPError: _failed, RagmonError: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return check_origin(app, hosts)
 
 
 def check_origin(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
-    """An application that rejects requests from web pages, which could send the data to their authors.
+    """An application that rejects requests from web pages, whose authors could read the data.
 
     A page of another site sends `Origin`; one that uses DNS rebinding sends its own name in `Host`.
-
-    Args:
-        app: The application behind it.
-        hosts: The names it may be asked by, beside IP addresses and localhost.
     """
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
@@ -355,8 +335,6 @@ def check_origin(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
 
 
 def _guarded(endpoint: Endpoint) -> Endpoint:
-    """An endpoint whose unexpected errors reveal nothing of the data; the application answers the expected ones."""
-
     async def guarded(request: Request) -> Response:
         try:
             response = await endpoint(request)
@@ -374,14 +352,6 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
 
 
 def _in_thread(answer: Answer, pool: ThreadPoolExecutor, lock: AbstractAsyncContextManager[Any]) -> Endpoint:
-    """An endpoint that runs in a thread.
-
-    Args:
-        answer: Makes the response.
-        pool: The threads.
-        lock: Serialises the requests: each of them holds the lock that whoever counts records needs.
-    """
-
     async def endpoint(request: Request) -> Response:
         async with lock:
             return await _run(pool, answer, request)
@@ -390,11 +360,7 @@ def _in_thread(answer: Answer, pool: ThreadPoolExecutor, lock: AbstractAsyncCont
 
 
 async def _run(pool: ThreadPoolExecutor, function: Callable[..., T], *args: object) -> T:
-    """Call a function in a thread of a pool, which Python ends with the process; anyio's threads would keep it alive.
-
-    Raises:
-        UnavailableError: The process ends.
-    """
+    # Python ends this pool with the process; anyio's threads would keep it alive.
     try:
         future = asyncio.get_running_loop().run_in_executor(pool, function, *args)
     except RuntimeError as error:
@@ -403,13 +369,7 @@ async def _run(pool: ThreadPoolExecutor, function: Callable[..., T], *args: obje
 
 
 def _immediate(trouble: Callable[[], str], note: Callable[[], str] = str) -> Endpoint:
-    """An endpoint that waits for no lock: an orchestrator kills a server that does not answer.
-
-    Args:
-        trouble: Why the answer is no; "" where it is yes.
-        note: What to add to a yes.
-    """
-
+    # It waits for no lock: an orchestrator kills a server that does not answer.
     async def endpoint(_: Request) -> Response:
         error = trouble()
         remark = note()
@@ -420,11 +380,7 @@ def _immediate(trouble: Callable[[], str], note: Callable[[], str] = str) -> End
 
 
 def _acknowledgements(acknowledge: Acknowledge, pool: ThreadPoolExecutor) -> Endpoint:
-    """An endpoint that silences an alarm, for this machine alone.
-
-    An acknowledgement is JSON, which browsers do not send across sites unasked.
-    """
-
+    # Browsers send no JSON across sites unasked, so JSON alone is accepted.
     async def endpoint(request: Request) -> Response:
         check_is_local(request, "acknowledgements are taken from this machine alone", "`ragmon ack` there")
         if media_type(request.headers) != JSON:
@@ -438,16 +394,7 @@ def _acknowledgements(acknowledge: Acknowledge, pool: ThreadPoolExecutor) -> End
 
 
 def check_is_local(request: Request, message: str, hint: str) -> None:
-    """Check that a request is from this machine, and that it was meant for this machine.
-
-    Args:
-        request: The request.
-        message: What is said to whoever is on another machine.
-        hint: What to do there.
-
-    Raises:
-        HTTPError: It is not (403).
-    """
+    """Reject a request (403) unless it comes from this machine and was meant for this machine."""
     if not is_local(request):
         raise HTTPError(403, FORBIDDEN, message, hint=hint)
     if not is_ip_or_localhost(request.headers.get("host", "")):
@@ -456,29 +403,18 @@ def check_is_local(request: Request, message: str, hint: str) -> None:
 
 def is_local(request: Request) -> bool:
     """Whether a request is from this machine."""
-    return request.client is not None and _is_loopback(request.client.host)
-
-
-def _is_loopback(address: str) -> bool:
     try:
-        ip = ip_address(address)
+        ip = ip_address("" if request.client is None else request.client.host)
     except ValueError:
         return False
-    mapped = getattr(ip, "ipv4_mapped", None)
-    return bool((mapped or ip).is_loopback)
+    return bool((getattr(ip, "ipv4_mapped", None) or ip).is_loopback)
 
 
-def _asset(name: str) -> Answer:
-    """The answer that is a file of the pages."""
-    return lambda _: Response(asset(name), media_type=CONTENT_TYPES[name])
+def _asset(name: str, _: Request) -> Response:
+    return Response(asset(name), media_type=CONTENT_TYPES[name])
 
 
 def _history(view: AdminView) -> dict[str, Any]:
-    """The history of all gates that the overview draws.
-
-    Raises:
-        HTTPError: This monitor keeps none (404).
-    """
     if view.history is None:
         raise HTTPError(404, UNKNOWN_PATH, "this monitor keeps no history of its gates", hint="/api/status has them")
     return status_history(*view.history.overview())
@@ -492,43 +428,18 @@ def _metrics(registry: CollectorRegistry, request: Request) -> Response:
     body = encode(registry)
     headers = {"Content-Type": content_type}
     if gzip_accepted(request.headers.get("accept-encoding", "")):
-        body = gzip.compress(body, _LEVEL)
+        body = gzip.compress(body, _COMPRESSION_LEVEL)
         headers["Content-Encoding"] = "gzip"
     return Response(body, headers=headers)
 
 
-def _no_journal(_: Request) -> NoReturn:
-    hint = "`ragmon serve` keeps one, and answers this"
+def _no_journal(hint: str, _: Request) -> NoReturn:
     raise HTTPError(404, UNKNOWN_PATH, "an embedded monitor has no journal", hint=hint)
 
 
-def _no_trace(_: Request) -> NoReturn:
-    hint = "`ragmon show TRACE FILE` reads the trace log of `[export] jsonl`; `ragmon serve` keeps a journal"
-    raise HTTPError(404, UNKNOWN_PATH, "an embedded monitor has no journal", hint=hint)
-
-
-def _not_found(paths: list[str]) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """The response for unknown paths, and for methods that would change something."""
-    takes_acks = ACKS_PATH in paths
-
-    async def answer(request: Request, _: Exception) -> Response:
-        path = request.scope["path"]
-        if takes_acks and path == ACKS_PATH:
-            return _error(405, "acknowledgements are POSTed", "`ragmon ack` does", Allow="POST")
-        if request.method not in METHODS:
-            write_port = "labels and acknowledgements are POSTed to the write port: `[serve] otlp`"
-            hint = f"acknowledgements are POSTed to {ACKS_PATH}" if takes_acks else write_port
-            return _error(405, "this port only reads", hint, Allow=", ".join(METHODS))
-        return _error(404, f"there is nothing at {shorten(path)}", nearest(path, paths))
-
-    return answer
-
-
-async def _rejected(_: Request, error: HTTPError) -> Response:
-    return _error(error.status, str(error), error.hint)
-
-
-async def _failed(_: Request, error: RagmonError) -> Response:
+async def _failed(_: Request, error: HTTPError | RagmonError) -> Response:
+    if isinstance(error, HTTPError):
+        return _error(error.status, str(error), error.hint)
     if isinstance(error, UnavailableError):
         return _error(503, str(error), error.hint, **_RETRY)
     return _error(404 if isinstance(error, UnknownNameError) else 400, str(error), error.hint)
@@ -539,20 +450,8 @@ def _error(status: int, error: str, hint: str, **headers: str) -> Response:
     return JsonResponse({"error": error, "hint": hint}, status, headers=HEADERS | header_fields)
 
 
-POLICY: Final = (
-    "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-"""The Content-Security-Policy of a page in one file: it fetches nothing, and no other page of this host is its own."""
-
-
 def document_app(text: str, hosts: Collection[str]) -> ASGIApp:
-    """An application that answers `/` with a page.
-
-    Args:
-        text: The page.
-        hosts: The names it may be asked by, beside IP addresses and localhost.
-    """
+    """An application that answers `/` with a page."""
 
     async def page(_: Request) -> Response:
         return HTMLResponse(text, headers=HEADERS | {"Content-Security-Policy": POLICY})

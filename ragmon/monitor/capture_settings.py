@@ -1,14 +1,10 @@
-"""Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
-
-All processes that read the same ragmon.toml get the same parts.
-"""
+"""What capture needs of the settings: redaction, the key of probes, rates, and how files and spans are read."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ragmon.capture.call import CaptureSettings
@@ -30,10 +26,7 @@ KEY_NAME: Final = "[capture] hash_key_file"
 
 
 class Redactions:
-    """Removes from records what must not leave the process; one policy per pipeline.
-
-    Args:
-        settings: The configuration.
+    """Removes from records what must not leave the process; each pipeline has its policy.
 
     Raises:
         GoldError: A gold file is broken.
@@ -81,10 +74,15 @@ class Redactions:
         from ragmon.capture.redact import Redaction  # noqa: PLC0415 - as above
 
         capture, reduction = pipeline.capture, reduction_rules(pipeline)
+        if capture.gold is None:
+            gold = self._gold
+        else:  # a configured set is checked against its frozen version as well
+            spec = next((spec for spec in self._settings.gold if spec.path == (capture.gold,)), None)
+            gold = GoldIndex(GoldSet.load(capture.gold) if spec is None else read_gold(spec))
         return Redaction(
             content=capture.content,
             probe_content=capture.probe_content,
-            gold=self._gold if capture.gold is None else GoldIndex(self._gold_set(capture.gold)),
+            gold=gold,
             facts=reduction.facts,
             grounded_threshold=reduction.grounded_threshold,
             measured=self._measured,
@@ -92,27 +90,15 @@ class Redactions:
             redactors=[function_at(path, "capture.redactors", '"myapp.privacy:clear"') for path in capture.redactors],
         )
 
-    def _gold_set(self, path: Path) -> GoldSet:
-        """The gold set of a file; if it is a configured one, it is checked against its frozen version as well."""
-        spec = next((spec for spec in self._settings.gold if spec.path == (path,)), None)
-        return GoldSet.load(path) if spec is None else read_gold(spec)
-
 
 def probe_key(capture: CaptureTable) -> bytes | None:
-    """The key that signs probes, derived from the configured key so that neither use reveals the other.
-
-    Args:
-        capture: The capture table; without a key, no request is accepted as a probe.
-
-    Raises:
-        RagmonError: The key cannot be read, or is too weak.
-    """
+    """The key that signs probes, derived from the configured key; without it no request is accepted as a probe."""
     path = capture.hash_key_file
     return None if path is None else hmac.digest(read_key(path, KEY_NAME), b"ragmon.probe", "sha256")
 
 
 def capture_settings(settings: Settings) -> Callable[[str], CaptureSettings]:
-    """Returns the capture settings of a pipeline; all are built now, before the first call.
+    """A function that returns the settings of a pipeline; all are built now, before the first call.
 
     Raises:
         RagmonError: `capture.id_from` is no path, or the key cannot be read.
@@ -140,15 +126,7 @@ def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
 
 
 def file_options(settings: Settings, tables: TableOptions = USUAL) -> TableOptions:
-    """How files are read: as the command line says, and with the settings of `[capture]` on documents.
-
-    Args:
-        settings: The configuration.
-        tables: What the command line says.
-
-    Raises:
-        RagmonError: `capture.id_from` is no path.
-    """
+    """How files are read: as the command line says, and with `[capture] id_from`."""
     capture = settings.of(settings.pipeline).capture
     id_from = None if capture.id_from is None else parse(capture.id_from, "capture.id_from")
     return replace(tables, id_from=id_from)
@@ -156,9 +134,10 @@ def file_options(settings: Settings, tables: TableOptions = USUAL) -> TableOptio
 
 def file_span_options(settings: Settings) -> SpanOptions:
     """How the spans of files become records: as a server with these settings makes them."""
-    pipeline = None if settings.pipeline == DEFAULT_PIPELINE else settings.pipeline
-    common, merge = _capture_settings(settings.of(settings.pipeline)), settings.of(settings.pipeline).capture.merge
-    return SpanOptions(common.id_from, merge, common.retrievers, pipeline)
+    pipeline, own = settings.pipeline, settings.of(settings.pipeline)
+    common = _capture_settings(own)
+    name = None if pipeline == DEFAULT_PIPELINE else pipeline
+    return SpanOptions(common.id_from, own.capture.merge, common.retrievers, name)
 
 
 def span_settings(settings: Settings) -> SpanSettings:

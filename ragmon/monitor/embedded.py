@@ -1,12 +1,10 @@
-"""Which process of an application scores: the one that holds the lock on a file. The file says where it is reached.
+"""The embedded monitor, and the election of the process of an application that runs it.
 
-The kernel releases the lock when its process ends, however it ends. The file lies in a folder that this user alone may
-read, so the token in it is known to this user's processes only.
+The monitor scores records in one process, judges gates, and serves the admin port of a server, without what needs a
+journal. The port also takes `POST /v1/ack`, the only request that changes anything, from this machine alone.
 
-The embedded monitor: scores records in one process, judges gates, and serves an admin port.
-
-The port is that of a server, without what needs a journal. It also takes `POST /v1/ack`, which acknowledges an alarm.
-That is the only request that changes anything, and it is accepted from this machine alone.
+The elected process holds the lock on a file, in which its address and token stand. The kernel releases the lock however
+the process ends. This user alone may read the file's folder.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from time import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 from pydantic_core import PydanticCustomError
@@ -37,33 +35,27 @@ from ragmon.core.http_client import Address, own_names
 from ragmon.core.policy import Outcome
 from ragmon.core.process import is_private, make_private
 from ragmon.core.record import Ack, Label, Record, Totals
-from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
-from ragmon.monitor.engine import Engine
+from ragmon.export.status import MonitorSnapshot, SdkStats, ServerFindings, StageCounters, StatusFinding, status
+from ragmon.monitor.engine import Engine, MonitorHistory
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from starlette.types import ASGIApp
 
     from ragmon.core.http_server import HttpServer
-    from ragmon.export.status import ServerFindings
 
 SUFFIX: Final = ".leader"
-_ATTEMPTS: Final = 20
-"""How often a lock is tried while other processes remove the file or its folder."""
-_MOST: Final = 4096
-"""Bytes of the file that are read."""
-_OLD: Final = 60.0
-"""Seconds after which an unlocked file is of a leader that was killed; a new one is locked within microseconds."""
+_ATTEMPTS: Final = 20  # to lock the file while other processes remove it or its folder
+_MAX_SIZE: Final = 4096  # bytes of the file that are read
+_KILLED_AFTER: Final = 60.0  # seconds; an unlocked file that is older belongs to a killed leader
+GRACE: Final = 1.0
+"""Seconds that requests in flight get to finish when the monitor stops serving."""
+ANSWERS: Final = 10_000
+"""Answers that are kept, without their texts, until a label comes: an embedded monitor has no journal."""
 
 
 class LeaderAddress(msgspec.Struct, frozen=True):
-    """Where the process is reached that scores.
-
-    Attributes:
-        leader: The unique id of its leadership.
-        url: Its address.
-        token: The token that its other processes send.
-    """
+    """Where the leader is reached: the id of its leadership, its address, the token that its followers send."""
 
     leader: str
     url: str
@@ -71,18 +63,14 @@ class LeaderAddress(msgspec.Struct, frozen=True):
 
 
 class Election:
-    """One process's part in the election.
-
-    Args:
-        path: The file; processes with the same path elect one of them.
-    """
+    """One process's part in the election among the processes that share a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
 
     def acquire(self) -> bool:
-        """Try to become the leader; returns whether this process is the leader.
+        """Try to become the leader; return whether this process leads.
 
         Raises:
             OSError: The folder cannot be written, or another user may write to it.
@@ -99,7 +87,7 @@ class Election:
         return self._file is not None
 
     def _lock(self) -> int | None:
-        """Lock the file; None where its last leader has removed it meanwhile."""
+        # Lock the file; None if its last leader has removed it meanwhile.
         make_private(self._path.parent)
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -114,28 +102,24 @@ class Election:
         return None
 
     def publish(self, address: LeaderAddress) -> None:
-        """Write where this process is reached; it is the leader.
-
-        Raises:
-            OSError: The disk is full.
-        """
+        """Write the address of this process, which is the leader."""
         if self._file is not None:
             data = msgspec.json.encode(address)
             os.pwrite(self._file, data, 0)
             os.ftruncate(self._file, len(data))
 
     def leader(self) -> LeaderAddress | None:
-        """Where the leader is reached; None while that is unknown."""
+        """The address of the leader; None while it is unknown."""
         try:
             if not is_private(self._path.parent):
                 return None
             with self._path.open("rb") as file:
-                return msgspec.json.decode(file.read(_MOST), type=LeaderAddress)
-        except (OSError, msgspec.MsgspecError):  # nobody leads, or the leader is about to write it
+                return msgspec.json.decode(file.read(_MAX_SIZE), type=LeaderAddress)
+        except (OSError, msgspec.MsgspecError):  # there is no leader, or it is about to write
             return None
 
     def release(self) -> None:
-        """Lead no longer."""
+        """Give the leadership up."""
         if self._file is not None:
             with suppress(OSError):  # the folder may hold other files, or have become read-only
                 self._path.unlink(missing_ok=True)
@@ -155,7 +139,7 @@ def sweep(folder: Path) -> None:
     """Remove the files of leaders that were killed."""
     for path in folder.glob(f"*{SUFFIX}"):
         with suppress(OSError):  # its leader lives
-            if time() - path.stat().st_mtime < _OLD:
+            if time() - path.stat().st_mtime < _KILLED_AFTER:
                 continue
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
@@ -168,13 +152,6 @@ def sweep(folder: Path) -> None:
 def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]:
     """The alarm and the pipeline of `[PIPELINE/]ALARM`.
 
-    Args:
-        name: The name as typed.
-        usual: The pipeline if none is named.
-
-    Raises:
-        RagmonError: One of them is missing.
-
     >>> split("support/precision"), split("precision")
     (('precision', 'support'), ('precision', 'default'))
     """
@@ -182,13 +159,6 @@ def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]
     if not alert or (slash and not pipeline):
         raise RagmonError(f"{name!r} names no alarm", hint="[PIPELINE/]ALARM, as `ragmon_gate_alarm` shows them")
     return alert, pipeline or usual
-
-
-GRACE: Final = 1.0
-"""Seconds that requests in flight get to finish when the monitor stops serving."""
-
-ANSWERS: Final = 10_000
-"""Answers that are kept, without their texts, until a label comes: an embedded monitor has no journal."""
 
 
 class Monitor:
@@ -287,10 +257,10 @@ class Monitor:
         with self._lock:
             engine, now = self._engine, self._clock()
             engine.advance(now)
-            books = {"score": StageCounters(self._received, engine.scorer.scored, dropped=dict(engine.scorer.dropped))}
+            stages = {"score": StageCounters(self._received, engine.scorer.scored, dropped=dict(engine.scorer.dropped))}
             if self.captured is not None:
-                books["capture"] = captured.counters
-            current = engine.monitor_snapshot(now, books, engine.within(captured))
+                stages["capture"] = captured.counters
+            current = engine.monitor_snapshot(now, stages, engine.within(captured))
             return replace(current, reloaded=self.trouble is None)
 
     def _cache_key(self) -> object:
@@ -301,9 +271,8 @@ class Monitor:
             closed = self._engine.alarms.steps.state.closed
             return self._changes, self._received, int(self._clock()) // STEP, closed, captured
 
-    @contextmanager
+    @contextmanager  # nothing is counted meanwhile
     def _locked(self) -> Iterator[tuple[Engine, float]]:
-        """The engine and the time, while nothing is counted."""
         with self._lock:
             yield self._engine, self._clock()
 
@@ -358,16 +327,18 @@ class Monitor:
             listen_address = self.settings.serve.admin if address is None else parse_listen_address(address)
             # These load starlette and uvicorn, which only an application that serves its monitor needs.
             from ragmon.core.http_server import HttpServer, shares  # noqa: PLC0415 - as above
-            from ragmon.export.status import status  # noqa: PLC0415 - as above
             from ragmon.monitor.admin import AdminView, admin_app  # noqa: PLC0415 - as above
-            from ragmon.monitor.engine import MonitorHistory  # noqa: PLC0415 - as above
 
+            def current_status(current: MonitorSnapshot) -> Mapping[str, Any]:
+                findings, trouble = ServerFindings(), self.trouble
+                if trouble is not None:
+                    problem = StatusFinding(str(trouble), hint=trouble.hint)
+                    findings = ServerFindings(problems=[problem], broken=str(trouble))
+                return status(current, self.settings, self._began, findings)
+
+            history = MonitorHistory(self._locked)
             view = AdminView(
-                self.snapshot,
-                self._cache_key,
-                lambda current: status(current, self.settings, self._began, _findings(self.trouble)),
-                history=MonitorHistory(self._locked),
-                settings=lambda: self.settings,
+                self.snapshot, self._cache_key, current_status, history=history, settings=lambda: self.settings
             )
             app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
             app = app if self.beside is None else self.beside(app)
@@ -402,21 +373,8 @@ class Monitor:
         self.stop()
 
 
-def _findings(trouble: RagmonError | None) -> ServerFindings:
-    """What the status says of a configuration that is not in force as it was written."""
-    from ragmon.export.status import ServerFindings, StatusFinding  # noqa: PLC0415 - as above
-
-    if trouble is None:
-        return ServerFindings()
-    return ServerFindings(problems=[StatusFinding(str(trouble), hint=trouble.hint)], broken=str(trouble))
-
-
 def parse_listen_address(text: str) -> Address:
-    """The address to listen on, `host:port`.
-
-    Raises:
-        RagmonError: It is none.
-    """
+    """The address to listen on, `host:port`."""
     try:
         return parse_address(text)
     except PydanticCustomError as error:

@@ -1,10 +1,9 @@
 """The engine: scorer, gates and alarms as one state machine. No thread, no lock, no clock.
 
-The application's monitor, the server and a replay of its journal use it, and get the same counts and alarms.
+The application's monitor, the server and a replay of its journal use it, and get the same counts and alarms. Times are
+seconds since the epoch; `now` is when an entry arrived.
 
-What pages show of gold items and raters: it is read off the counts, which are locked for one table at a time.
-
-The history of a running monitor: its gates, of which windows that are over are computed once, and its series.
+Below it, what pages show of a running monitor's past: gold items and raters, gates and series over time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cache, partial
 from time import monotonic, thread_time
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -45,11 +44,11 @@ from ragmon.gates.history import (
 )
 from ragmon.ingest.gold import load_gold
 from ragmon.monitor.partial_counts import PartialCounts
-from ragmon.scoring.buckets import Rename, SeriesKey, State
+from ragmon.scoring.buckets import SeriesKey, State
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
 from ragmon.scoring.cohorts import add_counts
-from ragmon.scoring.labels import LabelJoiner, LabelObserver, Prediction, predictions
-from ragmon.scoring.ratings import ORPHAN, TTL, LabelStore, Raters, raters_of
+from ragmon.scoring.labels import LabelJoiner, LabelObserver, predictions
+from ragmon.scoring.ratings import ORPHAN, TTL, LabelStore, raters_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ScoreObserver, ScorerFactory, retention_of
 from ragmon.scoring.snapshot import ALL, Exemplars, Snapshot, point_ends, retrieved_counts, take_history
@@ -62,19 +61,7 @@ MAX_TRANSITIONS: Final = 1000
 
 
 class EngineState(msgspec.Struct):
-    """The saved form of an `Engine`.
-
-    Attributes:
-        scorer: The counts.
-        alarms: The alarms and the open minutes.
-        limiter: The names that have series.
-        builds: Pipeline, build and index of those that answered, the latest last.
-        errors: Errors by pipeline and type.
-        last_scored: When a record was scored last, seconds since the epoch.
-        transitions: The latest alarm transitions.
-        labels: The ratings of people; the server erases from them (`ragmon.server.erasure`).
-        acknowledged: The last acknowledgement of each alarm.
-    """
+    """The saved form of an `Engine`; the server erases ratings from `labels` (`ragmon.server.erasure`)."""
 
     scorer: State
     alarms: AlarmsState
@@ -94,7 +81,7 @@ class Engine:
         settings: The configuration.
         max_transitions: How many alarm transitions are kept; None for all.
         answers: How many answers are kept for labels that come without their answer.
-        table: The scores of the metrics, where observers use them as well; default: a new table.
+        table: The scores of the metrics, if observers use them as well; default: a new table.
         observers: Follow every counted request.
         label_observer: Called for every label whose answer is known.
         logs_capture: Log what the first records of each pipeline lack.
@@ -105,10 +92,10 @@ class Engine:
         alarms: The alarms, judged minute by minute.
         transitions: The latest alarm transitions, in the order of time.
         errors: Scored user requests that ended in an error, by pipeline and error type.
-        last_scored: When a record was scored last, seconds since the epoch; None before the first.
+        last_scored: When a record was scored last; None before the first.
         labels: Joins labels to their answers.
         acknowledged: The last acknowledgement of each alarm.
-        failed: The last error that may have left something half counted; None where there was none.
+        failed: The last error that may have left something half counted, if any.
 
     Raises:
         GoldError: A gold file is broken.
@@ -150,15 +137,7 @@ class Engine:
         self.labels = LabelJoiner(self.scorer, self._admit, answers=answers, observer=label_observer)
 
     def observe(self, record: Record, now: float) -> bool:
-        """Score a record.
-
-        Args:
-            record: The record.
-            now: When it arrived, seconds since the epoch.
-
-        Returns:
-            Whether it was scored; if not, the scorer's `dropped` counts the reason.
-        """
+        """Score a record; returns whether it was scored. If not, the scorer's `dropped` counts the reason."""
         try:
             self._advance_to_arrival(now)
             record = self._admit(record, now)
@@ -169,20 +148,16 @@ class Engine:
             return self.scorer.drop_failed(error)
         if scored:
             self.last_scored = now
-            # Remember the build and index that answered.
+            pipeline, log = record.pipeline or constants.DEFAULT_PIPELINE, self._capture_log
             if record.build or record.index_hash:
-                pipeline = record.pipeline or constants.DEFAULT_PIPELINE
                 self._keep_build((pipeline, record.build or "", record.index_hash or ""))
             self._exemplars.see(record, now)
-            if self._capture_log is not None:
-                # Log once what the first records of a pipeline and source lack.
-                log = self._capture_log
-                key = (record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY)
-                if log.is_due(key):
-                    for report in self.capture(only=key):
-                        log.name(report)
+            key = (pipeline, record.source or constants.REPLAY)
+            if log is not None and log.is_due(key):
+                for report in self.capture(only=key):
+                    log.name(report)
             if record.error is not None and record.source not in (constants.PROBE, constants.LABEL):
-                self._count_error(record.pipeline or constants.DEFAULT_PIPELINE, record.error)
+                self._count_error(pipeline, record.error)
         try:
             self.labels.see(record, now)
         except Exception as error:  # noqa: BLE001 - as above
@@ -191,7 +166,7 @@ class Engine:
         return scored
 
     def apply(self, entry: Entry, now: float) -> None:
-        """Process an entry of a journal that arrived at a time in seconds since the epoch."""
+        """Process an entry of a journal."""
         if isinstance(entry, Record):
             self.observe(entry, now)
         elif isinstance(entry, Totals):
@@ -207,10 +182,9 @@ class Engine:
             self._remember_ack(entry, transitions, now)
 
     def report(self, line: Totals, now: float) -> bool:
-        """Count a producer's totals of all its calls, which arrived at a time in seconds since the epoch.
+        """Count a producer's totals of all its calls; returns whether they were counted.
 
-        Returns:
-            Whether they were counted: not without series of its own for the pipeline, or with too many producers.
+        They are not for a pipeline without series of its own, or beyond the limit of producers.
         """
         self._advance_to_arrival(now)
         return self._count_totals(line, now)
@@ -222,11 +196,7 @@ class Engine:
         return is_counted
 
     def add(self, counts: PartialCounts, now: float) -> list[Totals]:
-        """Add what another process counted; nothing is judged before `advance`.
-
-        Args:
-            counts: The counts; they are not to be used any more.
-            now: When the last of these records arrived, seconds since the epoch.
+        """Add the counts of another process, which this one owns from now on; `advance` judges the sum.
 
         Returns:
             The totals of producers that were counted.
@@ -237,30 +207,13 @@ class Engine:
         counts.state.rename(rename)
         state.merge(counts.state)
         self._retire()
-        for pipeline, step in counts.steps:
-            source = next((place.source for place in step.facts), constants.LIVE)
-            indexes, step.indexes = step.indexes, {}
+        for pipeline, minute in counts.steps:
+            source = next((key.source for key in minute.facts), constants.LIVE)
+            indexes, minute.indexes = minute.indexes, {}
             for index, n in sorted(indexes.items()):
-                add_counts(step.indexes, {rename(pipeline, source, *index)[1:]: n})
-            self.alarms.steps.put(rename(pipeline, source, "", "")[0], step)
+                add_counts(minute.indexes, {rename(pipeline, source, *index)[1:]: n})
+            self.alarms.steps.put(rename(pipeline, source, "", "")[0], minute)
         self.scorer.forget_streams()
-        self._add_rest(counts, rename)
-        return [line for line in counts.totals if self._count_totals(line, now)]
-
-    def add_label(self, label: Label) -> None:
-        """Add a label that another process took, at the time at which it arrived there.
-
-        Args:
-            label: The label; it has its answer, or no answer will ever come.
-        """
-        self._arrival = arrival = label.arrived or 0.0
-        if label.answer is None:
-            self.labels.book.results[ORPHAN] += 1
-        else:
-            self.labels.take(label, arrival)
-
-    def _add_rest(self, counts: PartialCounts, rename: Rename) -> None:
-        """Add what another process counted beside scores."""
         for (pipeline, source, code), n in counts.errors:
             self._count_error(rename(pipeline, source, "", "")[0], code, n)
         for names in counts.builds:
@@ -268,8 +221,17 @@ class Engine:
         for (pipeline, source), exemplar in counts.exemplars:
             self._exemplars.add((rename(pipeline, source, "", "")[0], source), exemplar)
         add_counts(self._limiter.state.overflow, counts.overflow)
-        times = [at for at in (self.last_scored, counts.last_scored) if at is not None]
+        times = [time for time in (self.last_scored, counts.last_scored) if time is not None]
         self.last_scored = max(times, default=None)
+        return [line for line in counts.totals if self._count_totals(line, now)]
+
+    def add_label(self, label: Label) -> None:
+        """Add a label that another process took, at the time at which it arrived there."""
+        self._arrival = arrival = label.arrived or 0.0
+        if label.answer is None:
+            self.labels.book.results[ORPHAN] += 1
+        else:
+            self.labels.take(label, arrival)
 
     def with_label_names(self, record: Record) -> Record:
         """A record under the names its label is counted under; a label never admits a new pipeline or build."""
@@ -284,15 +246,11 @@ class Engine:
         return captured.of(self._limiter.shown(captured.pipelines))
 
     def _advance_to_arrival(self, now: float) -> None:
-        """Advance the time to the arrival of an entry, and remove pipelines that sent nothing for a day.
-
-        `advance` alone removes no pipeline: the counts depend only on what arrived, so a replay agrees.
-        """
+        # `advance` alone removes no pipeline: the counts depend only on what arrived, so a replay agrees.
         self.advance(now)
         self._remove_silent(now)
 
     def _remove_silent(self, now: float) -> None:
-        """Remove pipelines that sent nothing for a day."""
         for pipeline in self._limiter.silent(now):
             self._log_transitions(self.alarms.give_up(pipeline, now))
             self.scorer.state.give_up(pipeline)
@@ -305,7 +263,7 @@ class Engine:
             self.errors = Counter({key: n for key, n in self.errors.items() if key[0] != pipeline})
 
     def _admit(self, record: Record, now: float) -> Record:
-        """A record under the names it is counted under; builds that were retired for it are merged into `__other__`."""
+        # The record under the names it is counted under; builds that were retired for it are merged into `__other__`.
         pipeline = record.pipeline
         record = self._limiter.record(record, now)
         if record.pipeline == constants.OTHER != pipeline and not self._has_overflowed:
@@ -316,7 +274,6 @@ class Engine:
         return record
 
     def _retire(self) -> None:
-        """Merge the builds that newer ones replaced into `__other__`."""
         if self._limiter.retired:
             for pipeline, build, index in self._limiter.retired:
                 self.scorer.state.retire(pipeline, build, index)
@@ -331,33 +288,16 @@ class Engine:
             self._log_transitions(self.alarms.advance(now))
 
     def _log_transitions(self, transitions: Sequence[AlarmTransition]) -> None:
-        """Keep and log alarm transitions."""
         self.transitions += transitions
         self.acknowledged.see(transitions)
         for transition in transitions:
-            # Log an alarm transition: a page that starts firing is a warning.
-            level = (
-                logging.WARNING
-                if (transition.severity, transition.state) == (constants.PAGE, "firing")
-                else logging.INFO
-            )
-            _log.log(
-                level,
-                "alarm %s (%s): %s",
-                _alarm_name(transition.pipeline, transition.alert),
-                transition.severity,
-                transition.state,
-            )
+            severity, state = transition.severity, transition.state
+            level = logging.WARNING if (severity, state) == (constants.PAGE, "firing") else logging.INFO
+            name = _alarm_name(transition.pipeline, transition.alert)
+            _log.log(level, "alarm %s (%s): %s", name, severity, state)
 
     def acknowledge(self, ack: Ack, now: float) -> bool:
-        """Silence an alarm that fires, restart its detector, and log who did it and why.
-
-        Args:
-            ack: The acknowledgement.
-            now: When it was given, seconds since the epoch.
-
-        Returns:
-            Whether the alarm fired.
+        """Silence an alarm that fires, restart its detector, and log who did it and why; returns whether it fired.
 
         Raises:
             UnknownNameError: There is no such alarm, or the pipeline has had no record.
@@ -378,7 +318,6 @@ class Engine:
         log_acknowledged(Ack(pipeline=pipeline, alert=alert, reason=reason))
 
     def _keep_build(self, key: tuple[str, str, str]) -> None:
-        """Remember that a build and index of a pipeline answered last."""
         pipeline, is_new = key[0], key not in self._builds
         self._builds.pop(key, None)
         self._builds[key] = None
@@ -386,7 +325,6 @@ class Engine:
             del self._builds[builds[0]]
 
     def _count_error(self, pipeline: str, code: str, n: int = 1) -> None:
-        """Count errors by their type; a message, which may quote a user, is none."""
         key = (pipeline, shown_name(code, constants.ERROR))
         if key not in self.errors and sum(name == pipeline for name, _ in self.errors) >= CODES:
             key = (pipeline, constants.OTHER)
@@ -402,21 +340,21 @@ class Engine:
     ) -> MonitorSnapshot:
         """The current state: metrics of every window, gates, alarms and stage counters."""
         snapshot, captured = self.snapshot(now), captured or SdkStats()
-        outcomes = self.judge(snapshot)
+        outcomes, state = self.judge(snapshot), self.scorer.state
         return MonitorSnapshot(
             snapshot=snapshot,
             outcomes=outcomes,
             stages=stages,
             captured=captured,
-            retrieved=retrieved_counts(self.scorer.state),
+            retrieved=retrieved_counts(state),
             builds=tuple(self._builds),
             exemplars=self._exemplars.newest(),
             last_scored=self.last_scored,
             alarms=self.alarms.states(),
             labels=dict(Counter(self.labels.book.results) + Counter(captured.labels)),
             labels_waiting=self.labels.book.pending,
-            predictions=self._predictions(now),
-            judges=[judge for judge in self.scorer.state.cohorts.judges() if (judge.last or now) > now - 25 * HOUR],
+            predictions=predictions(state, self.settings.windows, now, lambda name: self.settings.of(name).proxy),
+            judges=[judge for judge in state.cohorts.judges() if (judge.last or now) > now - 25 * HOUR],
             overflow=dict(self._limiter.state.overflow),
             capture=self.capture(outcomes),
             acknowledged=self.acknowledged.shown(now),
@@ -432,32 +370,18 @@ class Engine:
         gold = GoldOf(scorer.gold.items_for, scorer.table.metrics)
         return capture_reports(scorer.state, gold, lambda name: self.policy(name).gates, outcomes, only=only)
 
-    def _predictions(self, now: float) -> Sequence[Prediction]:
-        """Predictions from labels and proxies in every window."""
-        scorer, windows = self.scorer, self.settings.windows
-        return predictions(scorer.state, windows, now, lambda name: self.settings.of(name).proxy)
-
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
-        """The gates of every pipeline that is configured or has records; an unconfigured one has the common gates.
-
-        A pipeline that has records and no gate is named in the log, once.
-        """
+        """The gates of every pipeline that is configured or has records; an unconfigured one has the common gates."""
         with_records = sorted({series.pipeline for series in snapshot.series})
         pipelines = dict.fromkeys((*self.settings.pipelines, *with_records))
         for name in with_records:
             if not self.policy(name).gates:
-                warn_once(
-                    f"records of {shorten(name)}, and no gates or rules for it: [gates] or [pipelines.NAME.gates]"
-                )
+                message = f"records of {shorten(name)}, and no gates or rules for it"
+                warn_once(f"{message}: [gates] or [pipelines.NAME.gates]")
         return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
 
     def alarm_spans(self, begin: float, end: float) -> dict[GateKey, list[tuple[float, float]]]:
-        """When alarms fired within a span of time, by pipeline and alarm, as far as transitions are kept.
-
-        Args:
-            begin: The start, seconds since the epoch.
-            end: The end, which is that of alarms that still fire.
-        """
+        """When alarms fired within a span of time, by pipeline and alarm, as far as transitions are kept."""
         spans: dict[GateKey, list[tuple[float, float]]] = {}
         for transition in self.transitions:
             fired = spans.setdefault((transition.pipeline, transition.alert), [])
@@ -522,53 +446,33 @@ GOLD_SPANS: Final = (
     TimeSpan("6h", "last 6 h", 6 * HOUR, HOUR),
     TimeSpan("24h", "last 24 h", 24 * HOUR, HOUR),
 )
-"""The spans that can be compared with what was before them; those up to an hour by steps, the others by hours."""
+"""The spans of gold findings; up to an hour they are cut at buckets of scoring, beyond it at hours."""
 USUAL: Final = ("6h", "1h", "10m")
-"""The spans in order: the first is shown before which the monitor counted for as long, or the last."""
+"""The first span is shown that the monitor has counted before for as long, else the last."""
 SHOWN: Final = 20
 """Items of each kind that are shown of a set and pipeline."""
 IDLE: Final = 50
-"""What was read is shown again for so many times as long as reading it took: a page that comes again and again takes
-2 % of a core at most.
-"""
-_DAYS: Final = round(TTL / (24 * HOUR))
-"""For how long ratings are kept."""
+"""Findings are shown again for so many times as long as reading them took, so pages take at most 2 % of a core."""
+_DAYS: Final = round(TTL / (24 * HOUR))  # for which ratings are kept
 ATTEMPTS: Final = 3
 """How often reading is begun."""
 
 
-class _Reading(NamedTuple):
-    """What was read at a moment."""
-
-    engine: Engine
-    now: float
-    points: Mapping[SetPipeline, ItemPoints]
-    raters: Raters
-    labellable: Mapping[str, int]
-
-
 class GoldReader:
-    """Reads gold items and raters.
-
-    Args:
-        locked: The engine and the time, and what they are locked by while they are read.
-    """
+    """Reads gold items and raters; `locked` holds the engine, with the time, while one table is read."""
 
     def __init__(self, locked: Callable[[], AbstractContextManager[tuple[Engine, float]]]) -> None:
         self._locked = locked
         self._found: dict[str, tuple[float, Engine, GoldFindings]] = {}
 
     def spans(self) -> list[TimeSpan]:
-        """The spans that can be compared: counts are kept for at least as long before them."""
+        """The spans before which counts are kept for at least as long."""
         with self._locked() as (engine, _):
             retention = engine.scorer.state.retention or FRESH
         return [span for span in GOLD_SPANS if 2 * span.seconds <= retention] or [GOLD_SPANS[0]]
 
     def findings(self, name: str = "") -> GoldFindings:
         """The findings, which may be as old as `IDLE` times the time it took to read them.
-
-        Args:
-            name: The name of the span; "" takes one that suits the age of the counts.
 
         Raises:
             UnknownNameError: There is no such span.
@@ -581,25 +485,27 @@ class GoldReader:
             if found is not None and found_in is engine and monotonic() < expires:
                 return found
         started = thread_time()
-        reading = self._read()
-        found = _findings(reading, spans, name)
-        self._found[name] = (monotonic() + IDLE * (thread_time() - started), reading.engine, found)
+        with self._locked() as (engine, now):
+            state, ratings = engine.scorer.state, engine.labels.book
+            versions = {(gold.name, gold.version) for gold in engine.scorer.gold.infos()}
+            sets = sorted(found for found in set_pipelines(state) if (found.gold, found.version) in versions)
+            rated, labellable = ratings.rated(now - TTL), state.cohorts.labellable(now - TTL)
+        points = {gold: self._points(engine, gold) for gold in sets if gold.pipeline != DROPPED_PIPELINES}
+        begin = min((since for items in points.values() if (since := oldest(items.values())) is not None), default=None)
+        for candidate in [name] if name else [usual for usual in USUAL if usual in spans]:
+            span = spans[candidate]
+            # The cut is at the edge of a bucket or an hour, so that each bucket or hour lies on one side of it.
+            cut = (int(now - span.seconds) // span.step + (1 if span.step < HOUR else 0)) * span.step
+            if begin is not None and cut - begin >= span.seconds:
+                break
+        items = {gold: item_findings(answers, cut, SHOWN) for gold, answers in points.items()}
+        found = GoldFindings(span, begin, cut, now, items, raters_of(rated), labellable, _DAYS)
+        self._found[name] = (monotonic() + IDLE * (thread_time() - started), engine, found)
         return found
 
-    def _read(self) -> _Reading:
-        with self._locked() as (engine, now):
-            state, book = engine.scorer.state, engine.labels.book
-            versions = {(gold.name, gold.version) for gold in engine.scorer.gold.infos()}
-            asked = sorted(one for one in set_pipelines(state) if (one.gold, one.version) in versions)
-            rated, labellable = book.rated(now - TTL), state.cohorts.labellable(now - TTL)
-        points = {one: self._points(engine, one) for one in asked if one.pipeline != DROPPED_PIPELINES}
-        return _Reading(engine, now, points, raters_of(rated), labellable)
-
     def _points(self, engine: Engine, asked: SetPipeline) -> ItemPoints:
-        """The answers to the items of a set; whoever counts records waits for one table at a time.
-
-        Where rows are folded meanwhile, every five minutes, all is read anew.
-        """
+        # The lock is free between two tables, for the thread that counts. Buckets that are folded meanwhile, every five
+        # minutes, make the reading begin anew.
         for _ in range(ATTEMPTS):
             points: ItemPoints = {}
             with self._locked():
@@ -613,23 +519,6 @@ class GoldReader:
         return points
 
 
-def _findings(reading: _Reading, spans: Mapping[str, TimeSpan], name: str) -> GoldFindings:
-    begins = [begin for points in reading.points.values() if (begin := oldest(points.values())) is not None]
-    begin = min(begins, default=None)
-    names = [name] if name else [usual for usual in USUAL if usual in spans]
-    for usual in names:
-        span, cut = spans[usual], _cut(reading.now, spans[usual])
-        if begin is not None and cut - begin >= span.seconds:
-            break
-    sets = {one: item_findings(points, cut, SHOWN) for one, points in reading.points.items()}
-    return GoldFindings(span, begin, cut, reading.now, sets, reading.raters, reading.labellable, _DAYS)
-
-
-def _cut(now: float, span: TimeSpan) -> float:
-    """Where a span begins: at the edge of a step or an hour, so that none lies in both parts."""
-    return (int(now - span.seconds) // span.step + (1 if span.step < HOUR else 0)) * span.step
-
-
 SPANS: Final = {
     "10m": TimeSpan("10m", "last 10 min", 600, 10),
     "1h": TimeSpan("1h", "last hour", HOUR, 60),
@@ -637,45 +526,25 @@ SPANS: Final = {
     "24h": TimeSpan("24h", "last 24 h", 24 * HOUR, HOUR // 2),
     "7d": TimeSpan("7d", "last 7 d", 168 * HOUR, 3 * HOUR),
 }
-"""What a gate can be shown over; the retention of counts may be shorter."""
+"""The spans of a gate's history; the retention of counts may be shorter."""
 OVERVIEW: Final = (TimeSpan("24h", "last 24 h", 24 * HOUR, HOUR), SPANS["1h"], SPANS["10m"])
-"""What all gates are shown over: the first of which more than a few windows have a value, or the last."""
+"""Of all gates the first span is shown in which more than a few windows have a value, else the last."""
 GATE: Final = (SPANS["6h"], SPANS["1h"], SPANS["10m"])
-"""What one gate is shown over unless a reader chooses, likewise."""
+"""The same for a single gate, unless the reader chooses a span."""
 FEW: Final = 3
 """Windows with a value up to which a shorter span is shown."""
 LATE: Final = 900.0
-"""Seconds after which a window that is over is not read again: records that come later are missing in its point."""
+"""Seconds after which a window that is over is not read again: its point lacks records that come later."""
 STILL_OPEN: Final = 60
-"""The window that is not over is read again after this part of its length, on pages of all gates."""
+"""The open window is read again after this part of its length, on pages of all gates."""
 BUDGET: Final = 0.02
-"""Seconds of CPU in which past windows of all gates are computed for a page: more of them when it comes again."""
-
-
-class _Kind(NamedTuple):
-    """Windows that are computed alike.
-
-    Attributes:
-        step: Their length, seconds.
-        pipeline: Their pipeline; None for all.
-        what: What is read: `gates` or `series`.
-    """
-
-    step: int
-    pipeline: str | None
-    what: str
-
-
+"""Seconds of CPU in which past windows of all gates are computed for a page; the next page computes more of them."""
 T = TypeVar("T")
-ReadWindow = Callable[[Engine, _Kind, int], T]
-"""Reads a window, given its end."""
+_Windows = tuple[str, int, str | None]  # `gates` or `series`, the length in seconds, and the pipeline, or None for all
 
 
 class MonitorHistory:
-    """What was in the past. The points of gates that are over come window by window, the newest first.
-
-    Args:
-        locked: The engine and the time, and what they are locked by while they are read.
+    """The past of a monitor. Windows that are over are computed once, the newest first.
 
     Attributes:
         gold: Reads how gold items were answered, and who rated answers.
@@ -685,8 +554,8 @@ class MonitorHistory:
         self.gold = GoldReader(locked)
         self._locked = locked
         self._engine: Engine | None = None
-        self._finished: dict[_Kind, dict[int, Any]] = {}
-        self._open: dict[_Kind, tuple[float, dict[int, Any]]] = {}
+        self._finished: dict[_Windows, dict[int, Any]] = {}
+        self._open: dict[_Windows, tuple[float, dict[int, Any]]] = {}
 
     def overview(self) -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
         """The last day of every gate, or less of a young monitor; windows that were not read yet are missing."""
@@ -694,10 +563,6 @@ class MonitorHistory:
 
     def of_pipeline(self, pipeline: str, span: str = "") -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
         """The gates of a pipeline over a span of time, all windows of it.
-
-        Args:
-            pipeline: The pipeline.
-            span: The name of the span; "" takes one that suits the age of the counts.
 
         Raises:
             UnknownNameError: There is no such span.
@@ -710,7 +575,8 @@ class MonitorHistory:
         """The series of a pipeline over the last day, or less of a young monitor: the span, its end, the windows."""
         for span in OVERVIEW:
             now, ends = self._ends(span)
-            points = self._windows(_Kind(span.step, pipeline, "series"), ends, now, None, _series_in)
+            read = partial(series_history, step=span.step, pipelines={pipeline})
+            points = self._windows(("series", span.step, pipeline), ends, now, None, read)
             if sum(any(series.records for series in point.series) for point in points.values()) > FEW:
                 break
         return span, now, [points[end] for end in ends]
@@ -726,78 +592,55 @@ class MonitorHistory:
         started = thread_time()
         for span in spans:
             left = None if budget is None else budget - (thread_time() - started)
-            histories = self._read(span, pipeline, left)
+            now, ends = self._ends(span)
+            with self._locked() as (engine, _):
+                fired = engine.alarm_spans(now - span.seconds, now)
+                marks = [] if pipeline is None else changes(engine, pipeline, now - span.seconds)
+
+            def read(engine: Engine, end: int, step: int = span.step) -> dict[GateKey, GatePoint]:
+                return gate_history(engine, end, step, pipeline)
+
+            points_by_end = self._windows(("gates", span.step, pipeline), ends, now, left, read)
+            histories: dict[GateKey, GateHistory] = {}
+            for end in ends:
+                for gate, point in points_by_end.get(end, {}).items():
+                    history = histories.setdefault(gate, GateHistory(span, now, [], fired.get(gate, []), marks))
+                    history.points.append(point)
             if max((len(history.values) for history in histories.values()), default=0) > FEW:
                 break
         return span, histories
 
-    def _read(self, span: TimeSpan, pipeline: str | None, budget: float | None) -> dict[GateKey, GateHistory]:
-        now, ends = self._ends(span)
-        with self._locked() as (engine, _):
-            fired = engine.alarm_spans(now - span.seconds, now)
-            marks = [] if pipeline is None else changes(engine, pipeline, now - span.seconds)
-        points_by_end = self._windows(_Kind(span.step, pipeline, "gates"), ends, now, budget, _gates_in)
-        histories: dict[GateKey, GateHistory] = {}
-        for end in ends:
-            for gate, point in points_by_end.get(end, {}).items():
-                histories.setdefault(gate, GateHistory(span, now, [], fired.get(gate, []), marks)).points.append(point)
-        return histories
-
     def _ends(self, span: TimeSpan) -> tuple[float, list[int]]:
-        """The time, and the ends of the windows of a span up to it. What another engine counted is forgotten."""
         with self._locked() as (engine, now):
             if engine is not self._engine:
                 self._engine, self._finished, self._open = engine, {}, {}
         return now, point_ends(now, span.seconds, span.step)
 
     def _windows(
-        self, kind: _Kind, ends: Sequence[int], now: float, budget: float | None, read: ReadWindow[T]
+        self, kind: _Windows, ends: Sequence[int], now: float, budget: float | None, read: Callable[[Engine, int], T]
     ) -> dict[int, T]:
-        """What was in windows, the newest read first; whoever counts records waits for one window at a time.
-
-        Args:
-            kind: What the windows are of.
-            ends: Their ends, seconds since the epoch.
-            now: The time, likewise.
-            budget: Seconds of CPU after which no further window is read, and the open one may be a little old; None
-                reads all.
-            read: Reads one window.
-        """
+        # The newest window is read first, each under the lock of the counts. After `budget` seconds of CPU no further
+        # window is read, and the open one may be a little old; None reads all.
         finished = {end: points for end, points in self._finished.get(kind, {}).items() if end >= ends[0]}
         self._finished[kind] = finished
-        windows, started = dict(finished), thread_time()
-        at, opened = self._open.get(kind, (-math.inf, {}))
-        if budget is not None and now - at < kind.step / STILL_OPEN:
+        windows, started, step = dict(finished), thread_time(), kind[1]
+        opened_at, opened = self._open.get(kind, (-math.inf, {}))
+        if budget is not None and now - opened_at < step / STILL_OPEN:
             windows |= {end: points for end, points in opened.items() if end == ends[-1]}
         for end in reversed(ends):
             in_budget = budget is None or end == ends[-1] or thread_time() - started < budget
             if end not in windows and in_budget:
                 with self._locked() as (engine, _):
-                    windows[end] = read(engine, kind, end)
-                if end + min(LATE, 2 * kind.step) <= now:
+                    windows[end] = read(engine, end)
+                if end + min(LATE, 2 * step) <= now:
                     finished[end] = windows[end]
                 elif end == ends[-1]:
                     self._open[kind] = (now, {end: windows[end]})
         return windows
 
 
-def _series_in(engine: Engine, kind: _Kind, end: int) -> Snapshot:
-    return series_history(engine, end, kind.step, None if kind.pipeline is None else {kind.pipeline})
-
-
-def _gates_in(engine: Engine, kind: _Kind, end: int) -> Mapping[GateKey, GatePoint]:
-    return gate_history(engine, end, kind.step, kind.pipeline)
-
-
 def series_history(engine: Engine, end: int, step: int, pipelines: Collection[str] | None = None) -> Snapshot:
-    """The metrics of pipelines in one window.
-
-    Args:
-        engine: Has the counts.
-        end: The end of the window, seconds since the epoch, from `ragmon.scoring.snapshot.point_ends`.
-        step: The length of the window, seconds.
-        pipelines: The pipelines; None for all.
-    """
+    """The metrics of pipelines (None for all) in one window of `step` seconds, which ends where `point_ends` says."""
     scorer = engine.scorer
     (snapshot,) = take_history(
         scorer.state,
@@ -812,14 +655,7 @@ def series_history(engine: Engine, end: int, step: int, pipelines: Collection[st
 
 
 def gate_history(engine: Engine, end: int, step: int, pipeline: str | None = None) -> dict[GateKey, GatePoint]:
-    """The value and the interval of every gate in one window.
-
-    Args:
-        engine: Has the counts and the gates.
-        end: The end of the window, seconds since the epoch, from `ragmon.scoring.snapshot.point_ends`.
-        step: The length of the window, seconds.
-        pipeline: Whose gates; None for those of all pipelines with records.
-    """
+    """The value and the interval of every gate in one window; without a pipeline, of all that have records."""
     pipelines = None if pipeline is None else {pipeline}
     snapshot = series_history(engine, end, step, pipelines)
     names = pipelines or {series.pipeline for series in snapshot.series}
@@ -829,10 +665,7 @@ def gate_history(engine: Engine, end: int, step: int, pipeline: str | None = Non
 def changes(engine: Engine, pipeline: str, begin: float) -> list[ChangeMark]:
     """The builds, indexes and versions of gold that a pipeline's records first had since a time.
 
-    Args:
-        engine: Has the counts.
-        pipeline: The pipeline.
-        begin: The time, seconds since the epoch. What was there when counting began is no change.
+    What was there when counting began is no change.
     """
     state = engine.scorer.state
     keys: dict[tuple[str, str], list[SeriesKey]] = {}

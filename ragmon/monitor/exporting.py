@@ -1,7 +1,7 @@
 """The exporters that a configuration names: a server, a trace log, and the tracing backend for scores.
 
-Exporters are wrapped: records are redacted and matched by meaning before export, and scores are sent after it. Matching
-by meaning needs the text, so it runs in the application's worker and over trace files, never in a server.
+Records are redacted and matched by meaning before export, scores are sent after it. Matching by meaning needs the text,
+so it runs in the application's worker and over trace files, never in a server.
 """
 
 from __future__ import annotations
@@ -14,35 +14,36 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmon.capture.exporters import BatchExporter, BatchTee, Exporter, ForwardingExporter, JsonlExporter, Tee
+from ragmon.capture.exporters import (
+    BatchExporter,
+    BatchTee,
+    Exporter,
+    ForwardingExporter,
+    JsonlExporter,
+    Scored,
+    ScoreExporter,
+    Tee,
+)
 from ragmon.config.load import DEFAULT, RESOURCE, resource_attributes
-from ragmon.config.services import OTEL, SIGNALS, Signal, WrongVariable, otel_receiver
+from ragmon.config.services import OTEL, SIGNALS, WrongVariable, otel_receiver
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import ConfigError, RagmonError, error_location, warn_once
 from ragmon.core.process import function_at, read_token
 from ragmon.core.record import Line, Record, is_redacted
 from ragmon.ingest.gold import GoldIndex, GoldSet, Nearest, load_gold
-from ragmon.metrics import Metric
 from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.sharing import SharedMonitor
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 
 if TYPE_CHECKING:
-    from ragmon.capture.exporters import Scored, ScoreExporter
-    from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession
+    from ragmon.capture.otlp_exporter import OtlpExporter
 
 
 class ScoreExporting(ForwardingExporter):
     """Exports records, then sends the tracing backend the scores of gated metrics for records whose traces it has.
 
-    Failures of the backend do not affect the records: they are logged once.
-
-    Args:
-        sink: The exporter of the records.
-        backend: The exporter of the scores.
-        scorer: Computes the scores; it counts nothing.
-        gated: The gated metrics of a pipeline.
+    Failures of the backend do not affect the records: they are logged once. `gated` names the metrics of a pipeline.
     """
 
     def __init__(
@@ -59,25 +60,24 @@ class ScoreExporting(ForwardingExporter):
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Deliver records; returns how many were lost, by reason."""
-        lost = deliver(self._sink, records)
+        lost, metrics, scored = deliver(self._sink, records), self._scorer.table.metrics, list[Scored]()
         try:
-            scored = [scores for record in records if record.exported and (scores := self._scores(record)) is not None]
+            for record in records:
+                if not record.exported:
+                    continue
+                gated = self._gated(record.pipeline or constants.DEFAULT_PIPELINE)
+                scores: list[tuple[str, float, str | None]] = []
+                for name, value in self._scorer.scores(record).items():
+                    if name in gated:
+                        label = "pass" if (value == 1.0) is (metrics[name].better == "higher") else "fail"
+                        scores.append((name, value, label if value in (0.0, 1.0) else None))
+                if scores:
+                    scored.append(Scored(record.trace_id or "", record.parent_span_id, scores))
             if scored and self._backend.deliver(scored):
                 warn_once("scores could not be sent to the tracing backend that [export] scores names")
         except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
             warn_once(f"scores could not be sent: {error_location(error)}")
         return lost
-
-    def _scores(self, record: Record) -> Scored | None:
-        from ragmon.capture.exporters import Scored  # noqa: PLC0415 - needed only if a backend is configured
-
-        gated, metrics = self._gated(record.pipeline or constants.DEFAULT_PIPELINE), self._scorer.table.metrics
-        scores = [
-            (name, value, _label(metrics[name], value))
-            for name, value in self._scorer.scores(record).items()
-            if name in gated
-        ]
-        return Scored(record.trace_id or "", record.parent_span_id, scores) if scores else None
 
     def close(self) -> None:
         """Close the connection to the backend; the exporter of the records is closed by its owner."""
@@ -98,20 +98,8 @@ def deliver(sink: Exporter | BatchExporter, records: Sequence[Record]) -> Mappin
     return {constants.EXPORT_FAILED: failed} if failed else {}
 
 
-def _label(metric: Metric, value: float) -> str | None:
-    """`pass` or `fail` where a score is one or the other."""
-    if value not in (0.0, 1.0):
-        return None
-    return "pass" if (value == 1.0) is (metric.better == "higher") else "fail"
-
-
 class Redacting:
-    """Redacts records before they are exported.
-
-    Args:
-        sink: The exporter.
-        redact: Removes what must not leave the process.
-    """
+    """Redacts records before they are exported."""
 
     def __init__(self, sink: OtlpExporter, redact: Redactions) -> None:
         self._sink = sink
@@ -126,34 +114,46 @@ class Redacting:
 
 
 def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporter | None:
-    """The exporter to the server the configuration names.
+    """The exporter to the server that the configuration names.
 
     Raises:
+        ConfigError: A variable of OpenTelemetry's is wrong.
         RagmonError: The token cannot be read, or is invalid.
     """
     export = settings.export
     if export.endpoint is None:
         return None
-    # Requests and protobuf take long to load.
-    from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession  # noqa: PLC0415 - as above
+    from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession  # noqa: PLC0415 - loads requests and protobuf
 
     if export.endpoint == OTEL:
-        traces, metrics = (_otel_session(signal) for signal in SIGNALS)
-        return Redacting(
-            OtlpExporter(
-                traces,
-                metrics=metrics,
-                resource={**resource_attributes(os.environ.get(RESOURCE, "")), **_resource(settings)},
-            ),
-            redact(),
-        )
+        sessions = []
+        for signal in SIGNALS:
+            wrong: list[WrongVariable] = []
+            found = otel_receiver(os.environ, signal, wrong.append)
+            for name, message, hint, value in wrong:
+                raise ConfigError(message, path=f"environment {name}", value=value, hint=hint)
+            session = OtlpSession(
+                found.url,
+                is_exact=True,
+                token_place=f"environment {found.variable}",
+                headers=found.headers,
+                certificate=found.certificate,
+                client_certificate=found.client_certificate,
+                compression=found.compression,
+                timeout=found.timeout,
+            )
+            sessions.append(session)
+        resource = {**resource_attributes(os.environ.get(RESOURCE, "")), **_resource(settings)}
+        return Redacting(OtlpExporter(sessions[0], metrics=sessions[1], resource=resource), redact())
     headers = dict(export.headers)
     has_token = any(name.lower() == "authorization" for name in headers)
     token = None if has_token else read_token(settings.serve.token_file)
+    table, option = ("export", "headers") if headers and token is None else ("serve", "token_file")
+    origin = settings.origins.get(f"{table}.{option}", DEFAULT)
     session = OtlpSession(
         export.endpoint,
         token=token,
-        token_place=_place(settings, "export.headers" if headers and token is None else "serve.token_file"),
+        token_place=f"[{table}] {option}" + ("" if origin == DEFAULT else f" ({origin})"),
         headers=headers,
         certificate=None if export.certificate is None else str(export.certificate),
         client_certificate=None if export.client_certificate is None else (str(export.client_certificate), None),
@@ -163,43 +163,10 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
     return Redacting(OtlpExporter(session, resource=_resource(settings)), redact())
 
 
-def _place(settings: Settings, key: str) -> str:
-    """A key, and what has set it."""
-    table, _, option = key.partition(".")
-    origin = settings.origins.get(key, DEFAULT)
-    return f"[{table}] {option}" + ("" if origin == DEFAULT else f" ({origin})")
-
-
-def _otel_session(signal: Signal) -> OtlpSession:
-    """A session with the receiver that OpenTelemetry's variables name.
-
-    Raises:
-        ConfigError: A variable is wrong.
-    """
-    from ragmon.capture.otlp_exporter import OtlpSession  # noqa: PLC0415 - as above
-
-    wrong: list[WrongVariable] = []
-    found = otel_receiver(os.environ, signal, wrong.append)
-    for name, message, hint, value in wrong:
-        raise ConfigError(message, path=f"environment {name}", value=value, hint=hint)
-    return OtlpSession(
-        found.url,
-        is_exact=True,
-        token_place=f"environment {found.variable}",
-        headers=found.headers,
-        certificate=found.certificate,
-        client_certificate=found.client_certificate,
-        compression=found.compression,
-        timeout=found.timeout,
-    )
-
-
 def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporter | BatchExporter:
     """The exporter, extended by sending scores to the tracing backend if the configuration names one."""
     if settings.export.scores is None:
         return sink
-    from ragmon.capture.exporters import ScoreExporter  # noqa: PLC0415 - as above
-
     backend = ScoreExporter(
         str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans
     )
@@ -211,40 +178,27 @@ def with_embeddings(settings: Settings, sink: Exporter | BatchExporter) -> Expor
     """The exporter, preceded by matching questions by meaning if a gold set names an embedder."""
     if not any(spec.embed is not None for spec in settings.gold):
         return sink
-
     sets = load_gold(settings.gold)
     match = Embeddings(sets, nearest_of(settings, sets))
     return Matching(sink, match) if match else sink
 
 
 def _resource(settings: Settings) -> dict[str, str]:
-    """The resource attributes of this process."""
     attributes = {"service.name": settings.service or settings.pipeline}
     return {**attributes, "service.version": settings.build} if settings.build else attributes
 
 
 def trace_log(settings: Settings, redact: Callable[[], Redactions], *, strict: bool = True) -> JsonlExporter | None:
-    """The exporter to the trace log the configuration names.
-
-    Args:
-        settings: The configuration.
-        redact: Makes what removes from a record what must not be written.
-        strict: A log that cannot be opened is an error; otherwise records are lost, and counted, until it can be.
+    """The exporter to the trace log that the configuration names.
 
     Raises:
-        RagmonError: The log cannot be opened, in strict mode.
+        RagmonError: The log cannot be opened, in strict mode; otherwise records are lost, and counted, until it can be.
     """
     export = settings.export
     if export.jsonl is None:
         return None
-    return JsonlExporter(
-        export.jsonl,
-        redact(),
-        size=export.rotate_size,
-        age=export.rotate_every,
-        fsync=export.fsync,
-        strict=strict,
-    )
+    size, age = export.rotate_size, export.rotate_every
+    return JsonlExporter(export.jsonl, redact(), size=size, age=age, fsync=export.fsync, strict=strict)
 
 
 def combine(target: Exporter | BatchExporter | None, log: Exporter | None) -> Exporter | BatchExporter:
@@ -253,7 +207,7 @@ def combine(target: Exporter | BatchExporter | None, log: Exporter | None) -> Ex
         return Tee() if target is None else target
     if target is None:
         return log
-    if isinstance(target, SharedMonitor):  # one by one: of a record alone the log can tell whether it arrived
+    if isinstance(target, SharedMonitor):  # record by record, so that the log knows which arrived
         return Tee(target, log)
     return BatchTee(target, log) if isinstance(target, BatchExporter) else Tee(target, log)
 
@@ -271,10 +225,6 @@ def nearest_of(settings: Settings, sets: Sequence[GoldSet]) -> list[Nearest]:
     """Nearest-neighbour matchers of the gold sets that name an embedder.
 
     An embedder that fails is logged once, and its set matches nothing by meaning.
-
-    Args:
-        settings: The configuration.
-        sets: The gold sets.
 
     Raises:
         RagmonError: The function does not exist, or numpy is missing.
@@ -299,12 +249,7 @@ def nearest_of(settings: Settings, sets: Sequence[GoldSet]) -> list[Nearest]:
 
 
 class Embeddings:
-    """Matches records to gold items by meaning, where their words match none.
-
-    Args:
-        sets: All gold sets.
-        nearest: The matchers.
-    """
+    """Matches records to gold items by meaning, where their words match none."""
 
     def __init__(self, sets: Sequence[GoldSet], nearest: Sequence[Nearest]) -> None:
         self._index = GoldIndex(sets)
@@ -339,12 +284,7 @@ class Embeddings:
 
 
 class Matching(ForwardingExporter):
-    """Matches records by meaning before they are exported, in the worker's thread.
-
-    Args:
-        sink: The exporter.
-        match: Adds the matching qid to a record.
-    """
+    """Matches records by meaning before they are exported, in the worker's thread."""
 
     def __init__(self, sink: Exporter | BatchExporter, match: Embeddings) -> None:
         super().__init__(sink)

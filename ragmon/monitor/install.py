@@ -1,9 +1,4 @@
-"""The self-metrics of capture in one process: kept and lost records, counts of all calls and of dead processes.
-
-`ragmon.install` connects decorated functions with the exporters of the configuration; called once at start-up.
-
-`ragmon.install_signal_handlers` delivers queued records when the process gets SIGTERM.
-"""
+"""`ragmon.install` connects decorated functions with the exporters of the configuration, once at start-up."""
 
 from __future__ import annotations
 
@@ -59,16 +54,16 @@ from ragmon.scoring.ratings import REJECTED
 if TYPE_CHECKING:
     from ragmon.capture.span_processor import RagmonSpanProcessor
 
-_BATCH_SIZE: Final = 1000
-"""Labels in one batch."""
-_RETRY_AFTER: Final = 5.0
-"""Seconds before rejected labels are retried."""
+DRAIN: Final = 5.0
+"""Seconds that the exit of the process waits for the delivery of queued records."""
 EVERY: Final = 10.0
 """Seconds between two reports of all calls."""
+_BATCH_SIZE: Final = 1000  # labels
+_RETRY_AFTER: Final = 5.0  # seconds, for labels that the sink does not accept
 
 
 class SelfMetrics:
-    """Counts of a worker and its runtime, exported to the sink.
+    """Counts kept and lost records, all calls and dead processes, and exports the counts to the sink.
 
     Args:
         worker: Counts the kept calls.
@@ -77,8 +72,8 @@ class SelfMetrics:
         folder: Where processes leave their counter files; None: there are none.
 
     Attributes:
-        redactions: Removes text from records, where they leave the process.
-        requests: Assembles requests from the application's own spans; None where it does not.
+        redactions: Removes text from records; None where records stay in the process.
+        requests: Assembles requests from the application's own spans, if there are any.
         labels: The queue of labels to export.
         judges: The judges, if there are any.
         shared: The monitor that the processes of the application share; None where records go elsewhere.
@@ -112,43 +107,40 @@ class SelfMetrics:
 
     def captured(self) -> SdkStats:
         """The SDK statistics so far."""
-        spans = {} if self.requests is None else dict(self.requests.gathering.dropped)
+        requests = self.requests
+        latency: dict[tuple[str, str], Counter[int]] = {}
+        for (pipeline, source, _), counts in self._timings.read(self._calls).items():
+            latency.setdefault((pipeline, source), Counter()).update(counts)
         return SdkStats(
             counters=self.counters(),
             calls=self._calls.totals(),
-            latency=self._latency(),
+            latency=latency,
             errors=self._calls.errors(),
             orphans=outside_calls(),
             unread=dict(unread),
-            spans=spans,
+            spans={} if requests is None else dict(requests.gathering.dropped),
             labels=dict(self.labels.dropped),
             withheld=0 if self.redactions is None else self.redactions.failed,
             judged={} if self.judges is None else self.judges.calls(),
-            scopes={} if self.requests is None else dict(self.requests.scopes),
-            tools={} if self.requests is None else dict(self.requests.tools),
+            scopes={} if requests is None else dict(requests.scopes),
+            tools={} if requests is None else dict(requests.tools),
         )
 
-    def _latency(self) -> dict[tuple[str, str], Counter[int]]:
-        histograms: dict[tuple[str, str], Counter[int]] = {}
-        for (pipeline, source, _), counts in self._timings.read(self._calls).items():
-            histograms.setdefault((pipeline, source), Counter()).update(counts)
-        return histograms
-
     def tick(self, asked: bool) -> None:
-        """Periodic work in the worker's thread: export queued labels and the counts of all calls and of dead processes.
+        """Export queued labels, and periodically the counts of all calls and of dead processes; now if asked.
 
-        Args:
-            asked: A caller waits for it; do everything now.
+        The worker's thread calls it.
         """
         self._calls.refresh()
         if self.requests is not None:
             self.requests.sweep(asked)
         self._timings.read(self._calls)
-        self._export_labels(asked)
+        if asked or monotonic() >= self._labels_due:
+            while self.labels and self._export_label_batch():
+                pass
         try:
             if asked or monotonic() >= self._due:
                 self._due = monotonic() + EVERY
-                # Export the counts of all calls.
                 timings = self._timings.read(self._calls)
                 lines = count_lines(self._calls, self._worker.counter_file, timings, self._worker.counts().dropped)
                 if lines:
@@ -159,15 +151,7 @@ class SelfMetrics:
             if self.shared is not None:
                 self.shared.tick(asked)
 
-    def _export_labels(self, asked: bool) -> None:
-        """Export queued labels; those that the sink does not accept now are retried."""
-        if monotonic() < self._labels_due and not asked:
-            return
-        while self.labels and self._export_label_batch():
-            pass
-
     def _export_label_batch(self) -> bool:
-        """Export one batch of labels; returns whether it is done, so that the next one may follow."""
         batch = [(given, label) for given in self.labels.take(_BATCH_SIZE) if (label := self._label(given)) is not None]
         try:
             accepted = exporters.label(self._sink, [label for _, label in batch])
@@ -181,7 +165,6 @@ class SelfMetrics:
         return accepted
 
     def _label(self, given: Given) -> Label | None:
-        """The label from the application's arguments; None if it is invalid, which is counted."""
         try:
             ids, comment = given["relevant_ids"], given["comment"]
             if isinstance(ids, str):
@@ -200,8 +183,13 @@ class SelfMetrics:
         return label
 
     def _export_dead_process(self, process: DeadProcess) -> bool:
-        """Count and export the losses of a dead process; returns whether the sink accepted them."""
-        dropped = Counter(process.dropped) + self._missing(process)
+        # A record that was being exported when the process died may have arrived.
+        missing, doubtful = process.missing, process.doubtful
+        arrived = exporters.confirms(self._sink, process.doubt) if process.doubt else None
+        if arrived is not None:
+            missing, doubtful = missing - arrived, doubtful - 1
+        uncounted = +Counter({constants.PROCESS_DIED: missing - doubtful, constants.UNCONFIRMED: doubtful})
+        dropped = Counter(process.dropped) + uncounted
         accepted = exporters.export_totals(self._sink, lines_of_dead_process(process, dropped))
         if accepted:
             self._lost_in_dead[process.instance] = dropped
@@ -209,25 +197,9 @@ class SelfMetrics:
                 self.shared.end_of(process.instance)
         return accepted
 
-    def _missing(self, process: DeadProcess) -> Counter[str]:
-        """A dead process's uncounted losses; a record that was being exported when it died may have arrived."""
-        missing, doubtful = process.missing, process.doubtful
-        arrived = exporters.confirms(self._sink, process.doubt) if process.doubt else None
-        if arrived is not None:
-            missing, doubtful = missing - arrived, doubtful - 1
-        return +Counter({constants.PROCESS_DIED: missing - doubtful, constants.UNCONFIRMED: doubtful})
-
 
 def install_signal_handler(signum: int, drain: Callable[[], object]) -> None:
-    """Drain on a signal, then call the previous handler; a second signal calls it at once.
-
-    Args:
-        signum: The signal.
-        drain: Delivers queued records, within its own timeout.
-
-    Raises:
-        RagmonError: This is not the main thread.
-    """
+    """Drain on a signal, then call the previous handler; a second signal calls it at once."""
     previous = signal.getsignal(signum)
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -248,13 +220,9 @@ def install_signal_handler(signum: int, drain: Callable[[], object]) -> None:
 
 
 def _default_action(number: int, _frame: FrameType | None) -> None:
-    """End the process with the default action, so that its parent sees the signal in the exit status."""
+    # The parent sees the signal in the exit status.
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-
-
-DRAIN: Final = 5.0
-"""Seconds that the exit of the process waits for the delivery of queued records."""
 
 
 class Installation:
@@ -264,10 +232,10 @@ class Installation:
         settings: The configuration.
         sink: The exporter; None: the server the configuration names, else a `Monitor` in this process.
         keep_all: Keep every call, whatever the sampling rates.
-        folder: Where counter files are stored so that they outlive the process; None keeps counters in memory only.
+        folder: Where counter files are stored so that they outlive the process; None keeps counters in memory.
         spent: Where judges store their quotas; None: in `folder`.
-        strict: What cannot be used raises; otherwise capture goes on without it, with a warning.
-        trouble: Why the settings are not those that were written.
+        strict: Raise for a part that cannot be used; otherwise capture goes on without the part, with a warning.
+        trouble: Why the settings differ from the configuration as it was written.
 
     Attributes:
         settings: The configuration in force.
@@ -474,8 +442,7 @@ class Installation:
             call.install_runtime(self._runtime)
 
     def _start_worker(self) -> None:
-        """Start the worker thread, which a fork does not copy, on the first call; in a child, register the shutdown."""
-        self._worker.start()
+        self._worker.start()  # a fork copies no thread
         process = sys.modules.get("multiprocessing.process")
         if process is not None and process.parent_process() is not None and not self._has_finalizer:
             self._has_finalizer = True
@@ -483,6 +450,8 @@ class Installation:
             sys.modules["multiprocessing.util"].Finalize(None, self.shutdown, exitpriority=0)
 
 
+_current: Installation | None = None
+_installing = Lock()
 _running: weakref.WeakSet[Installation] = weakref.WeakSet()
 
 
@@ -493,10 +462,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-_current: Installation | None = None
-_installing = Lock()
 
 
 def install(
@@ -539,7 +504,15 @@ def install(
     with _installing:
         if _current is None:
             try:
-                _current = _begin(config, sink, strict=strict)
+                # Without a monitor no gate is judged, so the metrics' plugins need not be installed in the application.
+                settings = config if isinstance(config, Settings) else load(config, plugins=sink is None)
+                try:
+                    _current = _started(settings, sink, strict=strict)
+                except GoldError as error:
+                    if strict:
+                        raise
+                    _current = _started(without_broken_gold(settings), sink, strict=False, trouble=error)
+                    warn_once(f"{NO_GOLD}: {_reason(error)}")
             except Exception as error:
                 if strict:
                     raise
@@ -551,33 +524,8 @@ def install(
         return _current
 
 
-def _begin(
-    config: str | Path | Settings | None, sink: Exporter | BatchExporter | None, *, strict: bool
-) -> Installation:
-    """Make and start an installation.
-
-    Raises:
-        Exception: It cannot be started.
-    """
-    # Without a monitor no gate is judged, so the metrics' plugins need not be installed in the application.
-    settings = config if isinstance(config, Settings) else load(config, plugins=sink is None)
-    try:
-        return _started(settings, sink, strict=strict)
-    except GoldError as error:
-        if strict:
-            raise
-        usable = without_broken_gold(settings)
-        installation = _started(usable, sink, strict=False, trouble=error)
-        warn_once(f"{NO_GOLD}: {_reason(error)}")
-        return installation
-
-
 def _started(
-    settings: Settings,
-    sink: Exporter | BatchExporter | None,
-    *,
-    strict: bool,
-    trouble: RagmonError | None = None,
+    settings: Settings, sink: Exporter | BatchExporter | None, *, strict: bool, trouble: RagmonError | None = None
 ) -> Installation:
     folder = None if settings.disabled else default_folder(application_identity(settings))
     installation = Installation(settings, sink, folder=folder, strict=strict, trouble=trouble)
@@ -590,11 +538,7 @@ Otherwise = TypeVar("Otherwise")
 
 
 def _optional(make: Callable[[], Part], otherwise: Otherwise, *, strict: bool) -> Part | Otherwise:
-    """A part that capture can do without; a broken gold file is left to the caller.
-
-    Raises:
-        RagmonError: It cannot be made, in strict mode.
-    """
+    # The result is a part that capture can do without; a broken gold file is left to the caller.
     try:
         return make()
     except GoldError:
@@ -607,7 +551,6 @@ def _optional(make: Callable[[], Part], otherwise: Otherwise, *, strict: bool) -
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong, where, and how to correct it."""
     if isinstance(error, RagmonError):
         return f"{error}; {error.hint}" if error.hint else str(error)
     return f"{error_location(error)}; this is a bug in ragmon: {STRICT}=1 shows where"

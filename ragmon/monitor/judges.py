@@ -1,4 +1,4 @@
-"""The judges of a process: `JudgeFactory` builds them from the settings, `Panel` holds requests during judging."""
+"""The judges of a process: `JudgeFactory` makes them of the settings, `Panel` holds requests during judging."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic, time
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from ragmon.capture.judge_prompts import CONTEXTUAL_PRECISION, Judgement, functions
 from ragmon.capture.judges import Breaker, Judge, JudgeSettings, JudgeTask, JudgeWorkers, ModelEndpoint, read_key
@@ -25,8 +25,10 @@ from ragmon.metrics.facts import FactReader
 from ragmon.monitor.capture_settings import Redactions
 from ragmon.scoring.scorer import reduction_rules
 
-if TYPE_CHECKING:
-    from ragmon.config.settings import PipelineSettings
+MAX_TIMEOUTS: Final = 2.0
+"""Longest wait of a request, as a multiple of its judges' longest timeout: once in the queue, once at the judge."""
+MAX_WAITING_CHARS: Final = 16_000_000
+"""Maximum total of characters in the requests that wait."""
 
 
 class JudgeFactory:
@@ -36,42 +38,35 @@ class JudgeFactory:
 
     Args:
         settings: The configuration.
-        tell: Callback for the result of a judge on a task.
+        on_judgement: Called with the judgement of a task.
         folder: Where the files of quotas are stored; None keeps them in memory.
         clock: Seconds since the epoch.
-
-    Raises:
-        GoldError: A gold file is broken.
-        RagmonError: Texts are redacted, and a redactor or the key is missing.
     """
 
     def __init__(
         self,
         settings: Settings,
-        tell: Callable[[JudgeTask, Judgement], None],
+        on_judgement: Callable[[JudgeTask, Judgement], None],
         *,
         folder: Path | None,
         clock: Callable[[], float],
     ) -> None:
         self._settings = settings
-        self._on_judgement = tell
+        self._on_judgement = on_judgement
         self._folder = folder
         self._clock = clock
         self._lock = Lock()
         self._workers: dict[tuple[str, Table, bool], JudgeWorkers] = {}
         self._quotas: list[DailyQuota] = []
-        tables = [
-            item
-            for pipeline in (settings.unconfigured, *settings.pipelines.values())
-            for item in pipeline.judges.items()
-        ]
+        pipelines = (settings.unconfigured, *settings.pipelines.values())
+        tables = [item for pipeline in pipelines for item in pipeline.judges.items()]
         self._needs_gold = any(table.asks(name) == CONTEXTUAL_PRECISION for name, table in tables)
         self._gold = GoldIndex(load_gold(settings.gold) if self._needs_gold else ())
         self._about: dict[str, tuple[GoldIndex, FactReader]] = {}
         self._redact = Redactions(settings) if tables and _redacts(settings) else None
 
-    def seats(self, pipeline: str) -> tuple[JudgeWorkers, ...]:
-        """The judge workers of a pipeline: those of its tables, and registered functions without a table.
+    def workers(self, pipeline: str) -> tuple[JudgeWorkers, ...]:
+        """The judge workers of a pipeline: of its tables, and of registered functions without a table.
 
         Raises:
             RagmonError: A key cannot be read, or a table gives a function's name to a model.
@@ -80,7 +75,7 @@ class JudgeFactory:
         tables = {**{name: Table() for name in registered}, **self._settings.of(pipeline).judges}
         with self._lock:
             workers = tuple(
-                self._workers_for(name, table) for name, table in tables.items() if table.url or name in registered
+                self._made(name, table) for name, table in tables.items() if table.url or name in registered
             )
         if workers:
             self._context(pipeline)
@@ -100,8 +95,11 @@ class JudgeFactory:
     def _context(self, pipeline: str) -> tuple[GoldIndex, FactReader]:
         cached = self._about.get(pipeline)
         if cached is None:
-            pipeline_settings = self._settings.of(pipeline)
-            cached = self._about[pipeline] = self._gold_of(pipeline_settings), reduction_rules(pipeline_settings).facts
+            settings = self._settings.of(pipeline)
+            gold, capture = self._gold, settings.capture
+            if self._needs_gold and not gold.sets and capture.gold is not None:  # the monitor has no gold set
+                gold = GoldIndex(GoldSet.load(capture.gold))
+            cached = self._about[pipeline] = gold, reduction_rules(settings).facts
         return cached
 
     def reset_after_fork(self) -> None:
@@ -118,67 +116,47 @@ class JudgeFactory:
         for workers in self._workers.values():
             workers.close()
 
-    def _gold_of(self, pipeline: PipelineSettings) -> GoldIndex:
-        """The gold sets of the monitor; without any, the one in `[capture] gold`."""
-        capture = pipeline.capture
-        if not self._needs_gold or self._gold.sets or capture.gold is None:
-            return self._gold
-        return GoldIndex(GoldSet.load(capture.gold))
-
-    def _workers_for(self, name: str, table: Table) -> JudgeWorkers:
+    def _made(self, name: str, table: Table) -> JudgeWorkers:
         function = functions().get(name)
         key = name, table, function is not None
-        workers = self._workers.get(key)
-        if workers is None:
-            path = self._settings.path
-            config_path = "" if path is None else str(path.resolve())  # two applications may have judges of one name
-            quota_id = sha256(f"{config_path}|{name}|{table.url}|{table.model}".encode()).hexdigest()[:16]
-            quota_path = None if self._folder is None else self._folder / f"judge-{quota_id}"
-            quota = DailyQuota(table.max_per_day, path=quota_path, clock=self._clock)
-            self._quotas.append(quota)
-            judge = _judge(name, table, quota)
-            workers = self._workers[key] = JudgeWorkers(judge, table.concurrency, self._on_judgement)
+        if key in self._workers:
+            return self._workers[key]
+        path = self._settings.path
+        config_path = "" if path is None else str(path.resolve())  # two applications may have judges of one name
+        quota_id = sha256(f"{config_path}|{name}|{table.url}|{table.model}".encode()).hexdigest()[:16]
+        quota_path = None if self._folder is None else self._folder / f"judge-{quota_id}"
+        quota = DailyQuota(table.max_per_day, path=quota_path, clock=self._clock)
+        self._quotas.append(quota)
+        settings = JudgeSettings(
+            sample=table.sample,
+            threshold=table.threshold,
+            include_reason=table.include_reason,
+            strict=table.strict,
+            timeout=table.timeout,
+            version=table.version,
+        )
+        kind = table.asks(name)
+        if table.url is None or table.model is None or kind is None:
+            assert function is not None  # noqa: S101 - the caller skips tables without url and function
+            judge = Judge(name, settings, function, spend=quota.spend)
+        else:
+            if function is not None:
+                hint = f"rename one of them, or leave url and model out of [judges.{name}]"
+                raise RagmonError(f"judge {name} is a function and a model", hint=hint)
+            hint = f"check `[judges.{name}] api_key_file`"
+            api_key = None if table.api_key_file is None else read_key(table.api_key_file, hint)
+            give_back = quota.give_back
+            endpoint = ModelEndpoint(
+                table.url, table.model, key=api_key, spend=quota.spend, give_back=give_back, breaker=Breaker()
+            )
+            judge = Judge(name, settings, (endpoint, kind))
+        workers = self._workers[key] = JudgeWorkers(judge, table.concurrency, self._on_judgement)
         return workers
 
 
 def _redacts(settings: Settings) -> bool:
     captures = [pipeline.capture for pipeline in (settings.unconfigured, *settings.pipelines.values())]
     return any("redacted" in (capture.content, capture.probe_content) for capture in captures)
-
-
-def _judge(name: str, table: Table, quota: DailyQuota) -> Judge:
-    """The judge that a table configures.
-
-    Raises:
-        RagmonError: Its key cannot be read, or a function and a model have its name.
-    """
-    terms = JudgeSettings(
-        sample=table.sample,
-        threshold=table.threshold,
-        include_reason=table.include_reason,
-        strict=table.strict,
-        timeout=table.timeout,
-        version=table.version,
-    )
-    function = functions().get(name)
-    kind = table.asks(name)
-    if table.url is None or table.model is None or kind is None:
-        assert function is not None  # noqa: S101 - the caller skips tables without url and function
-        return Judge(name, terms, function, spend=quota.spend)
-    if function is not None:
-        hint = f"rename one of them, or leave url and model out of [judges.{name}]"
-        raise RagmonError(f"judge {name} is a function and a model", hint=hint)
-    key = None if table.api_key_file is None else read_key(table.api_key_file, f"check `[judges.{name}] api_key_file`")
-    endpoint = ModelEndpoint(
-        table.url, table.model, key=key, spend=quota.spend, give_back=quota.give_back, breaker=Breaker()
-    )
-    return Judge(name, terms, (endpoint, kind))
-
-
-MAX_TIMEOUTS: Final = 2.0
-"""Longest wait of a request, as a multiple of its judges' longest timeout: once in the queue, once at the judge."""
-MAX_WAITING_CHARS: Final = 16_000_000
-"""Maximum total of characters in the requests that wait."""
 
 
 class Panel:
@@ -206,7 +184,7 @@ class Panel:
         self._workers: dict[str, tuple[JudgeWorkers, ...]] = {}
         self._function_names: tuple[str, ...] = ()
         for pipeline in settings.expected_pipelines:
-            self._workers[pipeline] = self._judge_factory.seats(pipeline)
+            self._workers[pipeline] = self._judge_factory.workers(pipeline)
         self._calls: Counter[tuple[str, str]] = Counter()
         self._begin()
 
@@ -241,9 +219,23 @@ class Panel:
         Returns:
             The records to export now: those that are not judged, and held ones whose judges are done or late.
         """
-        now = monotonic()
-        released = [record for record in records if not self._try_hold(record, now)]
-        return [*released, *self._release(now, until)] if self._held else released
+        now, released = monotonic(), []
+        for record in records:
+            try:
+                is_held = self._hold(record, now)
+            except Exception as error:  # noqa: BLE001 - no thread can be started; the record must be exported once
+                warn_once(f"a record goes on unjudged: {error_location(error)}")
+                is_held = False
+            if not is_held:
+                released.append(record)
+        # Only the worker's thread, which calls this, changes the set of held tasks.
+        for task in self._held:
+            if not task.is_done.is_set() and now >= min(task.deadline, until):
+                self._give_up(task, TIMEOUT if now >= task.deadline else SKIPPED)
+        done = [task for task in self._held if task.is_done.is_set()]
+        self._held.difference_update(done)
+        self._weight -= sum(task.weight for task in done)
+        return [*released, *(task.judged for task in done)]
 
     def judge(
         self, record: Record, *, sampled: bool = False, timeout: float | None = None
@@ -279,13 +271,6 @@ class Panel:
     ) -> None:
         self.close()
 
-    def _try_hold(self, record: Record, now: float) -> bool:
-        try:
-            return self._hold(record, now)
-        except Exception as error:  # noqa: BLE001 - no thread can be started; the record must be exported, and only once
-            warn_once(f"a record goes on unjudged: {error_location(error)}")
-            return False
-
     def _hold(self, record: Record, now: float) -> bool:
         workers = [worker for worker in self._current_workers(record) if worker.judge.draws(record)]
         if not workers:
@@ -299,16 +284,6 @@ class Panel:
         self._held.add(task)
         return True
 
-    def _release(self, now: float, until: float) -> list[Record]:
-        """The records to release; only the worker's thread changes the set of held tasks."""
-        for task in self._held:
-            if not task.is_done.is_set() and now >= min(task.deadline, until):
-                self._give_up(task, TIMEOUT if now >= task.deadline else SKIPPED)
-        done = [task for task in self._held if task.is_done.is_set()]
-        self._held.difference_update(done)
-        self._weight -= sum(task.weight for task in done)
-        return [task.judged for task in done]
-
     def _current_workers(self, record: Record) -> tuple[JudgeWorkers, ...]:
         if (names := tuple(functions())) != self._function_names:
             self._function_names = names
@@ -317,7 +292,7 @@ class Panel:
         workers = self._workers.get(pipeline)
         if workers is None:
             try:
-                workers = self._judge_factory.seats(pipeline)
+                workers = self._judge_factory.workers(pipeline)
             except RagmonError as error:  # a function with a model's name may have been registered since
                 warn_once(f"nobody judges {pipeline}: {error}")
                 workers = ()
@@ -333,19 +308,15 @@ class Panel:
     def _put(self, task: JudgeTask, workers: Sequence[JudgeWorkers]) -> None:
         for worker in workers:
             if not worker.put(task):
-                self._close(task, worker.judge.name, QUEUE_FULL)
+                with self._lock:
+                    if worker.judge.name in task.open:
+                        self._finish(task, worker.judge.name, QUEUE_FULL)
 
     def _on_judgement(self, task: JudgeTask, judgement: Judgement) -> None:
-        """Store the judgement of one judge; if it is too late, the task has its result (timeout) already."""
-        with self._lock:
+        with self._lock:  # a judgement that comes too late finds the task closed by its timeout
             if judgement.judge in task.open:
                 task.judgements.append(judgement)
                 self._finish(task, judgement.judge, judgement.result)
-
-    def _close(self, task: JudgeTask, name: str, result: str) -> None:
-        with self._lock:
-            if name in task.open:
-                self._finish(task, name, result)
 
     def _give_up(self, task: JudgeTask, result: str) -> None:
         with self._lock:
@@ -360,6 +331,5 @@ class Panel:
 
 
 def _weight(record: Record) -> int:
-    """Characters of a record's texts."""
     claim = None if record.answer_json is None else record.answer_json.claim
     return len(record.q or "") + len(claim or "") + sum(map(len, record.contexts or ()))

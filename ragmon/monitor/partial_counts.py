@@ -1,19 +1,16 @@
-"""A sample of whole records beside what was counted, so that single requests can be looked at where others counted.
+"""Partial counts: what records add up to before an `Engine` of another process adds and judges them.
 
-Some are drawn, and of each gate some fail it. Those whose trace ids have the smallest hashes are kept. So the sample is
-a function of the records, and it adds up: that of a whole is among those of its parts (`ragmon.scoring.minutes`).
+They are a function of the records, of their order and of the configuration: no clock, no chance, no earlier records.
 
-Partial counts: what records add up to before another process judges them (a partial aggregate of a database).
-
-They are a function of the records, of the order in which they came and of the configuration, and nothing else: no
-clock, no chance, and nothing that came before. An `Engine` adds them up and judges the sum.
+Beside the counts goes a sample of whole records, so that single requests can be shown where others counted: some are
+drawn, and some fail a gate. Those whose trace ids have the smallest hashes are kept, so samples add up as counts do.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -40,16 +37,14 @@ LARGEST: Final = 64 << 10
 """Bytes of a record in a sample; a larger one is in none."""
 MOST_BYTES: Final = 256 << 10
 """Bytes of all records of a sample; those with larger hashes are left out beyond it."""
+MAX_BUILDS: Final = 32
+"""The latest builds, with their indexes, that are reported."""
 _Kept = tuple[int, str, int, Record]
-"""A record that is kept, after the hash of its trace id, the id, and its place among all records."""
+"""The hash of a record's trace id, the id, the number of the record, and the record."""
 
 
 class RecordSample:
-    """Keeps records.
-
-    Args:
-        most: How many are drawn; with 0 nothing is kept.
-    """
+    """Keeps a sample of records; with `most` 0 it keeps nothing."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -58,12 +53,7 @@ class RecordSample:
         self._seen = 0
 
     def see(self, record: Record, failed: Sequence[Failed] = ()) -> None:
-        """Keep a record if it is among those with the smallest hashes.
-
-        Args:
-            record: The record as it came; one without a trace id is never kept.
-            failed: The gates that it fails.
-        """
+        """Keep a record, as it came, with the gates that it fails, if its hash is among the smallest."""
         trace_id = record.trace_id
         if not self._most or not trace_id:
             return
@@ -75,40 +65,32 @@ class RecordSample:
                 _keep(self._failing.setdefault((failure.pipeline, metric), []), kept, PER_GATE)
 
     def take(self) -> list[Record]:
-        """The records that are kept, each marked with why; a request that was drawn and fails is one that was drawn."""
+        """The kept records, each marked as drawn or else as failing, within `LARGEST` and `MOST_BYTES`."""
         drawn, failing = self._drawn, self._failing
         self._drawn, self._failing, self._seen = [], {}, 0
-        places = {place for _, _, place, _ in drawn}
-        rest = {kept[:3]: kept[3] for found in failing.values() for kept in found if kept[2] not in places}
+        numbers = {number for _, _, number, _ in drawn}
+        rest = {kept[:3]: kept[3] for found in failing.values() for kept in found if kept[2] not in numbers}
         marked = [replace(kept[3], kind=SAMPLED_ENTRY) for kept in drawn]
-        return list(_small([*marked, *(replace(rest[key], kind=FAILING_ENTRY) for key in sorted(rest))]))
+        marked += [replace(rest[key], kind=FAILING_ENTRY) for key in sorted(rest)]
+        size, taken = 0, []
+        for record in marked:
+            length = len(encode_entry(record))
+            if length <= LARGEST:
+                size += length
+                if size > MOST_BYTES:
+                    break
+                taken.append(record)
+        return taken
 
 
 def _keep(found: list[_Kept], kept: _Kept, most: int) -> None:
-    """Keep a record in place of the one with the largest hash, if there are too many."""
     if len(found) < most or kept[:3] < found[-1][:3]:
         insort(found, kept, key=lambda entry: entry[:3])
         del found[most:]
 
 
-def _small(records: Iterable[Record]) -> Iterable[Record]:
-    """The records without those that are too large, until all of them are."""
-    size = 0
-    for record in records:
-        length = len(encode_entry(record))
-        if length <= LARGEST:
-            size += length
-            if size > MOST_BYTES:
-                return
-            yield record
-
-
-MAX_BUILDS: Final = 32
-"""Builds with their indexes of which it is told that they answered last."""
-
-
 class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What some records add up to.
+    """The counts of some records.
 
     Attributes:
         state: Their buckets.
@@ -159,7 +141,6 @@ class PartialCounter:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget everything: the next counts depend on nothing before them."""
         self._limiter = CardinalityLimiter(self._settings.expected_pipelines, self._budget)
         self._errors: Counter[tuple[str, str, str]] = Counter()
         self._builds: dict[tuple[str, str, str, str], None] = {}
@@ -168,15 +149,7 @@ class PartialCounter:
         self._last_scored: float | None = None
 
     def observe(self, record: Record, now: float) -> bool:
-        """Count a record.
-
-        Args:
-            record: The record.
-            now: When it arrived, seconds since the epoch.
-
-        Returns:
-            Whether it was scored; if not, the reason is counted.
-        """
+        """Count a record."""
         self._now = now
         whole = record
         try:
@@ -188,14 +161,10 @@ class PartialCounter:
             scored = self._scorer.observe(record)
         except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
             return self._scorer.drop_failed(error)
-        if scored:
-            self._note(record, now)
-            if self._failing is not None:
-                self._sample.see(whole, self._failing.take())
-        return scored
-
-    def _note(self, record: Record, now: float) -> None:
-        """Note what a scored record says beside its scores."""
+        if not scored:
+            return False
+        if self._failing is not None:
+            self._sample.see(whole, self._failing.take())
         self._last_scored = now
         self._exemplars.see(record, now)
         pipeline, source = record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY
@@ -209,14 +178,10 @@ class PartialCounter:
             known = (pipeline, source, record.error) in self._errors
             code = record.error if known or len(self._errors) < CODES else constants.OTHER
             self._errors[pipeline, source, code] += 1
+        return True
 
     def report(self, line: Totals, now: float) -> None:
-        """Keep the totals of a producer; of several in a step the last ones are kept, because counts only grow.
-
-        Args:
-            line: The totals; those of too many producers are not kept.
-            now: When they arrived, seconds since the epoch.
-        """
+        """Keep the totals of a producer; of several in a step the last ones are kept, because counts only grow."""
         if not self._limiter.totals(line, now):
             return
         step = int(line.ts) // constants.STEP
@@ -226,12 +191,7 @@ class PartialCounter:
             self._totals[key] = line
 
     def label(self, label: Label, now: float) -> None:
-        """Pass a label on, with its answer where that is known: who adds counts up joins labels.
-
-        Args:
-            label: The label; its answer travels without its texts.
-            now: When it arrived, seconds since the epoch.
-        """
+        """Pass a label on, with its answer where that is known: who adds counts up joins labels."""
         answer = None if label.answer is None else without_text(label.answer, self._scorer)
         self._labels.append(replace(label, answer=answer, arrived=now))
 

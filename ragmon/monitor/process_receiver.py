@@ -19,11 +19,10 @@ from ragmon.ingest.receiver import Encoding, ExportResult, receiver_app
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.producers import ProducerTotals
 
-_REMEMBERED: Final = 100_000
-"""Spans that are remembered: an exporter that gets no response sends them again."""
+_REMEMBERED: Final = 100_000  # spans: an exporter that gets no response sends them again
+# Seconds before its lead in which a process began that the leader counts from the first call on; another leader has
+# counted the earlier calls of older processes.
 _STARTED_TOGETHER: Final = 10.0
-"""Seconds before it led in which a process began whose calls the leader counts from the first on. Another leader has
-counted the earlier calls of older processes."""
 T = TypeVar("T")
 
 

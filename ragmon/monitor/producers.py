@@ -1,4 +1,4 @@
-"""What producers report of all their calls: how many there were, losses, latency, and how many records they sent."""
+"""Totals that producers report of all their calls: calls, losses, latency, and records sent."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ SILENT: Final = 86_400.0
 MOST: Final = 20_000
 """Series above which those of producers that may be gone are summed; one that came back would count twice."""
 GONE: Final = "gone"
-_REASONS: Final = frozenset(value for value in vars(constants).values() if isinstance(value, str))
-"""The known reasons for losses, which are string constants of `constants`."""
+_REASONS: Final = frozenset(value for value in vars(constants).values() if isinstance(value, str))  # known ones
 
 
 class ProducerSeries(NamedTuple):
@@ -65,7 +64,6 @@ class ProducerTotals(msgspec.Struct, dict=True):
     last: dict[ProducerSeries, LastTotals] = {}
 
     def __post_init__(self) -> None:
-        """Sum the totals up."""
         self._due = 0.0
         self._calls: Counter[tuple[str, str, str]] = Counter()
         self._kept = 0
@@ -83,10 +81,8 @@ class ProducerTotals(msgspec.Struct, dict=True):
             since: A producer that began to count before is counted from its first totals on.
         """
         key = ProducerSeries(line.instance, line.started, line.pipeline, line.source, line.stratum)
-        # Losses by known reasons; unknown ones are summed under `other`.
-        dropped = line.dropped
         counts: dict[str, int] = {}
-        for reason, n in dropped.items():
+        for reason, n in line.dropped.items():
             known_reason = reason if reason in _REASONS else constants.OTHER
             counts[known_reason] = counts.get(known_reason, 0) + n
         last = LastTotals(now, line.calls, line.kept, counts, line.latency_ms)
@@ -95,26 +91,23 @@ class ProducerTotals(msgspec.Struct, dict=True):
             self.last[key] = last
             self._add_difference(key, previous, last)
         if len(self.last) > MOST and now > self._due:
-            self._sum_silent(now - SILENT)
+            before = now - SILENT
+            for key in [key for key, last in self.last.items() if last.at < before and key.instance != GONE]:
+                last = self.last.pop(key)
+                totals = self.last.setdefault(key._replace(instance=GONE, started=0.0), LastTotals(0.0, 0, 0, {}, {}))
+                totals.calls += last.calls
+                totals.kept += last.kept
+                add_counts(totals.dropped, last.dropped)
+                add_counts(totals.latency, last.latency)
             self._due = now + SILENT / 24
 
     def _add_difference(self, key: ProducerSeries, previous: LastTotals, last: LastTotals) -> None:
-        """Add to the sums what a producer's latest totals hold beyond the previous ones."""
         self._calls[key.pipeline, key.source, key.stratum] += last.calls - previous.calls
         self._kept += last.kept - previous.kept
         _add_difference(self._dropped, previous.dropped, last.dropped)
         if last.latency or previous.latency:
             histogram = self._latency.setdefault((key.pipeline, key.source), {})
             _add_difference(histogram, previous.latency, last.latency)
-
-    def _sum_silent(self, before: float) -> None:
-        for key in [key for key, last in self.last.items() if last.at < before and key.instance != GONE]:
-            last = self.last.pop(key)
-            totals = self.last.setdefault(key._replace(instance=GONE, started=0.0), LastTotals(0.0, 0, 0, {}, {}))
-            totals.calls += last.calls
-            totals.kept += last.kept
-            add_counts(totals.dropped, last.dropped)
-            add_counts(totals.latency, last.latency)
 
     def forget_losses(self, instance: str) -> None:
         """Leave out what a producer lost: another process counts that."""
@@ -136,11 +129,7 @@ class ProducerTotals(msgspec.Struct, dict=True):
         return Counter(self._dropped)
 
     def missing(self, arrived: int) -> int:
-        """Records that producers sent and that have not arrived, including those in flight.
-
-        Args:
-            arrived: Native records that arrived.
-        """
+        """Records that producers sent and that have not arrived, including those in flight."""
         return max(0, self._kept - self._dropped.total() - arrived)
 
 

@@ -1,10 +1,8 @@
-"""What offline commands add to a replay: comparison with a baseline, releases, alarms and baseline recording.
+"""Replay: trace files are scored with the scorer and the gates of live traffic.
 
-Alarms over trace files use the detectors of the live monitor; the records' own time counts as their arrival time.
-
-Replay: scores trace files with the same scorer and gates as live traffic.
-
-With several processes, each scores a byte range of a file or a whole file, and the counts are added.
+With several processes, each scores a range of bytes of a file or a whole file, and the counts are added. Offline
+commands add comparison with a baseline or of releases, alarms, and the recording of baselines; for alarms the time of a
+record is the time of its arrival.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from signal import SIG_BLOCK, SIG_UNBLOCK, SIGINT, pthread_sigmask
 from threading import active_count
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -37,10 +35,10 @@ from ragmon.core.process import without_collector
 from ragmon.core.record import Label, Line, Record, Totals, bounded
 from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.export.schema import ReportData, latency, load_report
-from ragmon.gates.coverage import CaptureReport, GoldOf, capture_reports
+from ragmon.gates.coverage import GoldOf, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan, gate_points
-from ragmon.gates.releases import By, Clusters, Comparison, EvaluatedRun, Release, compare_runs, items_of, of_release
+from ragmon.gates.releases import By, Clusters, EvaluatedRun, Release, compare_runs, items_of, of_release
 from ragmon.ingest.files import (
     Progress,
     ReadSummary,
@@ -62,18 +60,24 @@ from ragmon.scoring.buckets import State
 from ragmon.scoring.labels import FinalLabels, Labelled, Prediction, predictions
 from ragmon.scoring.minutes import MinuteBatches, Step
 from ragmon.scoring.scorer import Scorer, ScorerFactory
-from ragmon.scoring.snapshot import ALL, Snapshot, take_history
+from ragmon.scoring.snapshot import ALL, take_history
+
+HOLD: Final = 600.0
+"""Seconds a minute stays open for records that come later in the file."""
+WINDOWS: Final = 60
+"""Most windows in which a run is shown over time."""
+STEPS: Final = (300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600)
+"""Lengths of such a window, seconds."""
+Duplicates = Literal["all", "last", "first"]
+MakeScorer = Callable[[], Scorer]
+"""Creates the scorer of one process; must be picklable."""
+Follow = Callable[[Iterable[Line]], Iterable[Line]]
+"""Passes records through and observes them."""
 
 
 @dataclass(frozen=True)
 class BaselineRun:
-    """An earlier run, read from its report or scored from its traces.
-
-    Args:
-        path: The file.
-        report: The report; None where the file held traces.
-        run: The run over the traces; None where the file held a report.
-    """
+    """An earlier run: its report, if the file held one, or the run over its traces."""
 
     path: str
     report: ReportData | None
@@ -81,11 +85,7 @@ class BaselineRun:
 
     @classmethod
     def read(cls, path: str, score: Callable[[Sequence[str]], Run]) -> BaselineRun:
-        """Read a report in JSON, or score a trace file.
-
-        Args:
-            path: The file.
-            score: Scores the traces with the configuration and gold of the run that is compared.
+        """Read a report in JSON, or score traces with the configuration and gold of the run that is compared.
 
         Raises:
             InputError: The file cannot be read, or is the JSON of something else.
@@ -94,31 +94,20 @@ class BaselineRun:
         return cls(path, None, score([path])) if data is None else cls(path, load_report(data, path), None)
 
     def evaluated(self, policy: Policy, outcomes: Sequence[Outcome]) -> EvaluatedRun:
-        """The run with its gates: judged by a policy, or with the values that its report has.
-
-        Args:
-            policy: The gates.
-            outcomes: Their outcomes in the run that is compared.
-        """
+        """The run with its gates: judged by a policy, or with the values that its report has."""
         if self.run is not None:
             return EvaluatedRun(items_of(self.run.scorer.state), self.run.report(policy, questions=False).outcomes)
         gates = [] if self.report is None else self.report.gates
         known = {(gate.pipeline, gate.gate, gate.metric): gate for gate in gates if gate.value is not None}
-        return EvaluatedRun(
-            {},
-            [
-                replace(outcome, value=earlier.value, n=earlier.n)
-                for outcome in outcomes
-                if (earlier := known.get((outcome.gate.pipeline, outcome.gate.name, outcome.gate.metric)))
-            ],
-        )
+        judged = [
+            replace(outcome, value=earlier.value, n=earlier.n)
+            for outcome in outcomes
+            if (earlier := known.get((outcome.gate.pipeline, outcome.gate.name, outcome.gate.metric)))
+        ]
+        return EvaluatedRun({}, judged)
 
     def p95_ms(self, pipelines: Collection[str]) -> dict[str, float]:
-        """The p95 of the total latency in milliseconds, for the pipelines where it is known.
-
-        Args:
-            pipelines: The pipelines. A report has one value for all of its pipelines together.
-        """
+        """The p95 of the total latency in milliseconds, for the pipelines where it is known."""
         if self.run is not None:
             snapshot = self.run.scorer.snapshot()
             stages_by_pipeline = {name: latency(snapshot, name) for name in pipelines}
@@ -138,16 +127,7 @@ def report_of(
     questions: bool = True,
     notes: Sequence[str] = (),
 ) -> Report:
-    """The report of a run, compared with a baseline where there is one.
-
-    Args:
-        run: The run.
-        policy: The gates.
-        baseline: An earlier run, whose latency is also the baseline of gates on latency.
-        max_drop: How much worse than the baseline a gated metric may be, in [0, 1].
-        windows: Add every window span at every folded step end.
-        questions: List the result of every gold question.
-        notes: Notes for the reader.
+    """The report of a run, compared with a baseline, whose latency is also that of gates on latency, if there is one.
 
     Raises:
         InputError: The baseline has nothing to compare with.
@@ -162,14 +142,9 @@ def report_of(
 def compare_with_baseline(
     report: Report, run: Run, baseline: BaselineRun, policy: Policy, *, max_drop: float
 ) -> Report:
-    """The report with the comparison; gates that dropped too far fail.
+    """The report with the comparison; gates that dropped by more than `max_drop` fail.
 
-    Args:
-        report: The report of the run.
-        run: The run.
-        baseline: A report, compared value by value, or a run over traces, paired item by item.
-        policy: The gates.
-        max_drop: How much worse a gated metric may be, in [0, 1].
+    A baseline that is a report is compared value by value, one over traces item by item.
 
     Raises:
         InputError: The baseline has nothing to compare with.
@@ -179,33 +154,25 @@ def compare_with_baseline(
     if not drops and not policy.baseline_p95_ms:
         hint = "it needs a value for at least one of the gates that are judged now"
         raise InputError("the baseline has nothing to compare with", path=baseline.path, hint=hint)
-    too_far = {(d.gate.pipeline, d.gate.name): d for d in drops if d.verdict == "fail"}
-    outcomes = [_with_drop(outcome, too_far) for outcome in report.outcomes]
+    failed = {(drop.gate.pipeline, drop.gate.name): drop for drop in drops if drop.verdict == "fail"}
+    outcomes = list(report.outcomes)
+    for index, outcome in enumerate(outcomes):
+        drop = failed.get((outcome.gate.pipeline, outcome.gate.name))
+        if drop is not None:
+            outcomes[index] = replace(outcome, verdict=drop.verdict, needed=None, reason=drop.reason)
     earlier = baseline.report
     versions = {} if earlier is None else {gold.name: gold.version for gold in earlier.gold}
+    changed = [gold for gold in report.snapshot.golds if versions.get(gold.name, gold.version) != gold.version]
     notes = [
-        *report.notes,
-        *[
-            f"gold {gold.name} is not the baseline's: version {gold.version} now, {versions[gold.name]} then"
-            for gold in report.snapshot.golds
-            if versions.get(gold.name, gold.version) != gold.version
-        ],
+        f"gold {gold.name} is not the baseline's: version {gold.version} now, {versions[gold.name]} then"
+        for gold in changed
     ]
+    notes = [*report.notes, *notes]
     return replace(report, drops=drops, outcomes=outcomes, verdict=verdict_of(outcomes, policy), notes=notes)
 
 
-def _with_drop(outcome: Outcome, too_far: Mapping[tuple[str, str], Comparison]) -> Outcome:
-    """The outcome; as a failure if its gate dropped too far."""
-    drop = too_far.get((outcome.gate.pipeline, outcome.gate.name))
-    return outcome if drop is None else replace(outcome, verdict=drop.verdict, needed=None, reason=drop.reason)
-
-
 def read_report(path: str, what: str) -> dict[str, Any] | None:
-    """The report in a file, in JSON; None where the file holds something else, such as traces.
-
-    Args:
-        path: The file.
-        what: What a message calls it.
+    """The report in a JSON file; None for another file, such as traces. Messages call the file `what`.
 
     Raises:
         InputError: The file cannot be read.
@@ -230,9 +197,6 @@ class ReleaseSplitter:
         by: The field that identifies a release.
         names: The releases.
         gates: The gates that the releases will be compared by.
-
-    Attributes:
-        scorer: Scores the records.
     """
 
     def __init__(self, plan: ScorerFactory, by: By, names: Collection[str], gates: Sequence[Gate]) -> None:
@@ -278,34 +242,23 @@ class ReleaseSplitter:
         return notes
 
 
-HOLD: Final = 600.0
-"""Seconds a minute stays open for records that come later in the file."""
-
-
 @dataclass(frozen=True)
 class ScorersByMinute:
-    """Creates scorers that collect their records by minute.
-
-    Args:
-        plan: Creates a scorer.
-    """
+    """Creates the scorers of several processes, which collect their records by minute; picklable."""
 
     plan: ScorerFactory
 
     def __call__(self) -> Scorer:
-        """Create a scorer; the last of its observers collects the minutes."""
+        """Create a scorer."""
         table = self.plan.table()
         return self.plan(table=table, observers=[build_alarms(self.plan.settings, table).steps])
 
 
-class _Minutes(ABC):
-    """Follows a replay (`ragmon.monitor.replay.Follower`); processes a minute after all its records have been scored.
-
-    Args:
-        plan: Creates the scorer.
+class Follower(ABC):
+    """Follows a run, in one process or in several; processes a minute after all its records have been scored.
 
     Attributes:
-        scorer: Scores the records, and collects them by minute.
+        scorer: Scores the records of a run in one process, or collects the counts of several.
         make_scorer: Creates the scorer of one of several processes.
     """
 
@@ -322,11 +275,7 @@ class _Minutes(ABC):
         return self.scorer.state.untimed
 
     def follow(self, records: Iterable[Line]) -> Iterator[Line]:
-        """Pass records through.
-
-        Args:
-            records: Sorted by time, with at most ten minutes of disorder.
-        """
+        """Pass the records of a run in one process through; at most ten minutes of disorder are allowed."""
         for record in records:
             yield record
             if not isinstance(record, Label) and record.ts is not None and record.ts > self._newest:
@@ -335,12 +284,12 @@ class _Minutes(ABC):
         self.finish()
 
     def put(self, steps: Iterable[tuple[str, Step]]) -> None:
-        """Add the minutes of one of several processes, which come in any order; none is processed before `finish`."""
+        """Add the minutes of one of several processes, in any order; none is processed before `finish`."""
         for pipeline, step in steps:
             self._alarms.steps.put(pipeline, step)
 
     def merge(self, steps: Iterable[tuple[str, Step]], newest: float) -> None:
-        """Add the minutes of one of several processes, which come in the order of the files."""
+        """Add the minutes of one of several processes, in the order of the files, and the time of its newest record."""
         self.put(steps)
         self._newest = max(self._newest, newest)
         self._advance(self._newest - HOLD)
@@ -354,12 +303,8 @@ class _Minutes(ABC):
         """Process the minutes that ended before a time."""
 
 
-class AlarmReplay(_Minutes):
-    """Alarms over a replay.
-
-    Attributes:
-        transitions: The transitions so far, in the order of time.
-    """
+class AlarmReplay(Follower):
+    """Alarms over a replay; `transitions` are in the order of time."""
 
     def __init__(self, plan: ScorerFactory) -> None:
         super().__init__(plan)
@@ -383,7 +328,7 @@ class AlarmReplay(_Minutes):
         return "".join(printable_json(as_alert_line(transition)) + "\n" for transition in self.transitions)
 
 
-class BaselineRecorder(_Minutes):
+class BaselineRecorder(Follower):
     """Records baselines from a release run; all its traffic counts as normal."""
 
     def _advance(self, now: float) -> None:
@@ -402,13 +347,6 @@ class BaselineRecorder(_Minutes):
             untimed = f"; {self.untimed} records carry no time" if self.untimed else ""
             raise RagmonError(f"the traces are no baseline of any metric{untimed}", hint=hint)
         return frozen_file(pipelines)
-
-
-WINDOWS: Final = 60
-"""Most windows in which a run is shown over time."""
-STEPS: Final = (300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600)
-"""Lengths of such a window, seconds."""
-Duplicates = Literal["all", "last", "first"]
 
 
 Records = str | Path | Iterable[Record | Mapping[str, Any]] | Sequence[str | Path] | Frame
@@ -460,7 +398,6 @@ def replay(
     """
     settings = load(config)
     options = file_options(settings, TableOptions(columns=columns or {}))
-    # The run over records of any kind, with the labels among them joined to their answers.
     plan = ScorerFactory(settings, _gold_sets(gold, settings))
     paths = [records] if isinstance(records, str | Path) else records
     follow, spans = embedding(plan.settings, plan.gold), file_span_options(plan.settings)
@@ -487,7 +424,7 @@ def replay(
 
 
 def _in_memory(records: Any, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:
-    """The lines of a DataFrame, or of records and dictionaries."""
+    # The lines of a DataFrame, or of records and dictionaries.
     table = frame_table(records)
     if table is not None:
         yield from read_table(table, "records", intake, options)
@@ -496,11 +433,20 @@ def _in_memory(records: Any, intake: ReadSummary, options: TableOptions) -> Iter
         return
     for number, record in enumerate(records, 1):
         intake.read += 1
-        yield _as_record(record, number, options)
+        if isinstance(record, Record):
+            yield bounded(record)[0]
+            continue
+        if number == 1 and isinstance(record, dict) and is_gold(record):
+            raise gold_as_traces("")
+        try:
+            yield decode(msgspec.json.encode(record), None, options)
+        except (Rejected, TypeError, ValueError, OverflowError) as error:
+            hint = "a dict as a line of a trace file would hold it"
+            raise InputError(f"record {number} is no trace: {error}", hint=hint) from error
 
 
 def embedding(settings: Settings, gold: Sequence[GoldSet]) -> Follow | None:
-    """What matches the questions of records by meaning before scoring, if a gold set names an embedder."""
+    """Matches the questions of records by meaning before scoring, if a gold set names an embedder."""
     if not any(spec.embed is not None for spec in settings.gold):
         return None
     from ragmon.monitor.exporting import Embeddings, nearest_of  # noqa: PLC0415 - few configurations have an embedder
@@ -519,7 +465,6 @@ def join_labels(run: Run, labels: Iterable[Label], lines: Iterable[Line], settin
 
 
 def _gold_sets(gold: Any, settings: Settings) -> tuple[GoldSet, ...]:
-    """The gold sets of gold of any kind."""
     if isinstance(gold, GoldSet):
         return (gold,)
     if gold is None or isinstance(gold, str | Path):
@@ -530,18 +475,6 @@ def _gold_sets(gold: Any, settings: Settings) -> tuple[GoldSet, ...]:
     if all(isinstance(entry, GoldSet) for entry in entries):
         return entries
     return gold_of(settings, entries) if isinstance(entries[0], str | Path) else (GoldSet.from_rows(entries),)
-
-
-def _as_record(value: Record | Totals | Label | Mapping[str, Any], number: int, options: TableOptions) -> Line:
-    if isinstance(value, Record):
-        return bounded(value)[0]
-    if number == 1 and isinstance(value, dict) and is_gold(value):
-        raise gold_as_traces("")
-    try:
-        return decode(msgspec.json.encode(value), None, options)
-    except (Rejected, TypeError, ValueError, OverflowError) as error:
-        hint = "a dict as a line of a trace file would hold it"
-        raise InputError(f"record {number} is no trace: {error}", hint=hint) from error
 
 
 @dataclass(frozen=True)
@@ -598,10 +531,7 @@ class Run:
         self.predictions: Sequence[Prediction] = ()
 
     def feed(self, records: Iterable[Line]) -> None:
-        """Score records; totals lines and labels carry no request.
-
-        Pass all records in one call: which record of a gold question is the last is known only at the end.
-        """
+        """Score all records of the run: which record of a gold question is the last is known only at the end."""
         observe = self.scorer.observe if self._duplicates == "all" else self._observe_once
         for line in records:
             if self._counts_itself:
@@ -619,7 +549,7 @@ class Run:
         self._held.clear()
 
     def _observe_once(self, record: Record) -> bool:
-        """Hold records of gold questions until it is known which one counts."""
+        # Hold records of gold questions until it is known which record counts.
         item = self.scorer.gold.match(record)
         if item is None:
             return self.scorer.observe(record)
@@ -636,12 +566,7 @@ class Run:
         return tuple(sorted({series.pipeline for series in self.scorer.state.series} - {DROPPED_PIPELINES}))
 
     def finalise(self, labels: FinalLabels, proxy: Callable[[str], str]) -> None:
-        """Count labels at the time of their answers, replacing those that were counted on arrival.
-
-        Args:
-            labels: The labels.
-            proxy: The name of the score used as proxy, by pipeline.
-        """
+        """Count labels at the time of their answers in place of their arrival; `proxy` names a pipeline's score."""
         scorer = self.scorer
         self.labelled = labels.finalise(scorer)
         self._maturity = labels.maturity
@@ -664,21 +589,23 @@ class Run:
     def report(
         self, policy: Policy, *, windows: bool = False, questions: bool = True, notes: Sequence[str] = ()
     ) -> Report:
-        """Judge the gates.
-
-        Args:
-            policy: The gates.
-            windows: Add every window span at every folded step end.
-            questions: List the result of every gold question.
-            notes: Notes for the reader.
-        """
+        """Judge the gates. With `windows` the report has every window span at every folded step end."""
         gated = [gate.metric for gate in policy.gates]
         snapshot = self.scorer.snapshot(gated=gated)
         if self.labelled is not None:
             snapshot = replace(snapshot, maturity=self._maturity)
         outcomes = evaluate(snapshot, policy, whole_run=True)
         if windows:
-            snapshot = _with_windows(self.scorer, policy, snapshot)
+            series = list(snapshot.series)
+            for end in sorted({start // FOLDED * FOLDED + FOLDED for start in self.scorer.state.starts()}):
+                at_end = self.scorer.snapshot(now=end - 1, windows=dict(policy.windows))
+                series += [replace(stats, end=end) for stats in at_end.series]
+            snapshot = replace(snapshot, series=tuple(series))
+        gold = GoldOf(self.scorer.gold.items_for, self.scorer.table.metrics)
+
+        def gates(pipeline: str) -> list[Gate]:
+            return [gate for gate in policy.gates if gate.pipeline == pipeline]
+
         rejected = dict(self.intake.rejected)
         for reason, n in self.scorer.dropped.items():
             rejected[reason] = rejected.get(reason, 0) + n
@@ -701,15 +628,11 @@ class Run:
             labelled=self.labelled,
             predictions=self.predictions,
             judges=[judge for judge in self.scorer.state.cohorts.judges() if judge.version],
-            captured=self._captured(policy, outcomes),
+            captured=capture_reports(self.scorer.state, gold, gates, outcomes, whole=True),
         )
 
     def history(self, report: Report) -> dict[GateKey, GateHistory]:
-        """The gates of a report over the time of its records, in at most `WINDOWS` windows; none without times.
-
-        Args:
-            report: The report of this run.
-        """
+        """The gates of this run's report over time, in at most `WINDOWS` windows; none without times."""
         starts = self.scorer.state.starts()
         if not starts:
             return {}
@@ -731,57 +654,6 @@ class Run:
             for key, point in gate_points(snapshot, [policy]).items():
                 histories.setdefault(key, GateHistory(span, float(ends[-1]), [])).points.append(point)
         return histories
-
-    def _captured(self, policy: Policy, outcomes: Sequence[Outcome]) -> list[CaptureReport]:
-        """What the records of the whole run have."""
-        gold = GoldOf(self.scorer.gold.items_for, self.scorer.table.metrics)
-
-        def gates(pipeline: str) -> list[Gate]:
-            return [gate for gate in policy.gates if gate.pipeline == pipeline]
-
-        return capture_reports(self.scorer.state, gold, gates, outcomes, whole=True)
-
-
-def _with_windows(scorer: Scorer, policy: Policy, run_snapshot: Snapshot) -> Snapshot:
-    """The snapshot of the whole run, and every window that ends at a folded step with records in it."""
-    series = list(run_snapshot.series)
-    for end in sorted({start // FOLDED * FOLDED + FOLDED for start in scorer.state.starts()}):
-        snapshot = scorer.snapshot(now=end - 1, windows=dict(policy.windows))
-        series += [replace(stats, end=end) for stats in snapshot.series]
-    return replace(run_snapshot, series=tuple(series))
-
-
-MakeScorer = Callable[[], Scorer]
-"""Creates the scorer of one process; must be picklable."""
-
-Follow = Callable[[Iterable[Line]], Iterable[Line]]
-"""Passes records through and observes them."""
-
-
-class Follower(Protocol):
-    """Follows a run minute by minute, in one process or in several.
-
-    Attributes:
-        scorer: Scores the records of a run in one process, and collects the counts of several.
-        make_scorer: Creates the scorer of one of several processes, which collects its records by minute.
-    """
-
-    scorer: Scorer
-    make_scorer: MakeScorer
-
-    def follow(self, records: Iterable[Line]) -> Iterable[Line]:
-        """Pass the records of a run in one process through, and process each minute when it is over."""
-
-    def merge(self, steps: Iterable[tuple[str, Step]], newest: float) -> None:
-        """Add the minutes of one of several processes, which come in the order of the files.
-
-        Args:
-            steps: The minutes by pipeline.
-            newest: The time of its newest record, seconds since the epoch.
-        """
-
-    def finish(self) -> None:
-        """Process the minutes that are left, after the last of several processes."""
 
 
 def run_files(
@@ -811,7 +683,13 @@ def run_files(
     """
     intake = ReadSummary()
     run = Run(make_scorer() if follower is None else follower.scorer, intake, duplicates)
-    tasks = _tasks(paths, jobs, options, span_options) if jobs > 1 and duplicates == "all" else []
+    tasks: list[Task] = []
+    if jobs > 1 and duplicates == "all":
+        for path in paths:
+            if splittable(path, options):
+                tasks += [Task(path, part, options) for part in byte_ranges(path, jobs)]
+            else:
+                tasks.append(Task(path, options=options, span_options=span_options))
     if len(tasks) <= 1:
         with without_collector():
             records: Iterable[Line] = read_files(paths, intake, progress, options, span_options)
@@ -848,23 +726,8 @@ def run_files(
     return run
 
 
-def _tasks(paths: Sequence[str], jobs: int, options: TableOptions, span_options: SpanOptions) -> list[Task]:
-    tasks = []
-    for path in paths:
-        if splittable(path, options):
-            tasks += [Task(path, part, options) for part in byte_ranges(path, jobs)]
-        else:
-            tasks.append(Task(path, options=options, span_options=span_options))
-    return tasks
-
-
 def score_task(task: Task, make_scorer: MakeScorer) -> RunCounts:
-    """Score one task, beside others.
-
-    Args:
-        task: The task.
-        make_scorer: Creates the scorer.
-    """
+    """Score one task, beside others."""
     run = Run(make_scorer(), ReadSummary())
     with without_collector():
         run.feed(read_file(task.path, run.intake, part=task.part, options=task.options, span_options=task.span_options))

@@ -1,9 +1,8 @@
 """One monitor for all processes of an application on a machine: one of them scores, the others send to it.
 
 The first process leads: it scores and serves the admin port, on which it also receives OTLP from processes that can
-read its token. The others, be they workers of a web server, forked children or the next process of a reloading server,
-find it and export to it as to a server. When it ends, one of the others leads with counts of its own, as after any
-restart.
+read its token. The others (workers of a web server, forked children, the next process of a reloading server) export to
+it as to a server. When the leader ends, another process leads with counts of its own, as after any restart.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import hmac
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from threading import Event
@@ -39,14 +37,10 @@ if TYPE_CHECKING:
 
 TIMEOUT: Final = 10.0
 """Seconds in which records must reach the process that scores; then they are lost, and counted."""
-_ATTEMPT: Final = 2.0
-"""Seconds after which an attempt to send is over and the leader is looked for again."""
-_PAUSE: Final = 0.05
-"""Seconds between two attempts to find a leader."""
-_EVERY: Final = 1.0
-"""Seconds between two looks whether there is a leader."""
-_PORT_EVERY: Final = 5.0
-"""Seconds between two attempts to get a port that another program has."""
+_ATTEMPT: Final = 2.0  # seconds that one attempt to send may take
+_PAUSE: Final = 0.05  # seconds between two attempts to find a leader
+_EVERY: Final = 1.0  # seconds between two checks for a leader
+_PORT_EVERY: Final = 5.0  # seconds between two attempts to get a port that another program has
 _WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses to connect to, not to listen on
 NO_GOLD: Final = "gold metrics are off in this process"
 
@@ -69,13 +63,13 @@ def group(settings: Settings) -> str:
 
 
 class SharedMonitor:
-    """The monitor of this process while it leads, else the way to the leader's: an exporter.
+    """An exporter to the monitor of this process while it leads, else to the leader's.
 
     Args:
         settings: The configuration.
-        folder: Where the processes find each other; None: they do not, and forked children count their records as lost.
+        folder: Where the processes find each other; None: each is alone, and forked children count records as lost.
         strict: An admin port that is in use is an error; otherwise the monitor gets another port until it is free.
-        trouble: Why the configuration is not in force as it was written.
+        trouble: Why the settings differ from the configuration as it was written.
 
     Attributes:
         instance: The unique id of this process.
@@ -96,7 +90,6 @@ class SharedMonitor:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Create the state that belongs to one process."""
         self.instance = uuid4().hex
         self.monitor: Monitor | None = None
         self._election = None if self._path is None else Election(self._path)
@@ -125,7 +118,6 @@ class SharedMonitor:
             self._lead(strict=self._strict)
 
     def _elected(self) -> bool:
-        """Whether this process leads now. A process that cannot be found leads itself."""
         if self._election is None:
             return True
         try:
@@ -136,13 +128,46 @@ class SharedMonitor:
             return True
 
     def _lead(self, *, strict: bool) -> None:
-        """Score for all processes; a process that ends scores what is left of its own, and is not served."""
-        monitor = None
+        # A process that ends scores the rest of its own records, and serves nobody.
+        monitor: Monitor | None = None
+        token, began, before = secrets.token_urlsafe(32), time(), self.own_stats()
+        authorization = f"Bearer {token}".encode()
+
+        def with_receiver(app: ASGIApp) -> ASGIApp:
+            """The application of the admin port, and beside it a receiver of requests with the token."""
+
+            async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+                given = dict(scope["headers"]).get(b"authorization", b"")
+                if not hmac.compare_digest(given, authorization):
+                    await app(scope, receive, send)
+                    return
+                if self._receiver is None:
+                    assert monitor is not None  # noqa: S101 - it serves the port
+                    with importing:  # protobuf, which an application of one process never needs
+                        from ragmon.monitor.process_receiver import ProcessReceiver  # noqa: PLC0415 - as said
+
+                    self._receiver = ProcessReceiver(monitor, token, began)
+                await self._receiver.app(scope, receive, send)
+
+            return answer
+
+        def captured() -> SdkStats:
+            """The statistics of all processes since this one leads."""
+            own = self.own_stats().minus(before)
+            return own if self._receiver is None else own.plus(self._receiver.stats())
+
         try:
-            monitor, token = self._new_monitor(strict=strict), secrets.token_urlsafe(32)
-            before = self.own_stats()
+            try:
+                monitor = Monitor(self._settings)
+            except GoldError as error:
+                if strict:
+                    raise
+                warn_once(f"{NO_GOLD}: {error}; {error.hint}" if error.hint else f"{NO_GOLD}: {error}")
+                self._trouble = error
+                monitor = Monitor(without_broken_gold(self._settings))
+            monitor.trouble = self._trouble
             if not self._is_ending:
-                monitor.beside = partial(self._receiving, monitor, token)
+                monitor.beside = with_receiver
                 self._serve(monitor, strict=strict)
                 self._publish(monitor, token)
         except BaseException:
@@ -151,44 +176,9 @@ class SharedMonitor:
             if self._election is not None:
                 self._election.release()
             raise
-        monitor.captured = lambda: self._captured(before)
+        monitor.captured = captured
         self.monitor = monitor
         self._disconnect()
-
-    def _captured(self, before: SdkStats) -> SdkStats:
-        """What all processes captured since this one leads."""
-        own = self.own_stats().minus(before)
-        return own if self._receiver is None else own.plus(self._receiver.stats())
-
-    def _receiving(self, monitor: Monitor, token: str, app: ASGIApp) -> ASGIApp:
-        """The application of the admin port, and beside it what receives requests with the token."""
-        authorization, began = f"Bearer {token}".encode(), time()
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            if not hmac.compare_digest(given, authorization):
-                await app(scope, receive, send)
-                return
-            if self._receiver is None:
-                with importing:  # protobuf, which an application of one process never needs
-                    from ragmon.monitor.process_receiver import ProcessReceiver  # noqa: PLC0415 - as said
-
-                self._receiver = ProcessReceiver(monitor, token, began)
-            await self._receiver.app(scope, receive, send)
-
-        return answer
-
-    def _new_monitor(self, *, strict: bool) -> Monitor:
-        try:
-            monitor = Monitor(self._settings)
-        except GoldError as error:
-            if strict:
-                raise
-            warn_once(f"{NO_GOLD}: {error}; {error.hint}" if error.hint else f"{NO_GOLD}: {error}")
-            self._trouble = error
-            monitor = Monitor(without_broken_gold(self._settings))
-        monitor.trouble = self._trouble
-        return monitor
 
     def _serve(self, monitor: Monitor, *, strict: bool) -> None:
         try:
@@ -204,7 +194,6 @@ class SharedMonitor:
             )
 
     def _publish(self, monitor: Monitor, token: str) -> None:
-        """Say where this process is reached."""
         if self._election is None or monitor.address is None:
             return
         host, _, port = monitor.address.rpartition(":")
@@ -240,7 +229,7 @@ class SharedMonitor:
                 if not lost:
                     return lost
                 self._disconnect()
-                # What a leader counted that has ended is gone, so the next one may count all of these.
+                # The counts of a leader that has ended are gone, so the next one may count all these records.
                 if not self._take_over() and self._election is not None and self._election.leader() == leader:
                     break
             if monotonic() >= deadline or self._closing.wait(_PAUSE):
@@ -262,45 +251,34 @@ class SharedMonitor:
         return self._is_orphan or (target is not None and target.label(labels))
 
     def tick(self, asked: bool) -> None:
-        """Periodic work: take over from a leader that ended, take the admin port when it is free.
-
-        Args:
-            asked: Do it now.
-        """
+        """Take over from a leader that ended, and take the admin port when it is free; now if asked."""
         now = monotonic()
         if self._is_orphan or not (asked or now >= self._due):
             return
         self._due = now + _EVERY
-        if self.monitor is None:
+        monitor, leader = self.monitor, self._leader
+        if monitor is None:
             self._take_over()
         elif self._port_due and now >= self._port_due:
             self._port_due = now + _PORT_EVERY
-            self._move()
+            from ragmon.core.http_server import bind  # noqa: PLC0415 - loads uvicorn
+
+            try:
+                bind(self._settings.serve.admin, "admin").close()
+            except RagmonError:
+                return
+            self._port_due = 0.0
+            monitor.stop()
+            self._serve(monitor, strict=False)
+            if leader is not None:
+                self._publish(monitor, leader.token)
 
     def end_of(self, instance: str) -> None:
         """Note that a process of the application died; its losses are in the statistics of this one."""
         if self._receiver is not None:
             self._receiver.end_of(instance)
 
-    def _move(self) -> None:
-        """Serve the monitor at its admin port, if that is free now."""
-        from ragmon.core.http_server import bind  # noqa: PLC0415 - as above
-
-        monitor, leader = self.monitor, self._leader
-        if monitor is None:
-            return
-        try:
-            bind(self._settings.serve.admin, "admin").close()
-        except RagmonError:
-            return
-        self._port_due = 0.0
-        monitor.stop()
-        self._serve(monitor, strict=False)
-        if leader is not None:
-            self._publish(monitor, leader.token)
-
     def _take_over(self) -> bool:
-        """Lead, if no process does; returns whether this process leads now."""
         may_try = not self._closing.is_set() and monotonic() >= self._lead_due
         if self.monitor is not None or not may_try or not self._elected():
             return self.monitor is not None
@@ -312,7 +290,6 @@ class SharedMonitor:
         return self.monitor is not None
 
     def _target(self) -> Monitor | OtlpExporter | None:
-        """The monitor of this process, or the exporter to the leader's; None while nobody leads."""
         if self._is_orphan or self.monitor is not None or self._take_over():
             return self.monitor
         leader = None if self._election is None else self._election.leader()
@@ -325,7 +302,7 @@ class SharedMonitor:
 
             self._disconnect()
             resource = {"service.name": self._settings.pipeline, "service.instance.id": self.instance}
-            # A leader that has ended is nothing to warn of: another one takes what it did not.
+            # A leader that has ended needs no warning: the next leader gets the rest.
             session = OtlpSession(leader.url, token=leader.token, timeout=_ATTEMPT, warns=False)
             self._exporter = OtlpExporter(session, resource=resource)
             self._leader = leader

@@ -154,7 +154,7 @@ class TestFunctions:
     def test_locks_a_fork_copied_while_they_were_held_hold_up_nobody(self, configured, judge):
         judge("forked")(lambda _: 1.0)
         with Panel(configured("[judges.forked]\nsample = 1.0\ntimeout = '1s'")) as panel:
-            (seat,) = panel._judge_factory.seats("default")
+            (seat,) = panel._judge_factory.workers("default")
             (quota,) = panel._judge_factory._quotas
             with quota._lock, seat.judge._cache._lock:
                 panel.reset_after_fork()
