@@ -36,28 +36,18 @@ KEY: Final = b"ack"
 PARTITION: Final = 0
 """The partition of the topic of chunks in which acknowledgements are."""
 WRITTEN_WITHIN: Final = 10.0
-"""Seconds in which the broker must take one."""
 ACK_PAUSE: Final = 5.0
 """Seconds after which whoever acknowledges may try again."""
 
 
 class AckSender:
-    """Writes acknowledgements to the topic of chunks.
-
-    Args:
-        stream: The table of the configuration.
-    """
+    """Writes acknowledgements to the topic of chunks."""
 
     def __init__(self, stream: StreamTable) -> None:
         self._stream = stream
 
     def send(self, ack: Ack, *, fired: bool) -> Future[bool]:
-        """Write an acknowledgement, in a thread of its own: it is rare, and the broker may take its time.
-
-        Args:
-            ack: The acknowledgement, with its time.
-            fired: Whether the alarm fires: the result, once it is written.
-        """
+        """Write an acknowledgement, in a thread of its own: it is rare, and the broker may take its time."""
         done: Future[bool] = Future()
 
         def work() -> None:
@@ -75,11 +65,6 @@ class AckSender:
         return done
 
     def _write(self, ack: Ack) -> None:
-        """Write an acknowledgement.
-
-        Raises:
-            RagmonError: The broker did not take it in time.
-        """
         errors: list[str] = []
         settings = client_settings(self._stream, acks="all", message__timeout__ms=int(WRITTEN_WITHIN * 1000))
         producer = client(kafka.confluent().Producer, settings)
@@ -106,14 +91,7 @@ _log = logging.getLogger("ragmon.server")
 
 
 class LabelProducer:
-    """Sends labels to the topic of requests.
-
-    Args:
-        stream: The table.
-
-    Raises:
-        RagmonError: The Kafka client is not installed, or a setting of it is wrong.
-    """
+    """Sends labels to the topic of requests."""
 
     def __init__(self, stream: StreamTable) -> None:
         self._topic = stream.spans
@@ -156,15 +134,6 @@ class LabelProducer:
 
 
 class _Sending:
-    """Labels of one request that are under way.
-
-    Args:
-        number: How many.
-
-    Attributes:
-        future: Resolved when the broker has all of them, or one cannot be sent.
-    """
-
     def __init__(self, number: int) -> None:
         self.future: Future[None] = Future()
         self._left, self._error = number, ""
@@ -173,7 +142,6 @@ class _Sending:
             self.future.set_result(None)
 
     def delivered(self, error: Any, _: Any) -> None:
-        """Note what became of one of them; the last one resolves the future."""
         with self._lock:
             self._left -= 1
             self._error = self._error or ("" if error is None else str(error))
@@ -187,7 +155,6 @@ class _Sending:
 
 
 TOGETHER: Final = 200
-"""Chunks that are taken at once."""
 POLL: Final = 0.25
 PAUSE: Final = 5.0
 """Seconds after which a broker that did not answer is asked again."""
@@ -197,14 +164,7 @@ JOIN: Final = 10.0
 
 
 class StreamReader:
-    """Reads every partition of the topic of chunks.
-
-    Args:
-        writer: The journal writer of this server.
-
-    Raises:
-        RagmonError: The Kafka client is not installed, or a setting of it is wrong.
-    """
+    """Reads every partition of the topic of chunks."""
 
     def __init__(self, writer: JournalWriter) -> None:
         self._writer = writer
@@ -276,7 +236,6 @@ class StreamReader:
         return find_topics(consumer, self._stream).chunks, ends.log_ids([chunks]).get(chunks, "")
 
     def _places(self, partitions: int, log: str) -> list[Any]:
-        """Where to go on in each partition; a topic that was made anew is read from its beginning."""
         with self._writer.lock:
             adder = self._writer.server_state.adder
             offsets, known = ({}, "") if adder is None else (dict(adder.state.offsets), adder.state.log)
@@ -291,7 +250,6 @@ class StreamReader:
         return [self._kafka.TopicPartition(self._stream.chunks, *place) for place in places]
 
     def _take(self, consumer: Any, messages: list[Any]) -> None:
-        """Put chunks into the journal, those of a partition in order."""
         futures, asked = [], set[int]()
         for message in messages:
             partition, offset = message.partition(), message.offset()
@@ -322,7 +280,6 @@ class StreamReader:
             future.result()
 
     def _asks_again(self, consumer: Any, partition: int, expected: int) -> bool:
-        """Ask again for what a fetch left out; returns False where it is not there any more."""
         self._tries[partition] = self._tries.get(partition, 0) + 1
         if self._tries[partition] > TRIES:
             return False

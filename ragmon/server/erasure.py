@@ -40,18 +40,12 @@ from ragmon.server.store import (
 PROTOBUF: Final = "protobuf"
 JSON: Final = "json"
 RECORD: Final = "record"
-"""One record, encoded as a line of the journal."""
 _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 """The exceptions raised by a request that is not in its declared encoding."""
 
 
 class RemainingRequest(NamedTuple):
-    """What remains of a request after traces were removed.
-
-    Attributes:
-        body: The request; None if no span remains.
-        removed: How many spans were removed.
-    """
+    """What remains of a request after traces were removed."""
 
     body: bytes | None
     removed: int
@@ -61,11 +55,6 @@ def remove_traces(encoding: str, body: bytes, traces: AbstractSet[str]) -> Remai
     """Remove the spans of some traces from a request.
 
     A request that cannot be decoded but contains one of the ids is removed as a whole.
-
-    Args:
-        encoding: Its encoding: `protobuf`, `json`, or `record`.
-        body: The request.
-        traces: The trace ids, 32 lower-case hex digits.
 
     >>> request = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
     >>> remove_traces("json", request, {"ab"}).body
@@ -82,11 +71,6 @@ def remove_traces(encoding: str, body: bytes, traces: AbstractSet[str]) -> Remai
 def keep_trace(encoding: str, body: bytes, trace: str) -> bytes:
     """Keep only the spans of one trace; a request that cannot be decoded stays as it is.
 
-    Args:
-        encoding: Its encoding: `protobuf`, `json`, or `record`.
-        body: The request.
-        trace: The trace id, 32 lower-case hex digits.
-
     >>> request = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
     >>> keep_trace("json", request, "ab")
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"}]}]}]}'
@@ -98,11 +82,7 @@ def keep_trace(encoding: str, body: bytes, trace: str) -> bytes:
 
 
 class _AllExcept(Container[str]):
-    """The set of all trace ids except one.
-
-    Args:
-        trace: The id that is not in the set.
-    """
+    """The set of all trace ids except one."""
 
     def __init__(self, trace: str) -> None:
         self._trace = trace
@@ -144,7 +124,6 @@ def _protobuf(body: bytes, traces: Container[str]) -> RemainingRequest:
 
 
 def _keep_messages(field: Any, kept: list[Any]) -> None:
-    """Replace the messages of a repeated field by those of them that are kept."""
     if len(kept) < len(field):
         copies = [type(message).FromString(message.SerializeToString()) for message in kept]
         del field[:]
@@ -189,14 +168,6 @@ def erase_from_checkpoint(connection: sqlite3.Connection, seq: int, trace_ids: C
     """Remove the labels of traces from a checkpoint, inside a transaction; all other bytes of it stay the same.
 
     A checkpoint that cannot be decoded is deleted: no recovery can start from it, and its content is unknown.
-
-    Args:
-        connection: The journal.
-        seq: The last row the checkpoint includes.
-        trace_ids: The trace ids, in lower case.
-
-    Returns:
-        Whether the checkpoint was changed or deleted.
     """
     row = connection.execute("SELECT data FROM checkpoints WHERE seq = ?", (seq,)).fetchone()
     if row is None:
@@ -239,12 +210,7 @@ def write_erasures(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> 
 
 
 def read_erasures(connection: sqlite3.Connection, *, clear: bool = True) -> list[str]:
-    """The traces erased since they were cleared last, which is done inside a transaction.
-
-    Args:
-        connection: The journal.
-        clear: Clear them.
-    """
+    """The traces erased since they were cleared last, which is done inside a transaction."""
     trace_ids = [trace_id for (trace_id,) in connection.execute("SELECT trace_id FROM forgotten").fetchall()]
     if trace_ids and clear:
         connection.execute("DELETE FROM forgotten")
@@ -306,25 +272,15 @@ _decode: Final = msgspec.json.Decoder(_Line).decode
 
 @dataclass
 class _Selection:
-    """What is to be erased.
-
-    Attributes:
-        traces: Ids of the traces whose labels and spans are erased, in lower case.
-        tag: Name and value of a tag whose records are erased.
-        user: The user whose records are erased; without a tag and a user the records of the traces are erased.
-    """
-
     traces: set[str]
     tag: tuple[str, str] | None = None
     user: str | None = None
 
     @property
     def by_record(self) -> bool:
-        """Whether what a record holds decides, and not its trace."""
         return self.tag is not None or self.user is not None
 
     def record(self, line: _Line) -> bool:
-        """Whether a line is a record to be erased."""
         if line.kind is not None and line.kind not in entries.SAMPLES:
             return False
         if self.tag is not None:
@@ -332,7 +288,6 @@ class _Selection:
         return _trace_of(line) in self.traces if self.user is None else line.user == self.user
 
     def label(self, line: _Line) -> bool:
-        """Whether a line is a label to be erased."""
         return line.kind == "label" and _trace_of(line) in self.traces
 
 
@@ -344,16 +299,6 @@ def erase(
     An erased line is replaced by a tombstone of the kind `forgotten`. Deduplication keys and the ids of assembled
     traces stay until they expire: without them, a producer that sends a batch twice would bring the data back. In
     checkpoints the counts stay, and the labels of raters are erased.
-
-    Args:
-        folder: The folder of the journal; a server may be writing to it.
-        trace: A trace id.
-        tag: Name and value of a tag.
-        user: A user, as the records have it.
-
-    Raises:
-        RagmonError: None or several of them were given, there is no journal, or its version is another one.
-        JournalError: The journal cannot be read or written.
     """
     if [trace, tag, user].count(None) != 2:
         raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value, or a user")
@@ -372,17 +317,6 @@ def _erase(folder: Path, select: Callable[[sqlite3.Connection], _Selection]) -> 
 
 
 class _Eraser(JournalReaderBase):
-    """Erases a selection from all tables of a journal.
-
-    Args:
-        path: The journal's file.
-        connection: A connection that can write.
-        selection: What is to be erased.
-
-    Attributes:
-        done: What was erased so far.
-    """
-
     def __init__(self, path: Path, connection: sqlite3.Connection, selection: _Selection) -> None:
         self.path = path
         self.done = Erasure()
@@ -390,7 +324,6 @@ class _Eraser(JournalReaderBase):
         self._selection = selection
 
     def run(self) -> None:
-        """Erase the selection; each row in a transaction of its own, so that the server does not wait long."""
         if self._selection.by_record:
             self._selection.traces |= set(self._traces_of_records())
         for row in self.rows():
@@ -413,7 +346,6 @@ class _Eraser(JournalReaderBase):
                 self.done.states += erase_from_checkpoint(self._connection, seq, self._selection.traces)
 
     def _traces_of_records(self) -> Iterator[str]:
-        """The trace ids of all records that have the tag, or are of the user."""
         for row in self.rows():
             for text in row.lines.split(b"\n"):
                 line = _read(text)

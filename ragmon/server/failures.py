@@ -21,7 +21,6 @@ from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.record import is_tombstone
 
 MAX_PAGE: Final = 1000
-"""Maximum number of failures on a page."""
 SERIES: Final = 4096
 """Maximum number of series; beyond it, new builds and index hashes are counted as `OTHER`."""
 SLICES: Final = "slices"
@@ -31,7 +30,6 @@ MAX_SCANNED: Final = 20_000
 _ALL: Final = ""
 """The metric name under which every failure is indexed."""
 _BATCH: Final = 500
-"""Failures deleted with one statement."""
 _MISSING: Final = ""
 """A build or an index hash that is not known."""
 
@@ -43,20 +41,7 @@ _decode_cursor: Final = msgspec.json.Decoder(tuple[float, _Number, _Number]).dec
 
 @dataclass(frozen=True)
 class Failure:
-    """A request that failed a gate.
-
-    Attributes:
-        seq: Its row.
-        place: Its line in that row, counted from 0.
-        ts: Its event time, seconds since the epoch.
-        pipeline: The pipeline that answered it.
-        source: The source it was counted under.
-        scores: The scores that failed, by metric.
-        trace_id: Its trace id.
-        build: The version of the application.
-        index_hash: The version of the index.
-        facts: Other properties shown in a list of failures.
-    """
+    """A request that failed a gate."""
 
     seq: int
     place: int
@@ -99,26 +84,14 @@ class FailureQuery:
 
 
 class FailurePage(NamedTuple):
-    """One page of failures, newest first; a page of a slice may be short although more pages follow.
-
-    Attributes:
-        failures: The failures.
-        cursor: The cursor of the next page; None after the last one.
-    """
+    """One page of failures, newest first; a page of a slice may be short although more pages follow."""
 
     failures: list[Failure]
     cursor: str | None
 
 
 class FailureIndex:
-    """Writes failures to the index, inside transactions.
-
-    Args:
-        connection: The journal.
-
-    Attributes:
-        erased: Records may have been erased after their failures were detected.
-    """
+    """Writes failures to the index, inside transactions."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.erased = False
@@ -141,7 +114,6 @@ class FailureIndex:
         self._connection.executemany("INSERT OR REPLACE INTO failed VALUES (?, ?, ?, ?, ?)", index)
 
     def _has_record(self, failure: Failure) -> bool:
-        """Whether the record of a failure was not erased."""
         find = "SELECT lines FROM rows WHERE seq = ?"
         row = self._connection.execute(find, (failure.seq,)).fetchone()
         return row is None or not is_tombstone(row[0].split(b"\n")[failure.place])
@@ -168,13 +140,7 @@ class FailureIndex:
 
 
 def delete(connection: sqlite3.Connection, where: str, *values: Any) -> None:
-    """Delete failures inside a transaction.
-
-    Args:
-        connection: The journal.
-        where: A condition on the columns of `failures`.
-        values: The parameters of the condition.
-    """
+    """Delete failures inside a transaction."""
     select = f"SELECT seq, place, series, ts, scores FROM failures WHERE {where} LIMIT {_BATCH}"  # noqa: S608 - no user input
     while batch := connection.execute(select, values).fetchall():
         entries = (
@@ -196,11 +162,7 @@ def delete_series(connection: sqlite3.Connection) -> None:
 
 
 def page(connection: sqlite3.Connection, query: FailureQuery) -> FailurePage:
-    """One page of failures.
-
-    Raises:
-        RagmonError: The cursor is not valid.
-    """
+    """One page of failures."""
     limit = max(1, min(query.limit, MAX_PAGE))
     before = (query.until, 0, 0) if query.cursor is None else _parse_cursor(query.cursor)
     by_series = [_newest(connection, series, query, before) for series in _series(connection, query)]

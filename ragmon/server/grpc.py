@@ -55,8 +55,6 @@ _STATUS: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class _Export(NamedTuple):
-    """A signal, and the function that accepts its exports."""
-
     signal: Signal
     accept: Callable[[bytes, Encoding], Any]
 
@@ -66,10 +64,6 @@ def options(limits: RequestLimits, connections: int) -> list[tuple[str, int]]:
 
     Messages are received still compressed: gRPC's own decompression has no limit of the ratio, and in older versions
     no limit of the size.
-
-    Args:
-        limits: The limits of a call.
-        connections: Maximum number of concurrent connections.
     """
     return [
         ("grpc.so_reuseport", 0),
@@ -89,11 +83,6 @@ class Exports:
     """`TraceService/Export`, `MetricsService/Export` and `LogsService/Export`. Belongs to one event loop.
 
     The message of a call is read only after its token was checked, so an unauthorised call costs only its metadata.
-
-    Args:
-        consumer: Receives the exports.
-        token: The bearer token; None if none is required.
-        limits: The limits of a call.
     """
 
     def __init__(self, consumer: Consumer, token: str | None, limits: RequestLimits) -> None:
@@ -138,11 +127,6 @@ class Exports:
         return grpc.stream_unary_rpc_method_handler(serve)
 
     async def _export(self, export: _Export, context: Any) -> bytes:
-        """The response to a call.
-
-        Raises:
-            RejectedError: The call is rejected.
-        """
         authorise(_authorization(context.invocation_metadata()), self._token)
         with self._limiter.ticket() as reservation:
             body = await self._read(context)
@@ -155,11 +139,6 @@ class Exports:
         return response
 
     async def _read(self, context: Any) -> bytes:
-        """The message of a call, still compressed.
-
-        Raises:
-            HTTPError: It does not arrive in time, or too many messages are being read.
-        """
         if self._reading >= READING:
             raise busy_error()
         self._reading += 1
@@ -185,7 +164,6 @@ class Exports:
 
 
 def _authorization(metadata: Sequence[tuple[str, str | bytes]] | None) -> bytes:
-    """The `authorization` of a call; empty if there is none."""
     for key, value in metadata or ():
         if key == "authorization":
             return value.encode() if isinstance(value, str) else value
@@ -196,14 +174,6 @@ class GrpcServer(Listener):
     """Serves `TraceService`, `MetricsService` and `LogsService` on a port, on an event loop in a thread of its own.
 
     A slow call waits in the loop and occupies no thread, so two hundred slow calls delay no other.
-
-    Args:
-        consumer: Receives the exports.
-        address: The address to listen on; port 0 takes a free port.
-        token: The bearer token; None if none is required.
-        tls: The certificate and its key, PEM files; None for plain text.
-        limits: The limits of a call.
-        connections: Maximum number of concurrent connections.
     """
 
     def __init__(
@@ -244,7 +214,6 @@ class GrpcServer(Listener):
         await server.stop(self._grace)
 
     def _open(self, server: Any) -> int:
-        """Open the port; returns its number."""
         if self._tls is None:
             return int(server.add_insecure_port(str(self._configured_address)))
         cert, key = self._tls

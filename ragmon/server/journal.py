@@ -83,13 +83,6 @@ class Keys:
 
     Keys are grouped in generations: while one grows, the previous one is sorted into the table. Changes made inside a
     transaction become valid with `committed` (after the commit), and are dropped with `rolled_back` (after a rollback).
-
-    Args:
-        connection: The journal.
-        fresh: Keys in a generation.
-
-    Raises:
-        sqlite3.Error: They cannot be read.
     """
 
     def __init__(self, connection: sqlite3.Connection, fresh: int = FRESH) -> None:
@@ -127,14 +120,7 @@ class Keys:
             yield step
 
     def claim(self, keys: Sequence[Key]) -> set[int]:
-        """Claim keys, inside a transaction.
-
-        Args:
-            keys: The keys.
-
-        Returns:
-            The positions of duplicates: keys claimed before, or twice in the list.
-        """
+        """Claim keys, inside a transaction."""
         prefixes = {step: _prefix(step) for step in {step for step, _ in keys}}
         packed = [prefixes[step] + unique for step, unique in keys]
         new, duplicates = set(packed), set[int]()
@@ -157,7 +143,6 @@ class Keys:
         return duplicates
 
     def _in_table(self, keys: Sequence[bytes]) -> set[bytes]:
-        """The subset of the keys that is in the table."""
         stored: set[bytes] = set()
         for start in range(0, len(keys), _LOOKUP_BATCH):
             batch = keys[start : start + _LOOKUP_BATCH]
@@ -238,16 +223,7 @@ class RetentionLimits:
 def save(
     connection: sqlite3.Connection, seq: int, at: float, data: bytes, tail: HighWaterMark, limits: RetentionLimits
 ) -> None:
-    """Save a checkpoint inside a transaction, and delete those that are neither the newest nor needed for a replay.
-
-    Args:
-        connection: The journal.
-        seq: The last row the checkpoint includes.
-        at: The arrival time of that row or later, seconds since the epoch.
-        data: The encoded state.
-        tail: The newest row.
-        limits: The retention limits.
-    """
+    """Save a checkpoint inside a transaction, and delete those that are neither the newest nor needed for a replay."""
     connection.execute(
         "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", (seq, at, tail.upto, zlib.compress(data, LEVEL))
     )
@@ -264,16 +240,7 @@ def save(
 
 
 def deletable_checkpoint(connection: sqlite3.Connection, before: float, excess: int) -> int:
-    """The checkpoint up to which rows are to be deleted; 0 for none.
-
-    Args:
-        connection: The journal.
-        before: Rows that arrived before this time, seconds since the epoch, are expired.
-        excess: Bytes by which the journal is too large.
-
-    Returns:
-        The number of the last row of a checkpoint: the remaining rows can be replayed from it.
-    """
+    """The checkpoint up to which rows are to be deleted; 0 for none."""
     checkpoints: list[tuple[int, float, int]] = connection.execute(_SELECT_CHECKPOINTS).fetchall()
     expired = max((seq for seq, at, _ in checkpoints if at < before), default=0)
     first = connection.execute("SELECT upto - length(lines) FROM rows ORDER BY seq LIMIT 1").fetchone()
@@ -295,18 +262,7 @@ _MIN_FREE: Final = 64
 
 
 def expire(connection: sqlite3.Connection, keys: Keys, limits: RetentionLimits, excess: int, now: float | None) -> bool:
-    """Delete some expired data, inside a transaction.
-
-    Args:
-        connection: The journal.
-        keys: Its deduplication keys.
-        limits: The retention limits.
-        excess: Bytes by which the journal is too large.
-        now: Seconds since the epoch; None: nothing is deleted for its age.
-
-    Returns:
-        Whether anything was deleted: then there may be more.
-    """
+    """Delete some expired data, inside a transaction."""
     before = -inf if now is None else now - limits.retention
     if _delete_rows(connection, deletable_checkpoint(connection, before, excess), bytes_per_transaction(limits.size)):
         return True
@@ -348,12 +304,7 @@ def _delete_older(connection: sqlite3.Connection, table: str, key: str, before: 
 
 
 def shrink(connection: sqlite3.Connection, size: int) -> bool:
-    """Return some free pages to the file system, outside a transaction; returns whether there were too many.
-
-    Args:
-        connection: The journal.
-        size: The limit of the journal in bytes.
-    """
+    """Return some free pages to the file system, outside a transaction; returns whether there were too many."""
     free, total = free_pages(connection), pages(connection)
     if free < _MIN_FREE or (free * _FREE_SHARE < total and total * PAGE <= size):
         return False
@@ -366,18 +317,7 @@ def shrink(connection: sqlite3.Connection, size: int) -> bool:
 
 
 class JournalBatch:
-    """The writes of one transaction.
-
-    Args:
-        connection: The journal, inside a transaction.
-        keys: Its deduplication keys.
-        index: Its index of failures.
-        tail: The newest row ever written, even if deleted since.
-        limits: The retention limits of the journal.
-
-    Attributes:
-        tail: The newest row, rows of this batch included.
-    """
+    """The writes of one transaction."""
 
     def __init__(
         self,
@@ -394,29 +334,11 @@ class JournalBatch:
         self._limits = limits
 
     def claim(self, keys: Sequence[Key]) -> set[int]:
-        """Claim the keys of records, so that no record is counted twice.
-
-        Args:
-            keys: For each record, the time step of its event and an id that is unique in the step.
-
-        Returns:
-            The positions of duplicates: keys claimed before, or twice in the list. The other keys are claimed now.
-        """
+        """Claim the keys of records, so that no record is counted twice."""
         return self._keys.claim(keys)
 
     def append(self, arrival: float, n: int, counts: bytes, lines: bytes, ends: bytes = b"") -> int:
-        """Write a row.
-
-        Args:
-            arrival: Its arrival time, seconds since the epoch; never earlier than that of the previous row.
-            n: How many records it has.
-            counts: The counters of the batch, encoded.
-            lines: Its lines, each with its newline.
-            ends: The last bytes of its records' trace ids (`ragmon.server.reader`), by which labels find them.
-
-        Returns:
-            Its sequence number.
-        """
+        """Write a row."""
         seq, upto = self.tail.seq + 1, self.tail.upto + len(lines)
         values = (seq, arrival, n, upto, checksum(seq, float(arrival), n, counts, lines), counts, lines)
         self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", values)
@@ -426,49 +348,24 @@ class JournalBatch:
         return seq
 
     def answers(self, trace_ids: Collection[str]) -> dict[str, Record]:
-        """The newest record of each trace: the record that labels of the trace refer to.
-
-        Args:
-            trace_ids: The trace ids, in lower case.
-        """
+        """The newest record of each trace: the record that labels of the trace refer to."""
         return records_of_traces(self._connection, trace_ids)
 
     def add_pending(
         self, arrival: float, encoding: str, body: bytes, waits: Iterable[bytes] = (), lowest: int = 0
     ) -> int:
-        """Write a pending request: its spans wait for the rest of their traces.
-
-        Args:
-            arrival: Its arrival time, seconds since the epoch.
-            encoding: Its encoding: `protobuf` or `json`; `record` for a record that waits for a probe reply.
-            body: The request, not compressed.
-            waits: The ids of the traces whose spans wait, 16 bytes each; its other spans were counted already.
-            lowest: The sampling threshold at arrival: the smallest draw that was kept.
-
-        Returns:
-            Its sequence number, which is never used again.
-        """
+        """Write a pending request: its spans wait for the rest of their traces."""
         ids = b"".join(waits)
         add = "INSERT INTO bodies (arrival, form, lowest, sum, waits, body) VALUES (?, ?, ?, ?, ?, ?)"
         sum_of = checksum(float(arrival), encoding, body, lowest, ids)
         return self._connection.execute(add, (arrival, encoding, lowest, sum_of, ids, body)).lastrowid or 0
 
     def delete_pending(self, seqs: Iterable[int]) -> int:
-        """Delete requests that are no longer pending; unknown numbers are ignored.
-
-        Returns:
-            How many were deleted.
-        """
+        """Delete requests that are no longer pending; unknown numbers are ignored."""
         return self._connection.executemany("DELETE FROM bodies WHERE seq = ?", ((seq,) for seq in seqs)).rowcount
 
     def quarantine(self, trace_id: bytes, step: str, seqs: Iterable[int]) -> None:
-        """Quarantine the spans of a trace that will not be assembled.
-
-        Args:
-            trace_id: 16 bytes.
-            step: The processing step during which the process ended.
-            seqs: The pending requests that contain the spans.
-        """
+        """Quarantine the spans of a trace that will not be assembled."""
         find = "SELECT arrival, form, body FROM bodies WHERE seq = ?"
         trace = trace_id.hex()
         for seq in seqs:
@@ -478,16 +375,7 @@ class JournalBatch:
                 add(self._connection, arrival, step, trace, form, kept)
 
     def quarantine_line(self, seq: int, arrival: float, place: int) -> bool:
-        """Quarantine a line that ended the process twice while it was scored; a quarantine entry takes its place.
-
-        Args:
-            seq: The number of its row.
-            arrival: The arrival time of the row; a row of the same number with another arrival is not changed.
-            place: Its position among the lines of the row.
-
-        Returns:
-            Whether there was such a line.
-        """
+        """Quarantine a line that ended the process twice while it was scored; a quarantine entry takes its place."""
         find = "SELECT n, counts, lines FROM rows WHERE seq = ? AND arrival = ?"
         n, counts, text = self._connection.execute(find, (seq, arrival)).fetchone() or (0, b"", b"")
         lines: list[bytes] = text.split(b"\n")
@@ -511,13 +399,7 @@ class JournalBatch:
         return {trace_id for trace_id, _, recorded in finished_traces(self._connection, trace_ids) if recorded}
 
     def mark_finished(self, trace_ids: Iterable[bytes], arrival: float, *, recorded: bool = False) -> None:
-        """Record that traces are finished.
-
-        Args:
-            trace_ids: 16 bytes each.
-            arrival: When they were finished, seconds since the epoch.
-            recorded: Whether their spans became records.
-        """
+        """Record that traces are finished."""
         rows = ((trace_id, arrival, recorded) for trace_id in trace_ids)
         self._connection.executemany("INSERT OR REPLACE INTO assembled VALUES (?, ?, ?)", rows)
 
@@ -534,13 +416,7 @@ class JournalBatch:
         return refused(self._connection, trace_ids)
 
     def save(self, seq: int, at: float, data: bytes) -> None:
-        """Save a checkpoint.
-
-        Args:
-            seq: The last row it includes.
-            at: The arrival time of that row or later, seconds since the epoch.
-            data: The encoded state; it is compressed here.
-        """
+        """Save a checkpoint."""
         save(self._connection, seq, at, data, self.tail, self._limits)
 
 
@@ -548,21 +424,6 @@ class Journal(JournalReaderBase):
     """Writes the journal of a state folder; used by one thread at a time.
 
     Only its own thread reads through it, at the start and to count it again; others use `open_readonly`.
-
-    Args:
-        folder: The folder of the journal; created for this user alone if there is none.
-        limits: The retention limits; may be assigned again.
-        clock: Returns the current time, seconds since the epoch.
-
-    Attributes:
-        path: The journal's file.
-        limits: The retention limits.
-        set_aside: The new name of a damaged file that was replaced by a new journal; None if the file was readable.
-        attempts: The work in progress, and the work during which the process ended before.
-
-    Raises:
-        RagmonError: Another process writes to the folder, or the version of the journal is another one.
-        JournalError: The disk is full, or the folder cannot be written to.
     """
 
     def __init__(
@@ -612,12 +473,6 @@ class Journal(JournalReaderBase):
         """Set a damaged file aside and start a new one; the lock stays held.
 
         Row numbers continue: the state reached so far can be saved as a checkpoint in the new file.
-
-        Returns:
-            The new name of the damaged file.
-
-        Raises:
-            JournalError: The disk is full, or the folder cannot be written to.
         """
         with suppress(sqlite3.Error):
             self._connection.close()
@@ -638,11 +493,7 @@ class Journal(JournalReaderBase):
 
     @contextmanager
     def begin(self) -> Iterator[JournalBatch]:
-        """One transaction: committed when the block ends, rolled back if it raises.
-
-        Raises:
-            JournalError: It could not be written; it was rolled back.
-        """
+        """One transaction: committed when the block ends, rolled back if it raises."""
         if self._is_lost:
             self._continue_in_new_file()
         batch = JournalBatch(self._connection, self._keys, self._index, self._tail, self.limits)
@@ -687,11 +538,7 @@ class Journal(JournalReaderBase):
         return self._tail.upto
 
     def excess(self) -> int:
-        """Bytes by which the journal exceeds its limit, its write-ahead log included; negative if it is smaller.
-
-        Raises:
-            JournalError: It cannot be read.
-        """
+        """Bytes by which the journal exceeds its limit, its write-ahead log included; negative if it is smaller."""
         with translate_errors(self.path):
             if self._wal_sized_for != self.limits.size:
                 fit_wal(self._connection, self.limits.size)
@@ -702,12 +549,6 @@ class Journal(JournalReaderBase):
         """Delete some data that is too old or exceeds the size limit, in a transaction of some 20 ms.
 
         Rows are deleted only up to a checkpoint, so that the remaining rows can be replayed from it.
-
-        Returns:
-            Whether anything was deleted: then there may be more, and it should be called again soon.
-
-        Raises:
-            JournalError: It could not be written.
         """
         return self._expire(self._clock()) or self._shrink()
 
@@ -732,20 +573,12 @@ class Journal(JournalReaderBase):
             return shrink(self._connection, self.limits.size)
 
     def quarantine_size(self) -> int:
-        """How many requests are quarantined.
-
-        Raises:
-            JournalError: It cannot be read.
-        """
+        """How many requests are quarantined."""
         with translate_errors(self.path):
             return count(self._connection)
 
     def truncate_wal(self) -> None:
-        """Truncate the write-ahead log, so that deleted data is not in it; skipped while another process reads.
-
-        Raises:
-            JournalError: The file could not be written.
-        """
+        """Truncate the write-ahead log, so that deleted data is not in it; skipped while another process reads."""
         with translate_errors(self.path):
             truncate_wal(self._connection)
 

@@ -118,11 +118,7 @@ class UnreadableError(RejectedError):
 
 
 def decode_traces(body: bytes, encoding: Encoding) -> QueuedRequest:
-    """Decode an `ExportTraceServiceRequest`.
-
-    Raises:
-        UnreadableError: The body is invalid, or holds too many spans.
-    """
+    """Decode an `ExportTraceServiceRequest`."""
     try:
         batch = read(body, json=encoding is Encoding.JSON)
     except Rejected as error:
@@ -158,11 +154,7 @@ def spans_of(body: PendingRequest) -> list[ExternalSpan] | None:
 
 
 def decode_metrics(body: bytes, encoding: Encoding) -> QueuedRequest:
-    """Decode the producers' totals in an `ExportMetricsServiceRequest`.
-
-    Raises:
-        UnreadableError: The body is invalid, or holds too many points.
-    """
+    """Decode the producers' totals in an `ExportMetricsServiceRequest`."""
     try:
         lines, rejected, first_error = totals(body, json=encoding is Encoding.JSON)
     except Rejected as error:
@@ -171,12 +163,7 @@ def decode_metrics(body: bytes, encoding: Encoding) -> QueuedRequest:
 
 
 def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedRequest:
-    """Decode labels; an invalid label is left out and counted.
-
-    Args:
-        labels: The labels as they were sent.
-        comments: Keep the raters' comments.
-    """
+    """Decode labels; an invalid label is left out and counted."""
     request, first_error = QueuedRequest(), ""
     for place, data in enumerate(labels, 1):
         try:
@@ -251,12 +238,7 @@ class WriteBatch:
 
 @dataclass
 class ChunkLines:
-    """The lines of a chunk that is to be written.
-
-    Attributes:
-        stretch: What the chunk is of.
-        entries: The lines.
-    """
+    """The lines of a chunk that is to be written."""
 
     stretch: ChunkStretch
     entries: list[Entry]
@@ -280,12 +262,7 @@ def take_apart(entry: ChunkEntry) -> TakenApart:
 
 
 def drop_repeated(chunks: list[ChunkLines], adder: ChunkAdder | None) -> None:
-    """Drop the lines of chunks that will not be added, because they came before.
-
-    Args:
-        chunks: The chunks of a row, in order.
-        adder: What has been added; None where chunks are not.
-    """
+    """Drop the lines of chunks that will not be added, because they came before."""
     upto: dict[tuple[str, str], int] = {}
     for chunk in chunks:
         key = (chunk.stretch.part, chunk.stretch.log)
@@ -300,7 +277,6 @@ REPLY_WAIT: Final = 10.0
 LATELY: Final = 600.0
 """Seconds of rows that are searched for probes at start: a prober on another host sends its own record soon after."""
 MOST: Final = 10_000
-"""Replies that may wait at once."""
 
 
 class ProbeReply(NamedTuple):
@@ -318,11 +294,7 @@ class ProbeReply(NamedTuple):
 
 
 class PendingReplies:
-    """Probe replies that wait for records, by trace.
-
-    Attributes:
-        hurried: Nothing waits any longer: the server is stopping.
-    """
+    """Probe replies that wait for records, by trace."""
 
     def __init__(self) -> None:
         self.hurried = False
@@ -331,16 +303,7 @@ class PendingReplies:
         self._numbers: dict[bytes, int] = {}
 
     def put(self, record: Record, due: float, *, arrived: bool) -> bool:
-        """Add a reply; safe in any thread.
-
-        Args:
-            record: The reply, with a trace id.
-            due: When it is scored alone, seconds since the epoch.
-            arrived: False where the reply is only expected: the request is in flight.
-
-        Returns:
-            Whether the reply was accepted; False where too many wait.
-        """
+        """Add a reply; safe in any thread."""
         trace_id = bytes.fromhex(record.trace_id or "")
         with self._lock:
             if len(self._waiting) >= MOST and trace_id not in self._waiting:
@@ -353,12 +316,7 @@ class PendingReplies:
         return self._waiting.get(trace_id)
 
     def due(self, now: float, with_record: Container[bytes]) -> list[tuple[bytes, Record]]:
-        """The replies that wait no longer; expected replies that did not arrive in time are dropped.
-
-        Args:
-            now: Seconds since the epoch.
-            with_record: Traces whose records the application has sent already.
-        """
+        """The replies that wait no longer; expected replies that did not arrive in time are dropped."""
         if not self._waiting:
             return []
         with self._lock:
@@ -416,12 +374,7 @@ def recently_probed(journal: JournalReaderBase) -> Iterator[bytes]:
 
 
 def join_reply(own: Record, reply: Record) -> Record:
-    """Join the application's record with the reply, which fills in the missing fields.
-
-    Args:
-        own: The application's record, which may have been taken for a user's request.
-        reply: The prober's record.
-    """
+    """Join the application's record with the reply, which fills in the missing fields."""
     sampling = own.sampling or reply.sampling
     stratum = constants.REST if sampling is None or sampling.stratum not in constants.STRATA else sampling.stratum
     return msgspec.structs.replace(
@@ -448,7 +401,6 @@ def join_reply(own: Record, reply: Record) -> Record:
 
 
 def _has_claim(record: Record) -> bool:
-    """Whether a record has the text of its claim, or the result of comparing it with the gold."""
     has_text = record.answer_json is not None and record.answer_json.claim is not None
     return has_text or (record.facts is not None and record.facts.gold_version is not None)
 
@@ -472,13 +424,7 @@ def _facts(own: Record, reply: Record) -> TextFacts | None:
 
 
 class PendingProbeRecord(NamedTuple):
-    """A record that waits for the reply to its probe.
-
-    Attributes:
-        trace_id: Its trace id.
-        record: The record, already marked as a probe.
-        seq: Its number among the stored requests; 0 where that journal was lost.
-    """
+    """A record that waits for the reply to its probe."""
 
     trace_id: bytes
     record: Record
@@ -502,12 +448,7 @@ class PendingProbeRecords:
         self._waiting.update((record.trace_id, record) for record in found)
 
     def due(self, replies: PendingReplies, now: float) -> Iterator[tuple[PendingProbeRecord, ProbeReply | None]]:
-        """The records that wait no longer, each with its reply; None where the reply is overdue.
-
-        Args:
-            replies: The replies that arrived or are expected.
-            now: Seconds since the epoch.
-        """
+        """The records that wait no longer, each with its reply; None where the reply is overdue."""
         for pending in self._waiting.values():
             reply = replies.get(pending.trace_id)
             if reply is not None and reply.arrived:
@@ -539,10 +480,6 @@ WHOLE: Final = TRACE_ID + 8
 
 class TraceTracker:
     """The life cycle of third-party traces: open, complete but not on disk, finished.
-
-    Args:
-        settings: The configuration.
-        limits: Timeouts and limits of the buffer.
 
     Attributes:
         ready: Complete traces, until the result is on disk.
@@ -608,13 +545,7 @@ class TraceTracker:
         return trace_ids.difference(self._done).difference(self._room.traces) if trace_ids else trace_ids
 
     def sort(self, foreign: Sequence[ExternalSpan], row: WriteBatch, done: Container[bytes]) -> list[ExternalSpan]:
-        """The spans of a request whose traces are open or begin with it; the others are counted in the row.
-
-        Args:
-            foreign: Its spans.
-            row: The batch they are written with.
-            done: Finished traces that are not remembered here.
-        """
+        """The spans of a request whose traces are open or begin with it; the others are counted in the row."""
         kept = []
         for span in foreign:
             trace_id = span.trace_id
@@ -640,12 +571,7 @@ class TraceTracker:
         return kept
 
     def commit(self, row: WriteBatch, counts: BatchCounts) -> None:
-        """A batch is on disk: complete traces are finished, and its spans wait in the buffer.
-
-        Args:
-            row: The batch.
-            counts: Counts the spans that belong to no record.
-        """
+        """A batch is on disk: complete traces are finished, and its spans wait in the buffer."""
         self.released.clear()
         for trace in self.ready:
             self.released += self._room.release(trace.waiting)
@@ -675,13 +601,7 @@ class TraceTracker:
             self.released.append(request)
 
     def complete(self, now: float, attempts: Attempts, lock: AbstractContextManager[Any]) -> None:
-        """Assemble due traces, for one time slice or until the buffer is within its limits.
-
-        Args:
-            now: Seconds since the epoch.
-            attempts: Notes which trace is being assembled.
-            lock: Held while the buffer changes, and not while a trace is assembled.
-        """
+        """Assemble due traces, for one time slice or until the buffer is within its limits."""
         slice_end = Deadline(SLICE)
         self.behind = False
         while not self.behind:
@@ -701,7 +621,6 @@ class TraceTracker:
         return self._assembler.assemble(trace_id, trace, decorated=trace_id in self._own)
 
     def _put(self, assembled: AssembledTrace) -> None:
-        """Add a finished trace to those that are ready to be written."""
         self.ready.append(assembled)
         remember(self._done, assembled.trace_id, REMEMBERED)
 
@@ -718,16 +637,7 @@ class TraceTracker:
         self.unknown = list(self._done)
 
     def restore(self, journal: Journal, now: float, attempts: Attempts | None = None) -> None:
-        """Restore from the journal what was waiting before this process started.
-
-        Args:
-            journal: The journal.
-            now: Seconds since the epoch.
-            attempts: The work that ended earlier processes; None where no trace will be assembled.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Restore from the journal what was waiting before this process started."""
         for trace_id, arrival in journal.assembled(now - MEMORY).items():
             remember(self._done, trace_id, REMEMBERED)
             if arrival < 0:
@@ -755,16 +665,11 @@ class TraceTracker:
 
         Exporters keep what a server does not take, and wait longer and longer before they try again: about as long as
         the server was down, and no longer than `RETRIED`.
-
-        Args:
-            last: When something arrived last before this process started.
-            now: The arrival time of what comes now.
         """
         downtime = max(0.0, now - max([last, *(trace.last for trace in self._room.traces.values())]))
         self._room.postpone(downtime + min(downtime, RETRIED))
 
     def _restore_all_spans(self, journal: JournalReaderBase, attempts: Attempts | None) -> None:
-        """Restore waiting spans; what ended the process twice is quarantined."""
         poison = {item.key for item in attempts.poison()} if attempts else set()
         for body in journal.pending_requests():
             key = body_key(body.seq, body.arrival)
@@ -792,7 +697,6 @@ class TraceTracker:
         self._hold([span for span in spans if span.trace_id in trace_ids], body, BatchCounts())
 
     def _quarantine(self, body: PendingRequest, journal: JournalReaderBase) -> None:
-        """Quarantine a request that cannot be decoded, and its traces."""
         trace_ids = {
             candidate for candidate in body.traces if candidate not in self.ahead and candidate not in self._done
         }

@@ -72,12 +72,6 @@ class ProbeCounts:
 def trace_headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dict[str, str]:
     """The headers of a question (W3C Trace Context, W3C Baggage).
 
-    Args:
-        qid: The question's id.
-        probe: The probe's name.
-        trace_id: The trace it belongs to, 32 hex digits.
-        key: The key that signs the probe; None: it is not signed.
-
     >>> trace_headers("a b", "support", "0" * 31 + "1", None)["baggage"]
     'ragmon.qid=a%20b,ragmon.probe=support'
     """
@@ -107,14 +101,7 @@ TRIES: Final = 3
 
 @dataclass(frozen=True)
 class GoldQuestion:
-    """A gold question.
-
-    Attributes:
-        place: Its index in its gold set.
-        qid: Its id.
-        text: The text of the question.
-        tries: How often it was sent before.
-    """
+    """A gold question."""
 
     place: int
     qid: str
@@ -143,11 +130,7 @@ class InFlight:
     came_back: float = inf
 
     def left(self) -> float:
-        """Seconds until its deadline.
-
-        Raises:
-            TimeoutError: It has passed.
-        """
+        """Seconds until its deadline."""
         seconds = self.deadline - monotonic()
         if seconds <= 0:
             raise TimeoutError("the time for the answer is up")
@@ -176,11 +159,7 @@ class ProbeResult:
 
 
 class Target(Protocol):
-    """The target of a probe.
-
-    Attributes:
-        traced_function: The settings of its own decorator; None where it is not traced.
-    """
+    """The target of a probe."""
 
     traced_function: TracedFunction | None
 
@@ -207,9 +186,6 @@ def is_from_cache(headers: httpx.Headers) -> bool:
     An `Age` other than 0 means a cache too (RFC 9111, section 5.1: the reply was not made for this request); Varnish
     and products built on it send `Age: 0` with replies just fetched.
 
-    Args:
-        headers: The headers of the reply.
-
     >>> is_from_cache(httpx.Headers({"X-Cache": "MISS, HIT"})), is_from_cache(httpx.Headers())
     (True, False)
     """
@@ -219,7 +195,6 @@ def is_from_cache(headers: httpx.Headers) -> bool:
 
 
 MAX_REPLY_BYTES: Final = 4 << 20
-"""Maximum bytes of a reply."""
 _WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 """Status codes that may come with a `Retry-After`."""
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
@@ -228,13 +203,7 @@ _VALUE: Final = re.compile(r"[\t -~]*")
 
 
 class ReplyError(Exception):
-    """A reply that is no answer.
-
-    Args:
-        message: What is wrong with it.
-        wait: Seconds the application asks to wait; None if it does not say.
-        overloaded: The application is overloaded.
-    """
+    """A reply that is no answer."""
 
     def __init__(self, message: str, *, wait: float | None = None, overloaded: bool = False) -> None:
         super().__init__(message)
@@ -250,15 +219,6 @@ class HttpTarget:
     """Posts the question, and reads the answer from the reply.
 
     Certificates are verified, redirects are not followed, and proxy settings of the environment are ignored.
-
-    Args:
-        url: The URL.
-        body: The request body; `{question}` is replaced by the question, escaped for a JSON string.
-        headers: Sent with each request.
-        key: The key that signs probes; None: the probe is not signed.
-
-    Raises:
-        RagmonError: The URL or a header is invalid.
     """
 
     traced_function: TracedFunction | None = None
@@ -276,13 +236,7 @@ class HttpTarget:
         self._key = key
 
     def __call__(self, text: str, sending: InFlight) -> Any:
-        """Send the question; returns the decoded reply.
-
-        Raises:
-            ConnectionError: The application cannot be reached, or closed the connection.
-            TimeoutError: There was no complete reply in time.
-            ReplyError: The reply is no answer.
-        """
+        """Send the question; returns the decoded reply."""
         body = self._body.replace("{question}", json.dumps(text)[1:-1])
         reply = request(
             "POST",
@@ -312,11 +266,7 @@ def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def read(reply: HttpResponse) -> Any:
-    """The content of a reply: JSON, or plain text.
-
-    Raises:
-        UnreadableReplyError: It is neither (for example HTML), or too long.
-    """
+    """The content of a reply: JSON, or plain text."""
     if reply.is_cut:
         raise UnreadableReplyError(f"it is longer than {MAX_REPLY_BYTES} bytes")
     try:
@@ -345,18 +295,7 @@ _JOIN_TIMEOUT: Final = 1.0
 
 
 class FunctionTarget:
-    """Calls a function with the question.
-
-    Args:
-        path: `module:function`.
-
-    Attributes:
-        function: The function.
-        traced_function: The settings of its own `@ragmon.trace`; None without one.
-
-    Raises:
-        RagmonError: There is no such function.
-    """
+    """Calls a function with the question."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -382,11 +321,7 @@ class EventLoopThread:
         self._thread: Thread | None = None
 
     def run(self, awaited: Awaitable[Any], sending: InFlight) -> Any:
-        """The result of an awaitable; it is cancelled at the deadline.
-
-        Raises:
-            TimeoutError: It took too long.
-        """
+        """The result of an awaitable; it is cancelled at the deadline."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -415,17 +350,7 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def read_to_end(content: Any, loop: EventLoopThread, sending: InFlight) -> None:
-    """Read an answer to its end, as a user would: a stream that is not consumed was never produced.
-
-    Args:
-        content: The value a target returned.
-        loop: Runs awaitables.
-        sending: The in-flight state, with the deadline.
-
-    Raises:
-        TimeoutError: It took too long.
-        Exception: Any exception of the application.
-    """
+    """Read an answer to its end, as a user would: a stream that is not consumed was never produced."""
     while inspect.isawaitable(content):
         content = loop.run(content, sending)
     body = (getattr(content, "__dict__", None) or {}).get(_STREAM_ATTRIBUTE)
@@ -473,11 +398,7 @@ class ExpectedRecords:
 
 
 class ProbeCapture:
-    """Capture in the process that probes; `ragmon.install` in a probed function changes nothing.
-
-    Args:
-        settings: The configuration; its exporters are not used here, and no gate is judged.
-    """
+    """Capture in the process that probes; `ragmon.install` in a probed function changes nothing."""
 
     def __init__(self, settings: Settings) -> None:
         self.returns = ExpectedRecords()
@@ -554,7 +475,6 @@ class ProbeCapture:
         self._installation.shutdown()
 
     def _retire(self, installation: Installation) -> None:
-        """Shut down an installation that was replaced, and keep the counts of its judges."""
         installation.shutdown()
         with self._lock:
             self._open.remove(installation)
@@ -573,15 +493,7 @@ def _unjudged(settings: Settings) -> Settings:
 
 @dataclass(frozen=True)
 class ProbeClient:
-    """Sends questions to one target.
-
-    Args:
-        spec: The probe.
-        far: The target is remote, and may export the request itself.
-        capture: Captures the calls.
-        loop: The event loop for asynchronous targets.
-        call: The traced target.
-    """
+    """Sends questions to one target."""
 
     spec: ProbeSpec
     far: bool
@@ -598,17 +510,7 @@ class ProbeClient:
         key: bytes | None = None,
         begun: Callable[[InFlight], object] = lambda _: None,
     ) -> ProbeClient:
-        """The client of a probe.
-
-        Args:
-            spec: The probe.
-            capture: Captures the calls.
-            key: The key that signs probes for a remote application.
-            begun: Called with every question, inside its trace, before it is sent.
-
-        Raises:
-            RagmonError: Its target does not exist, or `answer` holds no paths.
-        """
+        """The client of a probe."""
         target = _target(spec, key)
 
         def ask(question: str, sending: InFlight) -> Any:
@@ -629,12 +531,7 @@ class ProbeClient:
         return InFlight(question.qid, self.spec.name, monotonic() + self.spec.timeout)
 
     def ask(self, question: GoldQuestion, sending: InFlight) -> ProbeResult:
-        """Send a question, and wait for the answer.
-
-        Args:
-            question: The question.
-            sending: Its in-flight state.
-        """
+        """Send a question, and wait for the answer."""
         error: BaseException | None = None
         with self.capture.call():
             try:
@@ -651,7 +548,6 @@ class ProbeClient:
     def _result(
         self, question: GoldQuestion, sending: InFlight, record: Record | None, error: BaseException | None
     ) -> ProbeResult:
-        """The result of a question that came back."""
         if isinstance(error, TimeoutError) and sending.came_back >= sending.deadline:
             return self.late(question, sending, record)
         if isinstance(error, ReplyError) and error.wait is not None and question.tries + 1 < TRIES:
@@ -672,13 +568,7 @@ class ProbeClient:
         )
 
     def late(self, question: GoldQuestion, sending: InFlight, record: Record | None = None) -> ProbeResult:
-        """The result of a question after its deadline: an error of the pipeline, even if it answers later.
-
-        Args:
-            question: The question.
-            sending: Its in-flight state.
-            record: The captured record; None where the call has not ended.
-        """
+        """The result of a question after its deadline: an error of the pipeline, even if it answers later."""
         self.capture.returns.take(sending.trace_id)
         captured = record or Record(
             v=constants.CONTRACT_VERSION,
@@ -714,7 +604,6 @@ MIN_SAVED_MS: Final = 50.0
 HISTORY: Final = 101
 """Answers whose latency is kept."""
 MIN_HISTORY: Final = 5
-"""Minimum number of kept latencies."""
 
 
 class CacheHitDetector:

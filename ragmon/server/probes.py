@@ -70,15 +70,7 @@ MOST: Final = 10_000
 
 
 class ProbeExporter:
-    """Exports records after a delay.
-
-    Args:
-        sink: The exporter.
-        wait: The delay in seconds.
-
-    Attributes:
-        lost: Records that could not be exported, by reason.
-    """
+    """Exports records after a delay."""
 
     def __init__(self, sink: Exporter | BatchExporter, wait: float = 0.0) -> None:
         self.lost: Counter[str] = Counter()
@@ -104,16 +96,7 @@ class ProbeExporter:
 
 @contextmanager
 def probe_exporter(settings: Settings, redact: Redactions, output: str | None) -> Iterator[ProbeExporter]:
-    """The exporter for `output`, or the configured one.
-
-    Args:
-        settings: The configuration.
-        redact: Removes from records what must not leave the process.
-        output: A file, `-` for standard output; None uses the configured exporter.
-
-    Raises:
-        RagmonError: None is configured, or it cannot be written.
-    """
+    """The exporter for `output`, or the configured one."""
     if output is not None:
         log = TraceFile(output, redact) if output == STDOUT else JsonlExporter(output, redact)
         yield ProbeExporter(log)
@@ -134,11 +117,7 @@ NAME = "probe"
 
 
 def questions(gold: GoldSet) -> list[GoldQuestion]:
-    """The questions of a gold set, in its order; items without a text are skipped.
-
-    Raises:
-        RagmonError: There are none.
-    """
+    """The questions of a gold set, in its order; items without a text are skipped."""
     items = [item for item in gold if item.question.strip()]
     if not items:
         raise RagmonError(f"gold set {gold.name} has no question to ask", hint="items with a question: `ragmon gold`")
@@ -148,17 +127,7 @@ def questions(gold: GoldSet) -> list[GoldQuestion]:
 def chosen_probes(
     settings: Settings, sets: Sequence[GoldSet], *, name: str | None, target: str | None
 ) -> list[ProbeSpec]:
-    """The probes to run.
-
-    Args:
-        settings: The configuration.
-        sets: The gold sets; if they are not those of the configuration, there must be one only.
-        name: The name of one probe; None for all.
-        target: Replaces the configured target.
-
-    Raises:
-        RagmonError: There is none, or the choice is ambiguous.
-    """
+    """The probes to run."""
     specs = [spec for spec in settings.probes if name in (None, spec.name)]
     if name is not None and not specs:
         raise UnknownNameError("probe", name, [spec.name for spec in settings.probes])
@@ -177,7 +146,6 @@ def chosen_probes(
 
 
 def _command_line_probe(settings: Settings, sets: Sequence[GoldSet], target: str | None) -> ProbeSpec:
-    """A probe from the command line alone."""
     if target is None:
         raise RagmonError("nothing is to be probed", hint="--gold FILE --target module:function, or [probe.NAME]")
     gold = _only_set(sets)
@@ -194,11 +162,6 @@ def _only_set(sets: Sequence[GoldSet]) -> GoldSet:
 
 
 def _checked_target(target: str) -> str:
-    """A target from the command line.
-
-    Raises:
-        RagmonError: It is invalid.
-    """
     from pydantic import ValidationError  # noqa: PLC0415 - needed only for invalid targets
 
     try:
@@ -225,11 +188,7 @@ def _digest(*parts: str) -> str:
 
 
 def key_of(settings: Settings, pipeline: str) -> bytes | None:
-    """The key that signs probes of a pipeline; None without one.
-
-    Raises:
-        RagmonError: The key cannot be read.
-    """
+    """The key that signs probes of a pipeline; None without one."""
     return probe_key(settings.of(pipeline).capture)
 
 
@@ -240,23 +199,14 @@ little, and an alarm that flaps must not spend the day's quota.
 
 
 class SweepTrigger:
-    """Finds pipelines with new look alarms, for which a sweep is due; at most one per alarm and hour.
-
-    Args:
-        edges: Earlier transitions, which trigger nothing.
-    """
+    """Finds pipelines with new look alarms, for which a sweep is due; at most one per alarm and hour."""
 
     def __init__(self, edges: Iterable[AlarmTransition] = ()) -> None:
         self._seen = {transition for transition in edges if _starts_look(transition)}
         self._last: dict[tuple[str, str], float] = {}
 
     def see(self, edges: Iterable[AlarmTransition], now: float) -> set[str]:
-        """The pipelines for which a sweep is due.
-
-        Args:
-            edges: All transitions that are kept.
-            now: Monotonic seconds.
-        """
+        """The pipelines for which a sweep is due."""
         look_alarms = {transition for transition in edges if _starts_look(transition)}
         new, self._seen = look_alarms - self._seen, look_alarms
         pipelines = set()
@@ -285,12 +235,6 @@ Draw = Callable[[], float]
 def interval(items: int, every: float, max_per_day: int, *, reserve: bool) -> float:
     """Average seconds between two questions: as configured, or longer if the daily quota requires it.
 
-    Args:
-        items: Questions per round.
-        every: Seconds per round.
-        max_per_day: Maximum questions per day.
-        reserve: Keep a part of them for sweeps.
-
     >>> interval(225, 3600.0, 100_000, reserve=True), interval(225, 3600.0, 2000, reserve=False)
     (16.0, 43.2)
     """
@@ -298,13 +242,7 @@ def interval(items: int, every: float, max_per_day: int, *, reserve: bool) -> fl
 
 
 class JitteredSchedule:
-    """One question in each interval, at a random moment of it: evenly spread, and not synchronised with anything.
-
-    Args:
-        interval: Seconds per interval.
-        now: When the first interval begins.
-        draw: Random numbers.
-    """
+    """One question in each interval, at a random moment of it: evenly spread, and not synchronised with anything."""
 
     def __init__(self, interval: float, now: float, draw: Draw) -> None:
         self._interval = interval
@@ -334,21 +272,7 @@ _MAX_PAUSE: Final = 60.0
 
 
 class Prober:
-    """Sends the questions of one probe.
-
-    Args:
-        spec: The probe.
-        questions: The questions.
-        client: Sends one question.
-        take: Gets the record of every answer, in the prober's thread; returns whether it was accepted.
-        counts: Counts the results of questions.
-        rng: Random numbers: the order of a round, the moment of a question.
-        quota: The daily quota, which may have been an earlier prober's; None: a new one.
-
-    Attributes:
-        spec: The probe.
-        interval: Seconds between two questions, on average.
-    """
+    """Sends the questions of one probe."""
 
     def __init__(
         self,
@@ -417,7 +341,6 @@ class Prober:
                 self._back_off_for(None)
 
     def _next(self) -> GoldQuestion | None:
-        """The question that is due now and may be sent, if any."""
         now = monotonic()
         if self._stopping or now < self._paused_until:
             return None
@@ -447,14 +370,12 @@ class Prober:
         return self._round.popleft()
 
     def _pause(self) -> float:
-        """Seconds until the next question is due."""
         if not self._workers.free or self._quota.left <= 0:
             return _MAX_PAUSE
         due = 0.0 if self._retries or self._sweep else self._schedule.due
         return min(_MAX_PAUSE, max(0.0, due - monotonic(), self._paused_until - monotonic()))
 
     def _finish(self, answered: ProbeResult) -> None:
-        """Count the result of a question, and pass on its record."""
         result, record = answered.result, answered.record
         if result == OK and record is not None and self._cache_hits.see(record):
             result, record = CACHED, None
@@ -471,11 +392,6 @@ class Prober:
             self._back_off.reset()
 
     def _back_off_for(self, wait: float | None) -> None:
-        """Send nothing for a while.
-
-        Args:
-            wait: Seconds the application asked for; None or 0 if it did not.
-        """
         self._paused_until = max(self._paused_until, monotonic() + self._back_off.pause(wait or None))
 
     def _accepted(self, record: Record) -> bool:
@@ -494,11 +410,6 @@ class ProbeWorkers:
     """Sends questions concurrently.
 
     A thread cannot be stopped from outside: a function that does not return occupies a worker until it does.
-
-    Args:
-        client: Sends one question.
-        size: Maximum number of concurrent questions.
-        grace: Seconds after its deadline for which a question is waited for.
     """
 
     def __init__(self, client: ProbeClient, size: int, *, grace: float = GRACE) -> None:
@@ -549,11 +460,7 @@ class ProbeWorkers:
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> list[ProbeResult]:
-        """The results so far, including timeouts.
-
-        Args:
-            seconds: Maximum time to wait if there are none yet.
-        """
+        """The results so far, including timeouts."""
         until = monotonic() + seconds
         with self._changed:
             while not (self._results or self._is_woken or self._overdue() or (now := monotonic()) >= until):
@@ -594,14 +501,7 @@ STDOUT: Final = "-"
 
 
 class RecordSorter:
-    """Passes records on in the order of their index.
-
-    Args:
-        take: Called with each record.
-
-    Attributes:
-        placed: The number of indexes with a result.
-    """
+    """Passes records on in the order of their index."""
 
     def __init__(self, take: Callable[[Record], None]) -> None:
         self.placed = 0
@@ -628,15 +528,7 @@ class RecordSorter:
 
 
 class TraceFile:
-    """Writes records to a trace file; an existing file is overwritten.
-
-    Args:
-        output: The file; None or `-` for standard output.
-        redact: Removes from a record what must not be written; None if that was done before.
-
-    Raises:
-        RagmonError: It cannot be written.
-    """
+    """Writes records to a trace file; an existing file is overwritten."""
 
     def __init__(self, output: str | None, redact: Callable[[Record], Record] | None = None) -> None:
         self._redact = redact
@@ -649,11 +541,7 @@ class TraceFile:
             raise self._write_error(error) from error
 
     def submit(self, record: Record) -> None:
-        """Write a record.
-
-        Raises:
-            RagmonError: It cannot be written, for example because the disk is full.
-        """
+        """Write a record."""
         try:
             self._file.write(encode(record if self._redact is None else self._redact(record)))
             self._file.flush()
@@ -680,15 +568,7 @@ _PAUSE: Final = 1.0
 
 
 def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Iterator[ProbeResult]:
-    """Send every question once.
-
-    Args:
-        workers: Sends them.
-        questions: In order.
-
-    Yields:
-        The result of each question, as it arrives. Questions are missing if all workers hang in calls that never end.
-    """
+    """Send every question once."""
     waiting, until = deque(questions), 0.0
     while waiting or workers.busy:
         while waiting and workers.free and monotonic() >= until:
@@ -720,16 +600,7 @@ class _Basis(NamedTuple):
 
 
 class ProbeSupervisor:
-    """Runs the probes of a configuration in a thread of its own: targets are third-party code and may be slow.
-
-    Args:
-        writer: The writer that takes the records and has the alarms.
-        folder: The folder of the daily quota files.
-        wait: Seconds that a reply waits for the application's own record.
-
-    Attributes:
-        troubles: Why a probe does not run, by the probe's name.
-    """
+    """Runs the probes of a configuration in a thread of its own: targets are third-party code and may be slow."""
 
     def __init__(self, writer: JournalWriter, folder: Path, *, wait: float = REPLY_WAIT) -> None:
         self.troubles: dict[str, RagmonError] = {}
@@ -856,7 +727,6 @@ class ProbeSupervisor:
             return list(self._writer.server_state.engine.transitions)
 
     def _send(self, pipelines: Container[str]) -> None:
-        """Send the whole gold set to the pipelines whose alarms ask for a look."""
         for basis, prober in list(self._running.values()):
             if basis.spec.pipeline in pipelines and basis.spec.on_look and prober.sweep():
                 _log.info("probe %s sends its whole set: an alarm asks for a look", basis.spec.name)

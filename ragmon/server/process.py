@@ -56,11 +56,7 @@ class MemoryTrimmer:
         self._last_came = 0
 
     def trim_if_due(self, arrivals: int) -> None:
-        """Trim, if it is time.
-
-        Args:
-            arrivals: A number that grows with what arrives.
-        """
+        """Trim, if it is time."""
         now = monotonic()
         if now < self._due:
             return
@@ -92,12 +88,7 @@ def _processors() -> int:
 
 
 class Watchdog:
-    """Ends this process where it cannot end itself.
-
-    Args:
-        stuck: The exit code when a request takes too long; the process should be restarted.
-        leave: Ends the process at once with an exit code.
-    """
+    """Ends this process where it cannot end itself."""
 
     def __init__(self, stuck: int, leave: Callable[[int], object] = os._exit) -> None:
         self._stuck = stuck
@@ -153,7 +144,6 @@ class Watchdog:
                 self._end(self._stuck, "a request takes too long: the process leaves; the second time sets it aside")
 
     def _is_stuck(self) -> bool:
-        """Whether the same trace or line has been worked on for too long."""
         attempts = self._attempts
         if attempts is None or not attempts.busy:
             self._last_poll = (-1, 0, 0.0)
@@ -174,7 +164,6 @@ class Watchdog:
 
 
 def _cpu_seconds(thread: int) -> float:
-    """Seconds of CPU that a thread of this process has used; 0 where the thread has ended."""
     try:
         return time.clock_gettime(time.pthread_getcpuclockid(thread))
     except OSError:

@@ -36,12 +36,7 @@ _NUMBERED: Final = struct.Struct(">cqd")
 
 
 class WorkItem(NamedTuple):
-    """A unit of work that can fail by itself.
-
-    Attributes:
-        key: A `trace_key`, `row_key` or `body_key`, 17 bytes each.
-        place: The line, if the work is on a row.
-    """
+    """A unit of work that can fail by itself."""
 
     key: bytes
     place: int = 0
@@ -69,15 +64,7 @@ def body_key(seq: int, arrival: float) -> bytes:
 
 
 class Attempts:
-    """Notes in shared memory which work begins and ends. One thread works at a time.
-
-    Args:
-        folder: The folder of the page's file; if the file cannot be created, the page is lost with the process.
-
-    Attributes:
-        begun: How many attempts were begun; it grows while there is progress.
-        thread: The thread that began the last attempt.
-    """
+    """Notes in shared memory which work begins and ends. One thread works at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.begun = 0
@@ -139,7 +126,6 @@ class Attempts:
             self._page.close()
 
     def _read(self, slot: int) -> None:
-        """Read a slot, and add its attempts to those of the same work item."""
         n, place, padded = _SLOT.unpack_from(self._page, slot * _SLOT.size)
         key = padded[: _NUMBERED.size]  # cut by length, not at zeros: ids may end in zeros
         if 0 < n < _MAX_ATTEMPTS and key[:1] in (b"t", b"r", b"b"):
@@ -204,16 +190,7 @@ class QuarantinedRequest(NamedTuple):
 
 
 def add(connection: sqlite3.Connection, arrival: float, step: str, trace_id: str, form: str, body: bytes) -> None:
-    """Put a request into the quarantine, inside a transaction; delete the oldest if there are too many.
-
-    Args:
-        connection: The journal.
-        arrival: Its arrival time, seconds since the epoch.
-        step: The processing step that failed.
-        trace_id: Its trace id, 32 hex digits; "" if there is none.
-        form: Its encoding.
-        body: The request.
-    """
+    """Put a request into the quarantine, inside a transaction; delete the oldest if there are too many."""
     kept = body if len(body) <= MAX_BYTES else b""
     insert = "INSERT INTO quarantined (arrival, step, trace_id, form, size, body) VALUES (?, ?, ?, ?, ?, ?)"
     connection.execute(insert, (arrival, step, trace_id, form, len(body), kept))

@@ -95,17 +95,7 @@ class ExplainedAlarm:
 
 
 def find_alarm(engine: Engine, snapshot: Snapshot, pipeline: str, name: str) -> ExplainedAlarm:
-    """The gate or the alarm with a name, as pages, `/metrics` and alerts show it.
-
-    Args:
-        engine: Has the gates and the alarms.
-        snapshot: The current counts.
-        pipeline: Its pipeline.
-        name: Its name: a gate's, or such as `hit_rate:baseline`.
-
-    Raises:
-        UnknownNameError: There is no such pipeline, gate or alarm.
-    """
+    """The gate or the alarm with a name, as pages, `/metrics` and alerts show it."""
     outcomes = engine.judge(snapshot)
     pipelines = {outcome.gate.pipeline for outcome in outcomes}
     if pipeline not in pipelines | set(engine.alarms.pipelines):
@@ -157,7 +147,6 @@ def _seen(rule: AlarmRule, alarm: Alarm) -> str:
 
 
 def _compared(alarms: PipelineAlarms, rule: AlarmRule, level: float | None) -> str:
-    """What a silent alarm compares its metric with."""
     baseline = alarms.baseline_of(rule)
     what = {"paired": "each gold item with its first answer"}.get(rule.kind, f"{rule.metric} with its own past")
     if level is None or baseline is None:
@@ -169,7 +158,6 @@ def _compared(alarms: PipelineAlarms, rule: AlarmRule, level: float | None) -> s
 
 
 def _of_drift(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, signal: DriftSignal) -> ExplainedAlarm:
-    """An alarm on a distribution, or on the number of indexes."""
     firing, source = minute_end(signal.firing), alarms.selector.user_source
     gate = Gate(
         name=signal.alert,
@@ -196,7 +184,6 @@ def _of_drift(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, signal
 
 
 def _judge_moved(signal: DriftSignal, shift: JudgeShift | None) -> str:
-    """How the scores of a judge moved from its earlier blocks to the one that was compared last."""
     name = signal.metric
     if signal.alert == alert_name(signal.metric, labelled=True):
         name = f"label minus {name}"
@@ -211,7 +198,6 @@ def _judge_moved(signal: DriftSignal, shift: JudgeShift | None) -> str:
 
 
 def _moved(signal: DriftSignal, shift: Shift | None) -> str:
-    """How a distribution moved from its first hour to the block that was compared last."""
     name = _NAMES.get(signal.metric, signal.metric)
     if shift is None:
         return f"compares {name} with its first hour; no later block is full yet"
@@ -231,7 +217,6 @@ def _window(engine: Engine) -> str:
 
 
 def _outcome(engine: Engine, snapshot: Snapshot, gate: Gate) -> Outcome:
-    """The outcome of a gate that stands for an alarm."""
     (outcome,) = evaluate(snapshot, replace(engine.policy(gate.pipeline), gates=(gate,)))
     return outcome
 
@@ -257,18 +242,7 @@ class AmbiguousTraceError(RagmonError):
 
 
 def in_journal(journal: JournalReader, asked: str, settings: Settings) -> list[Record]:
-    """The records of a trace in a journal; requests that share a trace are a record each.
-
-    Args:
-        journal: The journal.
-        asked: The trace id, or at least eight hex digits of its beginning.
-        settings: Say what is kept.
-
-    Raises:
-        UnknownTraceError: There is none.
-        AmbiguousTraceError: Several traces begin so, or the journal is too large for a search.
-        JournalError: The journal cannot be read.
-    """
+    """The records of a trace in a journal; requests that share a trace are a record each."""
     trace_id = _checked(asked)
     if len(trace_id) < ID_DIGITS:
         trace_id = _only(trace_id, _beginning_so(journal, trace_id)) or trace_id
@@ -279,17 +253,7 @@ def in_journal(journal: JournalReader, asked: str, settings: Settings) -> list[R
 
 
 def in_files(lines: Iterable[Line], asked: str, settings: Settings) -> list[Record]:
-    """The records of a trace in trace files, whose ids may be any text.
-
-    Args:
-        lines: Their lines.
-        asked: The trace id, its beginning, or the id of a gold question where records have no trace id.
-        settings: Say where else to look.
-
-    Raises:
-        UnknownTraceError: There is none.
-        AmbiguousTraceError: Several traces begin so.
-    """
+    """The records of a trace in trace files, whose ids may be any text."""
     found: dict[str, list[Record]] = {}
     n = 0
     for line in lines:
@@ -305,15 +269,7 @@ def in_files(lines: Iterable[Line], asked: str, settings: Settings) -> list[Reco
 
 
 def described(record: Record, scorer: Scorer, settings: Settings, *, from_file: bool = False) -> RequestReport:
-    """The report of a request.
-
-    Args:
-        record: The request.
-        scorer: Has the gold sets and the metrics; nothing is counted.
-        settings: The configuration in force.
-        from_file: The record is from a trace file: it is judged as `ragmon gate` judges files, and what its text was
-            captured with is not known here.
-    """
+    """The report of a request."""
     pipeline = settings.of(record.pipeline or constants.DEFAULT_PIPELINE)
     capture = pipeline.capture
     content = capture.probe_content if record.source == constants.PROBE else capture.content
@@ -337,11 +293,6 @@ def _checked(asked: str) -> str:
 
 
 def _beginning_so(journal: JournalReader, beginning: str) -> Iterator[str]:
-    """The ids of a journal's records that begin so.
-
-    Raises:
-        AmbiguousTraceError: The search takes too long.
-    """
     pattern = re.compile(rb'"trace_id":"(%b[0-9a-f]*)"' % beginning.encode())
     ends = monotonic() + PATIENCE
     for row in journal.rows():
@@ -353,11 +304,6 @@ def _beginning_so(journal: JournalReader, beginning: str) -> Iterator[str]:
 
 
 def _only(asked: str, names: Iterable[str]) -> str | None:
-    """The one trace that begins so; None where there is none.
-
-    Raises:
-        AmbiguousTraceError: There are several.
-    """
     found: dict[str, None] = {}
     for name in names:
         found[name] = None
@@ -376,7 +322,6 @@ def _unknown(asked: str, settings: Settings, kept: str) -> UnknownTraceError:
 
 
 def _kept(oldest: float | None, settings: Settings) -> str:
-    """What a journal keeps."""
     since = "" if oldest is None else f" since {datetime.fromtimestamp(oldest, UTC):%Y-%m-%d %H:%M} UTC"
     days = float(settings.serve.retention) / 86_400
     rate = settings.unconfigured.sampling.rate
@@ -388,14 +333,7 @@ def _kept(oldest: float | None, settings: Settings) -> str:
 
 
 class StatusService:
-    """Reads the state of the journal writer.
-
-    Args:
-        writer: The journal writer.
-        folder: The folder of the journal.
-        reloading: Reports whether the configuration on disk is in force.
-        reader: Reads what workers count; None where this server counts.
-    """
+    """Reads the state of the journal writer."""
 
     def __init__(
         self,
@@ -495,11 +433,7 @@ class StatusService:
         return "" if self.writer.alive else self.trouble()
 
     def status(self, current: MonitorSnapshot) -> dict[str, Any]:
-        """The whole status, as plain JSON data.
-
-        Args:
-            current: A snapshot from `monitor_snapshot`.
-        """
+        """The whole status, as plain JSON data."""
         trouble, reloading = self.trouble(), self._reloading
         served = current.served or ServerStats()
         not_writing = (
@@ -551,7 +485,6 @@ class StatusService:
             yield self.writer.server_state.engine, self.writer.clock.now()
 
     def _quarantined(self) -> list[dict[str, Any]]:
-        """The quarantined requests, without their content."""
         if not self.writer.quarantined:
             return []
         fields = ("arrival", "step", "trace_id", "size")
@@ -562,7 +495,6 @@ class StatusService:
             return []
 
     def _journal(self) -> dict[str, Any]:
-        """The size limit of the journal, its oldest row, and when the newest row was written."""
         limit, row = self.writer.journal.limits.size, self.writer.server_state.seq
         try:
             with open_readonly(self.folder) as journal:
@@ -620,12 +552,7 @@ class BusyError(UnavailableError):
 
 
 class QueryService:
-    """Answers queries about the state and the journal.
-
-    Args:
-        counted: What has counted the journal.
-        folder: The folder of the journal.
-    """
+    """Answers queries about the state and the journal."""
 
     def __init__(self, counted: CountedState, folder: Path) -> None:
         self._counted = counted
@@ -646,11 +573,7 @@ class QueryService:
         return self._counted.clock.now()
 
     def pipeline_name(self, pipeline: str) -> str:
-        """The name of a pipeline that is configured or has records; the argument is its name or its series label.
-
-        Raises:
-            UnknownNameError: There is no such pipeline.
-        """
+        """The name of a pipeline that is configured or has records; the argument is its name or its series label."""
         with self._counted.lock:
             engine = self._counted.server_state.engine
             with_records = {key.pipeline for key in engine.scorer.state.series} - {constants.DROPPED_PIPELINES}
@@ -677,23 +600,14 @@ class QueryService:
         return record
 
     def metric(self, name: str) -> str:
-        """Check that a metric is counted, and return its name.
-
-        Raises:
-            UnknownNameError: There is no such metric.
-        """
+        """Check that a metric is counted, and return its name."""
         metrics = self._counted.server_state.engine.scorer.table.metrics
         if name not in metrics:
             raise UnknownNameError("metric", name, metrics)
         return name
 
     def judged(self, pipeline: str, gate: str) -> FailureQuery:
-        """The query for the requests that fail a gate.
-
-        Raises:
-            UnknownNameError: There is no such gate.
-            RagmonError: The gate does not judge single requests.
-        """
+        """The query for the requests that fail a gate."""
         pipeline = self.pipeline_name(pipeline)
         gates = {candidate.name: candidate for candidate in self._settings.of(pipeline).resolved_gates}
         if gate not in gates:
@@ -707,21 +621,11 @@ class QueryService:
         )
 
     def why(self, pipeline: str, gate: str, since: float | None) -> dict[str, Any]:
-        """The diagnosis of a gate or of another alarm, with a few failing traces.
-
-        Args:
-            pipeline: Its pipeline.
-            gate: The gate, or the name of the alarm.
-            since: How many seconds back to look; None for the default.
-
-        Raises:
-            UnknownNameError: There is no such gate or alarm, or the pipeline has no record.
-        """
+        """The diagnosis of a gate or of another alarm, with a few failing traces."""
         diagnosis, traces = self._diagnosis(pipeline, gate, since)
         return {**to_builtins(diagnosis), "traces": traces}
 
     def _diagnosis(self, pipeline: str, gate: str, since: float | None) -> tuple[Why, list[dict[str, Any]]]:
-        """The diagnosis of a gate or of another alarm, and a few failing traces."""
         counted, pipeline = self._counted, self.pipeline_name(pipeline)
         with counted.lock:
             engine, now = counted.server_state.engine, counted.clock.now()
@@ -764,13 +668,7 @@ class QueryService:
         return GateFindings(text, requests["records"], note, requests["cursor"])
 
     def _worst(self, outcome: Outcome, begin: float, end: float) -> list[dict[str, Any]]:
-        """The first requests since a time that score badly in a metric without a gate.
-
-        Args:
-            outcome: That of the alarm on the metric, written as a gate.
-            begin: The start of the time range, seconds since the epoch.
-            end: Its end.
-        """
+        """The first requests since a time that score badly in a metric without a gate."""
         gate, found = outcome.gate, list[dict[str, Any]]()
         scorer = self._counted.server_state.engine.scorer
         if gate.kind != "threshold" or gate.metric not in scorer.table.metrics:
@@ -789,7 +687,6 @@ class QueryService:
         return found
 
     def _shown(self, record: Record, scores: Mapping[str, float], traits: Sequence[str]) -> dict[str, Any]:
-        """A request as it is listed."""
         pipeline = record.pipeline or DEFAULT_PIPELINE
         source, ts = record.source or constants.REPLAY, record.ts or 0.0
         failure = Failure(
@@ -807,16 +704,7 @@ class QueryService:
         return self._failure(failure)
 
     def trace(self, asked: str) -> list[RequestReport]:
-        """The requests of a trace, with their content.
-
-        Args:
-            asked: The trace id, or its beginning.
-
-        Raises:
-            UnknownTraceError: There is no record of it.
-            BusyError: Another search for the beginning of an id is running.
-            RagmonError: Several traces begin so.
-        """
+        """The requests of a trace, with their content."""
         busy = nullcontext() if len(asked) == ID_DIGITS else self._exclusive(self._searching, "search for a trace")
         with busy, open_readonly(self._folder) as journal:
             records = in_journal(journal, asked, self._settings)
@@ -827,20 +715,7 @@ class QueryService:
     def compare(
         self, pipeline: str, by: By, pair: tuple[str, str], max_drop: float, *, intervals: bool = False
     ) -> dict[str, Any]:
-        """Compare two releases on the records of the last day.
-
-        Args:
-            pipeline: The pipeline.
-            by: What identifies a release.
-            pair: The baseline and the candidate.
-            max_drop: How much worse a metric may be.
-            intervals: Compute intervals as well.
-
-        Raises:
-            UnknownNameError: There is no such pipeline, or no record of one of the releases.
-            BusyError: Another comparison is running.
-            RagmonError: The releases are the same, or no gate has a metric to compare.
-        """
+        """Compare two releases on the records of the last day."""
         baseline, candidate = pair
         if baseline == candidate:
             raise RagmonError(f"baseline and candidate are the same: {baseline!r}", hint="name two releases")
@@ -863,11 +738,7 @@ class QueryService:
 
     @contextmanager
     def _exclusive(self, lock: Lock, what: str) -> Iterator[None]:
-        """Allow one comparison, or one search of the whole journal, at a time: each takes a core.
-
-        Raises:
-            BusyError: Another one is running.
-        """
+        """Allow one comparison, or one search of the whole journal, at a time: each takes a core."""
         if not lock.acquire(blocking=False):
             raise BusyError(f"another {what} is being made", hint="ask again when it is done")
         try:
@@ -876,7 +747,6 @@ class QueryService:
             lock.release()
 
     def _records_since(self, pipeline: str, since: float) -> Iterator[Record]:
-        """The records of a pipeline that arrived since a time, seconds since the epoch."""
         with open_readonly(self._folder) as journal:
             for row in journal.rows(after=journal.last_before(since)):
                 for entry in entries(row.lines):
@@ -885,14 +755,6 @@ class QueryService:
 
 
 def _explained(engine: Engine, alarm: ExplainedAlarm, now: float, since: float | None) -> Why:
-    """The diagnosis of a gate or of another alarm.
-
-    Args:
-        engine: Has the counts.
-        alarm: What is explained.
-        now: Seconds since the epoch.
-        since: How many seconds back to look; None for the default.
-    """
     state, table = engine.scorer.state, engine.scorer.table
     if alarm.is_drift:
         moved = None if alarm.shift is None or alarm.firing is None else 60.0 * alarm.shift.begin

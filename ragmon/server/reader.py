@@ -37,15 +37,7 @@ _LOOKUP_BATCH: Final = 500
 
 
 class JournalRow(NamedTuple):
-    """An accepted batch.
-
-    Attributes:
-        seq: Its sequence number.
-        arrival: Its arrival time, seconds since the epoch.
-        n: How many records it had on arrival.
-        counts: The encoded counters of the batch, as they were given.
-        lines: Its lines (`ragmon.core.record`), each with its newline.
-    """
+    """An accepted batch."""
 
     seq: int
     arrival: float
@@ -80,13 +72,7 @@ class PendingRequest(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A saved state of the server.
-
-    Attributes:
-        seq: The last row it includes.
-        at: When it was saved, seconds since the epoch.
-        data: The state.
-    """
+    """A saved state of the server."""
 
     seq: int
     at: float
@@ -94,13 +80,7 @@ class Checkpoint(NamedTuple):
 
 
 class HighWaterMark(NamedTuple):
-    """The newest row ever written, even if deleted since.
-
-    Attributes:
-        seq: Its sequence number.
-        arrival: Its arrival time, seconds since the epoch.
-        upto: Bytes of the lines of this row and all rows before it.
-    """
+    """The newest row ever written, even if deleted since."""
 
     seq: int = 0
     arrival: float = 0.0
@@ -122,25 +102,13 @@ def _check(name: str, expected: int, actual: int) -> None:
 
 
 class JournalReaderBase:
-    """Reads a journal row by row: no result is in memory as a whole, and no reader blocks the writer.
-
-    Attributes:
-        path: The journal's file.
-    """
+    """Reads a journal row by row: no result is in memory as a whole, and no reader blocks the writer."""
 
     path: Path
     _connection: sqlite3.Connection
 
     def rows(self, after: int = 0, *, upto: int | None = None) -> Iterator[JournalRow]:
-        """Rows in order.
-
-        Args:
-            after: Start after the row of this number.
-            upto: The last row to read; None for all rows, including those written meanwhile.
-
-        Raises:
-            JournalError: The rows cannot be read.
-        """
+        """Rows in order."""
         rows = self._rows(after)
         return translate_errors_of(self.path, rows if upto is None else takewhile(lambda row: row.seq <= upto, rows))
 
@@ -150,21 +118,13 @@ class JournalReaderBase:
             yield JournalRow._make(values)
 
     def oldest(self) -> float | None:
-        """When the first row arrived, seconds since the epoch; None where there is none.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """When the first row arrived, seconds since the epoch; None where there is none."""
         with translate_read_errors(self.path):
             row = self._connection.execute("SELECT arrival FROM rows ORDER BY seq LIMIT 1").fetchone()
             return None if row is None else float(row[0])
 
     def pending_requests(self) -> Iterator[PendingRequest]:
-        """Pending requests, in order.
-
-        Raises:
-            JournalError: The requests cannot be read.
-        """
+        """Pending requests, in order."""
         return translate_errors_of(self.path, self._bodies())
 
     def _bodies(self) -> Iterator[PendingRequest]:
@@ -173,11 +133,7 @@ class JournalReaderBase:
             yield PendingRequest(seq, *values)
 
     def quarantined(self) -> Iterator[QuarantinedRequest]:
-        """Quarantined requests, in the order in which they were quarantined.
-
-        Raises:
-            JournalError: The requests cannot be read.
-        """
+        """Quarantined requests, in the order in which they were quarantined."""
         columns = "seq, arrival, step, trace_id, form, size, body"
         return translate_errors_of(self.path, map(QuarantinedRequest._make, self._each(columns, "quarantined", 0)))
 
@@ -191,49 +147,30 @@ class JournalReaderBase:
         """The times at which traces became records, by trace id; those at or after `since`, seconds since the epoch.
 
         Erased traces that no server has counted yet are included, however old; their times are negative.
-
-        Raises:
-            JournalError: The journal cannot be read.
         """
         with translate_read_errors(self.path):
             select = "SELECT trace_id, arrival FROM assembled WHERE arrival >= ? OR arrival < 0"
             return dict(self._connection.execute(select, (since,)))
 
     def finished_trace_ids(self, trace_ids: Iterable[bytes]) -> set[bytes]:
-        """The ids of traces that became records or were erased, however long ago.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """The ids of traces that became records or were erased, however long ago."""
         with translate_read_errors(self.path):
             return {trace_id for trace_id, *_ in finished_traces(self._connection, trace_ids)}
 
     def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that can be read.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """The newest checkpoint that can be read."""
         with translate_read_errors(self.path):
             return self._first_readable("SELECT seq, at, data FROM checkpoints ORDER BY seq DESC")
 
     def last_checkpoint(self) -> tuple[int, float] | None:
-        """The last row that the newest checkpoint includes, and when it was saved, seconds since the epoch.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """The last row that the newest checkpoint includes, and when it was saved, seconds since the epoch."""
         with translate_read_errors(self.path):
             query = "SELECT seq, at FROM checkpoints ORDER BY seq DESC LIMIT 1"
             saved: tuple[int, float] | None = self._connection.execute(query).fetchone()
             return saved
 
     def base(self) -> Checkpoint | None:
-        """The checkpoint from which a replay of all rows starts; None if no row was ever deleted.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """The checkpoint from which a replay of all rows starts; None if no row was ever deleted."""
         with translate_read_errors(self.path):
             first = self._connection.execute("SELECT seq FROM rows ORDER BY seq LIMIT 1").fetchone()
             if (first[0] if first else self._tail_on_disk().seq + 1) == 1:
@@ -247,25 +184,12 @@ class JournalReaderBase:
         return None
 
     def failures(self, query: FailureQuery) -> FailurePage:
-        """One page of the requests that failed a gate, newest first.
-
-        Raises:
-            RagmonError: The cursor is not valid.
-            JournalError: The journal cannot be read.
-        """
+        """One page of the requests that failed a gate, newest first."""
         with translate_read_errors(self.path):
             return page(self._connection, query)
 
     def records_of(self, trace_id: str, limit: int) -> list[Record]:
-        """The records of a trace in the order of arrival, the newest ones where there are many.
-
-        Args:
-            trace_id: The trace, in lower case.
-            limit: The most records.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """The records of a trace in the order of arrival, the newest ones where there are many."""
         found: list[Record] = []
         with translate_read_errors(self.path):
             for seq, _ in _rows(self._connection, {end} if (end := _end(trace_id)) else set()):
@@ -276,11 +200,7 @@ class JournalReaderBase:
         return found[-limit:]
 
     def last(self) -> tuple[int, float]:
-        """Number and arrival time of the newest row ever written; zeros before the first one.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Number and arrival time of the newest row ever written; zeros before the first one."""
         with translate_read_errors(self.path):
             return self._tail_on_disk()[:2]
 
@@ -289,9 +209,6 @@ class JournalReaderBase:
 
         Rows are in order of arrival, so this is a binary search. If none arrived before, the number is that before the
         first row.
-
-        Raises:
-            JournalError: The journal cannot be read.
         """
         select = "SELECT seq, arrival FROM rows WHERE seq >= ? ORDER BY seq LIMIT 1"
         with translate_read_errors(self.path):
@@ -317,13 +234,6 @@ class JournalReader(JournalReaderBase):
 
     Each query sees what is on disk at that time. If the server sets a damaged journal aside, the reader stays with the
     damaged file.
-
-    Args:
-        folder: The folder.
-
-    Raises:
-        RagmonError: There is no journal, or its version is another one.
-        JournalError: It cannot be read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -350,12 +260,7 @@ class JournalReader(JournalReaderBase):
 
 
 def open_readonly(folder: Path) -> JournalReader:
-    """Open a journal for reading; another process may write it.
-
-    Raises:
-        RagmonError: There is no journal, or its version is another one.
-        JournalError: It cannot be read.
-    """
+    """Open a journal for reading; another process may write it."""
     return JournalReader(folder)
 
 
@@ -383,12 +288,7 @@ def _end(trace_id: str | None) -> bytes:
 
 
 def records_of_traces(connection: sqlite3.Connection, trace_ids: Collection[str]) -> dict[str, Record]:
-    """The newest record of each trace.
-
-    Args:
-        connection: The journal.
-        trace_ids: The trace ids, in lower case.
-    """
+    """The newest record of each trace."""
     ids_by_end: dict[bytes, list[str]] = {}
     for trace_id in trace_ids:
         if end := _end(trace_id):
@@ -429,7 +329,6 @@ def _contains(blob: bytes, end: bytes) -> bool:
 
 
 def _scan_lines(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
-    """The last record of each trace in the lines of a row; decodes every line, for many traces."""
     records = {}
     for line in lines.splitlines():
         with suppress(msgspec.DecodeError):
@@ -440,7 +339,6 @@ def _scan_lines(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
 
 
 def _records_in(lines: bytes, trace_id: str) -> Iterator[Record]:
-    """All records of a trace in the lines of a row, in order."""
     needle = b'"trace_id":"%b"' % trace_id.encode()
     for line in lines.split(b"\n"):
         if needle in line:

@@ -36,11 +36,6 @@ class ConfigReloader:
     A file's signature includes the path that its name resolves to, so a swapped symbolic link counts as a change:
     Kubernetes updates a ConfigMap that way.
 
-    Args:
-        settings: The configuration in force.
-        writer: The writer that uses it.
-        probing: The supervisor of the probes.
-
     Attributes:
         probing: As given.
         broken: Why the configuration on disk is not in force, without any text of the gold; "" where it is in force.
@@ -108,14 +103,12 @@ class ConfigReloader:
         return replace(settings, serve=settings.serve.model_copy(update=kept))
 
     def _refuse(self, error: RagmonError) -> None:
-        """Keep the previous configuration and record why the new one is refused."""
         message = _gold_message(error) if isinstance(error, GoldError) else str(error)
         self.broken, self.hint = f"the configuration on disk is not in force: {message}", error.hint
         self.since = self.since or self._writer.clock.now()
         _log.error("the configuration on disk is not in force: %s (%s)", error, error.hint)
 
     def _apply(self, server_state: ServerState) -> None:
-        """Switch to a configuration between two rows of the journal."""
         writer = self._writer
         with writer.lock:
             old_engine = writer.server_state.engine
@@ -139,12 +132,7 @@ def limits(serve: ServeTable) -> RetentionLimits:
 
 
 def reset_alarms(before: Engine, now: Engine) -> None:
-    """Silence the alarms whose rule changed: the evidence gathered so far says nothing about the new rule.
-
-    Args:
-        before: The previous engine.
-        now: The new engine, with the same counts.
-    """
+    """Silence the alarms whose rule changed: the evidence gathered so far says nothing about the new rule."""
     for name, pipeline in now.alarms.pipelines.items():
         old_rules = before.alarms.pipelines[name].rules
         for alert, rule in pipeline.rules.items():
@@ -158,7 +146,6 @@ def _rule_identity(rule: AlarmRule) -> AlarmRule:
 
 
 def _files(settings: Settings) -> Iterator[Path]:
-    """The files a configuration is read from: itself, gold, frozen baselines, keys."""
     if settings.path is not None:
         yield from _chain(settings.path)
     for gold in settings.gold:
@@ -172,7 +159,6 @@ def _files(settings: Settings) -> Iterator[Path]:
 
 
 def _chain(path: Path) -> list[Path]:
-    """A file and the files it extends; the file alone where its path cannot be resolved."""
     try:
         return chain(path)
     except (RuntimeError, ValueError):  # the chain is too deep, or `~user` names no user
@@ -180,7 +166,6 @@ def _chain(path: Path) -> list[Path]:
 
 
 def _folder_files(folder: Path) -> Iterable[Path]:
-    """The files of a gold set that is a folder."""
     try:
         return sorted(folder.iterdir())
     except OSError:
@@ -188,7 +173,6 @@ def _folder_files(folder: Path) -> Iterable[Path]:
 
 
 def _file_signature(path: Path) -> tuple[str, int, int, int] | None:
-    """The signature of a file, which changes when the file does; None where the file is missing."""
     try:
         real = path.resolve()
         info: stat_result = real.stat()

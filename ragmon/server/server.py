@@ -56,13 +56,6 @@ def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
     `tls = "upstream"` a proxy ends TLS, through which other machines reach even loopback addresses. The admin port only
     reads, and shows content to whoever has the token: where other machines reach it, it causes a warning.
 
-    Args:
-        serve: The configuration.
-        insecure: Warn instead of raising an error.
-
-    Returns:
-        The warnings.
-
     Raises:
         ConfigError: A write port has no token or no TLS where it needs them.
 
@@ -81,17 +74,11 @@ def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
 
 
 def is_private(serve: ServeTable, name: str) -> bool:
-    """Whether this machine alone can reach a port, as far as the configuration says: no proxy passes requests on.
-
-    Args:
-        serve: The configuration.
-        name: The port: `otlp`, `grpc` or `admin`.
-    """
+    """Whether this machine alone can reach a port, as far as the configuration says: no proxy passes requests on."""
     return bool(getattr(serve, name).is_loopback) and serve.tls != "upstream"
 
 
 def _missing(serve: ServeTable, name: str) -> list[str]:
-    """What a write port needs and does not have."""
     if is_private(serve, name):
         return []
     settings = {"a token": serve.token_file is not None, "TLS": serve.tls != "off"}
@@ -114,21 +101,6 @@ class Server:
         assembly_limits: How long traces wait for the rest of their spans.
         reply_wait: Seconds that the reply to a probe waits for the application's own record.
         on_attempts: Called with the journal's file of attempts (what is being worked on) before any work begins.
-
-    Attributes:
-        warnings: Risks of the addresses it listens on, and what its configuration does not do.
-        writer: The consumer that receivers hand requests to.
-        views: Status and metrics for the admin port.
-        reloading: Reloads the configuration when its file changes.
-        probing: Runs the configured probes.
-        reader: Reads what workers count, where this server adds it up.
-        labels: Sends labels to where answers are counted; None where they are taken here.
-        otlp, grpc, admin: The three listeners.
-
-    Raises:
-        ConfigError: It would listen on an address that anyone could write to.
-        RagmonError: The state folder is used by another server, cannot be written, or was written by a newer ragmon.
-        GoldError: A gold file is broken.
     """
 
     def __init__(
@@ -170,11 +142,7 @@ class Server:
         )
 
     def start(self) -> Self:
-        """Start the writer, the listeners and the probes.
-
-        Raises:
-            RagmonError: A port cannot be opened.
-        """
+        """Start the writer, the listeners and the probes."""
         self.writer.start()
         try:
             for listener in (self.admin, self.otlp, self.grpc):
@@ -194,11 +162,7 @@ class Server:
         return {"otlp": self.otlp.address, "grpc": self.grpc.address, "admin": self.admin.address}
 
     def stop(self, drain: float = DRAIN) -> None:
-        """Stop taking requests, journal the accepted ones, and write a checkpoint.
-
-        Args:
-            drain: Seconds that requests in flight get to finish.
-        """
+        """Stop taking requests, journal the accepted ones, and write a checkpoint."""
         self.views.stopping = True
         self.probing.stop()
         if self.reader is not None:
@@ -259,9 +223,6 @@ def _quarantine(journal: Journal) -> None:
     """Quarantine journal lines that ended this process twice while they were scored.
 
     Spans are quarantined later, when their traces are restored.
-
-    Raises:
-        JournalError: The journal cannot be read or written.
     """
     for item in journal.attempts.poison():
         row = row_of(item.key)
@@ -276,11 +237,6 @@ def _quarantine(journal: Journal) -> None:
 def _restored(
     settings: Settings, journal: Journal, clock: Clock, assembly_limits: AssemblyLimits | None
 ) -> tuple[ServerState, TraceTracker]:
-    """The server state after every row of the journal, and the incomplete traces.
-
-    Raises:
-        JournalError: The journal cannot be read.
-    """
     server_state, traces = recover(settings, journal, journal.attempts), TraceTracker(settings, assembly_limits)
     traces.restore(journal, clock.now(), journal.attempts)
     traces.resume(journal.last()[1], clock.arrival())

@@ -73,13 +73,6 @@ def _elapsed() -> float:
 class Clock:
     """The clock of the server.
 
-    Args:
-        wall: The system clock, seconds since the epoch.
-        passed: Elapsed seconds since any moment; never goes back.
-
-    Attributes:
-        jumps: How often the system clock jumped.
-
     >>> clock = Clock(wall=lambda: 100.0, passed=lambda: 5.0)
     >>> clock.go_on_from(130.0)
     >>> clock.now(), clock.arrival()
@@ -151,16 +144,7 @@ CURRENT: Final = CheckpointVersion(1, VERSION, DIGEST)
 
 
 class SavedServerState(msgspec.Struct):
-    """A checkpoint.
-
-    Attributes:
-        version: Its versions.
-        engine: Scores and alarms.
-        counts: What arrived and what became of it.
-        seq: The last journal row that was counted.
-        producers: The latest totals of every producer.
-        chunks: How far each partition was added, where chunks are.
-    """
+    """A checkpoint."""
 
     version: CheckpointVersion
     engine: EngineState
@@ -181,13 +165,6 @@ _decode_head: Final = msgspec.msgpack.Decoder(_Head).decode
 
 class ServerState:
     """Scores, alarms and counts.
-
-    Args:
-        settings: The configuration.
-        edges: How many alarm transitions are remembered; None for all.
-        attempts: Notes which line is being scored; None where no restart follows a crash, because nothing is served:
-            then nothing is logged either.
-        label_observer: Called for every label whose answer is known.
 
     Attributes:
         engine: Scores and alarms.
@@ -241,16 +218,7 @@ class ServerState:
         forgotten: Iterable[str] = (),
         pause: Callable[[], object] | None = None,
     ) -> None:
-        """Count a row of the journal.
-
-        Args:
-            seq: Its number.
-            arrival: Its arrival, seconds since the epoch.
-            counts: The counts that were journalled with it.
-            entries: Its lines.
-            forgotten: Traces that were erased before it arrived, in lower case.
-            pause: Lets other threads read in the middle of a long row; its uncounted records are pending meanwhile.
-        """
+        """Count a row of the journal."""
         self.erase(forgotten)
         self.counts.add(counts)
         self.advance(arrival)
@@ -264,7 +232,6 @@ class ServerState:
     def _apply_all(
         self, entries: Sequence[Entry], arrival: float, seq: int, pause: Callable[[], object] | None
     ) -> None:
-        """Count the lines of a row."""
         slice_end = Deadline(SLICE)
         for place, entry in enumerate(entries):
             if pause is not None and slice_end.passed:
@@ -305,7 +272,6 @@ class ServerState:
         return now if self.adder is None else self.adder.watermark(now)
 
     def _apply(self, entry: Entry, arrival: float, seq: int, place: int) -> None:
-        """Count a line."""
         if isinstance(entry, Tombstone):
             count(self.counts.ignored, ERASED, int(entry.was == RECORD_ENTRY))
         elif isinstance(entry, QuarantineEntry):
@@ -325,11 +291,7 @@ class ServerState:
         self.failures += (_failure(seq, place, failed) for failed in self._failing.take())
 
     def _add_chunk(self, entry: ChunkEntry) -> bool:
-        """Add what another process counted, if it is new; what is refused is counted, and comes again.
-
-        Returns:
-            Whether it was added.
-        """
+        """Add what another process counted, if it is new; what is refused is counted, and comes again."""
         if self.adder is None:
             return False
         self.adder.read(entry.log, entry.partition, entry.offset + 1)
@@ -349,7 +311,6 @@ class ServerState:
         return is_new
 
     def _add_line(self, line: Label | Record) -> None:
-        """Add a line that came with the last chunk, if that was added."""
         if not self._adds_lines:
             return
         if isinstance(line, Label):
@@ -365,11 +326,7 @@ class ServerState:
             scorer.restore(State())
 
     def counters(self, pending: int) -> StageCounters:
-        """The counters of the ingest stage.
-
-        Args:
-            pending: Incomplete traces.
-        """
+        """The counters of the ingest stage."""
         counts, scorer = self.counts, self.engine.scorer
         dropped = dict(counts.dropped)
         for reason, n in scorer.dropped.items():
@@ -386,12 +343,7 @@ class ServerState:
         return counters if self.adder is None else replaced(counters, pending=max(0, counters.residual))
 
     def monitor_snapshot(self, now: float, pending: int) -> MonitorSnapshot:
-        """A snapshot for exporters.
-
-        Args:
-            now: Seconds since the epoch.
-            pending: Incomplete traces.
-        """
+        """A snapshot for exporters."""
         captured = SdkStats(
             calls={key: n for key, n in self.producers.calls().items() if self.engine.shows(key[0])},
             latency={
@@ -409,22 +361,13 @@ class ServerState:
         return _encode(SavedServerState(CURRENT, self.engine.dump(), self.counts, self.seq, self.producers, chunks))
 
     def continue_from(self, previous: ServerState, data: bytes) -> None:
-        """Continue with the counts and the unsaved failures of a state of another configuration.
-
-        Args:
-            previous: That state.
-            data: Its checkpoint.
-        """
+        """Continue with the counts and the unsaved failures of a state of another configuration."""
         self.load(data)
         self.failures, self._attempts = previous.failures, previous._attempts
         self.engine.continue_capture_log(previous.engine)
 
     def load(self, data: bytes) -> None:
-        """Go on from a checkpoint.
-
-        Raises:
-            ValueError: The checkpoint is damaged, or of another version.
-        """
+        """Go on from a checkpoint."""
         version = _decode_head(data).version
         if version != CURRENT:
             raise ValueError(f"{version}, in place of {CURRENT}")
@@ -490,14 +433,6 @@ def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts |
     """The server state after every row of a journal, starting from the newest checkpoint.
 
     If that has another version, of what it is, of the facts or of the digest, all rows that are kept are counted anew.
-
-    Args:
-        settings: The configuration.
-        journal: The journal.
-        attempts: Notes which line is being scored.
-
-    Raises:
-        JournalError: The journal cannot be read.
     """
     empty_state = partial(ServerState, settings, attempts=attempts)
     server_state = _from_checkpoint(empty_state, [journal.checkpoint(), journal.base()])
@@ -508,16 +443,7 @@ def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts |
 
 
 def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels | None = None) -> ServerState:
-    """Score every row of a journal again, as the server did: the same counts and alarms, to the last bit.
-
-    Args:
-        settings: The configuration; another one gives the results it would have given.
-        journal: The journal.
-        labels: Collects every label, for a report with the latest rating of each rater.
-
-    Raises:
-        JournalError: The journal cannot be read.
-    """
+    """Score every row of a journal again, as the server did: the same counts and alarms, to the last bit."""
     label_observer = None if labels is None else labels.add
     empty_state = partial(ServerState, settings, edges=None, label_observer=label_observer)
     server_state = _from_checkpoint(empty_state, [journal.base()])
@@ -538,7 +464,6 @@ def _apply(server_state: ServerState, row: JournalRow, journal: JournalReaderBas
 
 
 def _from_checkpoint(empty_state: Callable[[], ServerState], checkpoints: Iterable[Checkpoint | None]) -> ServerState:
-    """The state of the first checkpoint that can be read; an empty state where there is none."""
     for checkpoint in checkpoints:
         if checkpoint is None:
             continue
@@ -553,11 +478,7 @@ def _from_checkpoint(empty_state: Callable[[], ServerState], checkpoints: Iterab
 
 
 def entries(lines: bytes) -> list[Entry]:
-    """Decode the lines of a row; the answer that only the first of several labels stores is set on all of them.
-
-    Raises:
-        msgspec.DecodeError: A line is invalid.
-    """
+    """Decode the lines of a row; the answer that only the first of several labels stores is set on all of them."""
     decoded = [decode_entry(line) for line in lines.split(b"\n") if line]
     answers: dict[str, Record] = {}
     for entry in decoded:

@@ -35,9 +35,7 @@ import msgspec
 from ragmon.core.errors import RagmonError, UnavailableError
 
 VERSION: Final = 1
-"""The version of the tables."""
 TRACE_ID: Final = 16
-"""Bytes of a trace id."""
 
 
 def checksum(*told: float | str | bytes) -> int:
@@ -101,12 +99,7 @@ CREATE TABLE quarantined (seq INTEGER PRIMARY KEY AUTOINCREMENT, arrival REAL NO
 
 
 def check(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether a file holds a journal of this version; not if it is empty.
-
-    Raises:
-        RagmonError: It holds a journal of another version.
-        JournalError: The two places that hold the version differ, so the file is damaged.
-    """
+    """Whether a file holds a journal of this version; not if it is empty."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if not version and not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         return False
@@ -122,12 +115,7 @@ def check(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def create_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """Create the tables in a file that is empty, in one transaction.
-
-    Raises:
-        RagmonError: It holds a journal of another version.
-        JournalError: It is damaged.
-    """
+    """Create the tables in a file that is empty, in one transaction."""
     if check(connection, path):
         return
     try:
@@ -163,13 +151,7 @@ _MESSAGES: Final[dict[Reason, tuple[str, str]]] = {
 
 
 class JournalError(UnavailableError):
-    """The journal cannot be read or written.
-
-    Args:
-        reason: `disk_full`, `io`, `corrupt` or `busy`.
-        path: The journal.
-        detail: The message of SQLite or of the operating system.
-    """
+    """The journal cannot be read or written."""
 
     def __init__(self, reason: Reason, path: Path, detail: str = "") -> None:
         message, hint = _MESSAGES[reason]
@@ -179,14 +161,7 @@ class JournalError(UnavailableError):
 
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Translate SQLite errors inside the block into a `JournalError`.
-
-    Args:
-        path: The journal.
-
-    Raises:
-        JournalError: SQLite raised an error.
-    """
+    """Translate SQLite errors inside the block into a `JournalError`."""
     try:
         yield
     except (sqlite3.ProgrammingError, sqlite3.InterfaceError):
@@ -216,11 +191,7 @@ def translate_file_errors(path: Path) -> Iterator[None]:
 
 
 def translate_errors_of(path: Path, items: Iterator[Item]) -> Iterator[Item]:
-    """Read items one by one, and translate the errors of reading; errors of the caller's loop pass unchanged.
-
-    Raises:
-        JournalError: The next item cannot be read.
-    """
+    """Read items one by one, and translate the errors of reading; errors of the caller's loop pass unchanged."""
     while True:
         with translate_read_errors(path):
             item = next(items, None)
@@ -261,7 +232,6 @@ _LOCK_TIMEOUT: Final = 5.0
 _SHORT_TIMEOUT_MS: Final = 50
 """Milliseconds to wait for readers when the work can also be done later."""
 PAGE: Final = 4096
-"""Bytes of a database page."""
 _CACHE: Final = 16 << 10
 """Size of the page cache, in KiB."""
 _MAX_WAL: Final = 16 << 20
@@ -286,11 +256,7 @@ _READER_PRAGMAS: Final = ("query_only = ON", "temp_store = MEMORY", "cell_size_c
 
 
 def create_file(path: Path) -> None:
-    """Create an empty file that only its owner can read, if there is none.
-
-    Raises:
-        OSError: It cannot be created.
-    """
+    """Create an empty file that only its owner can read, if there is none."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -303,11 +269,7 @@ def create_file(path: Path) -> None:
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """A connection that writes to an existing file; transactions begin only with an explicit BEGIN.
-
-    Raises:
-        sqlite3.Error: The file cannot be opened, or is not a database.
-    """
+    """A connection that writes to an existing file; transactions begin only with an explicit BEGIN."""
     connection = _connect(path, "rw")
     try:
         for pragma in (*_WRITER_PRAGMAS, *(() if pages(connection) else _LAYOUT_PRAGMAS)):
@@ -319,11 +281,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that reads, also while another process writes.
-
-    Raises:
-        sqlite3.Error: The file cannot be opened, or is not a database.
-    """
+    """A connection that reads, also while another process writes."""
     connection = _connect(path, "ro")
     try:
         for pragma in _READER_PRAGMAS:
@@ -381,11 +339,6 @@ def excess_bytes(connection: sqlite3.Connection, path: Path, size: int) -> int:
 
     The write-ahead log counts; free pages do not, as new rows use them. While a reader is active without a pause, the
     log cannot be moved and grows; it counts only up to a bound, as deleting rows would make it even larger.
-
-    Args:
-        connection: The journal.
-        path: Its file.
-        size: The limit in bytes.
     """
     limit = wal_limit(size)
     wal = min(max(limit, wal_size(path)), _MAX_WAL_GROWTH * limit)
@@ -422,15 +375,7 @@ _PAUSE: Final = 0.01
 
 
 class Lock:
-    """Locks a folder until `release` is called or the process ends.
-
-    Args:
-        folder: The folder.
-
-    Raises:
-        UnavailableError: Another process holds the lock.
-        OSError: The lock file cannot be created or written.
-    """
+    """Locks a folder until `release` is called or the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self._file = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -472,12 +417,7 @@ _CHECKED: Final = 16 << 20
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open a journal's file, and create it if needed.
-
-    Raises:
-        RagmonError: Its version is another one.
-        JournalError: It cannot be opened, or is damaged.
-    """
+    """Open a journal's file, and create it if needed."""
     with translate_file_errors(path):
         create_file(path)
         connection = open_writer(path)
@@ -498,11 +438,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def journal_file(folder: Path) -> Path:
-    """The path of the journal's file in a folder.
-
-    Raises:
-        RagmonError: There is no journal.
-    """
+    """The path of the journal's file in a folder."""
     path = folder / DATABASE
     if not path.is_file():
         raise RagmonError(f"there is no journal in {folder}", hint="name the `state_dir` of a `ragmon serve`")
@@ -510,29 +446,13 @@ def journal_file(folder: Path) -> Path:
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Check that a file holds a journal of this ragmon's version.
-
-    Raises:
-        RagmonError: It is empty, or its version is another one.
-        JournalError: It is damaged.
-    """
+    """Check that a file holds a journal of this ragmon's version."""
     if not check(connection, path):
         raise RagmonError(f"{path} holds nothing yet", hint="start `ragmon serve` first")
 
 
 def quarantine_file(path: Path, now: float) -> Path:
-    """Rename a journal's file together with its write-ahead log and its shared memory file.
-
-    Args:
-        path: The file.
-        now: Seconds since the epoch; it becomes part of the name.
-
-    Returns:
-        The file's new name.
-
-    Raises:
-        JournalError: It cannot be renamed.
-    """
+    """Rename a journal's file together with its write-ahead log and its shared memory file."""
     moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     names = (path.with_name(f"{path.name}{ASIDE}{moment}" + (f"-{n}" if n > 1 else "")) for n in count(1))
     aside = next(name for name in names if not any(_with_suffix(name, suffix).exists() for suffix in _SUFFIXES))

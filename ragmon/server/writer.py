@@ -74,12 +74,7 @@ def answers_to(batch: JournalBatch, labels: Iterable[Label], row: WriteBatch) ->
 
 
 def lines_of(entries: Iterable[Entry], stored_answers: set[str]) -> Iterator[bytes]:
-    """Journal lines of entries; of all labels on one answer in a row, only the first holds the answer.
-
-    Args:
-        entries: Entries of a row.
-        stored_answers: Trace ids whose answers a label of this row holds; those of these entries are added.
-    """
+    """Journal lines of entries; of all labels on one answer in a row, only the first holds the answer."""
     for entry in entries:
         if isinstance(entry, Label) and entry.answer is not None:
             is_stored = entry.trace_id in stored_answers
@@ -105,11 +100,7 @@ def is_probed(trace_id: bytes, traces: TraceTracker, row: WriteBatch) -> bool:
 
 
 def put_joined(trace_id: bytes, record: Record, batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> bool:
-    """Add the application's own record of a probe whose reply has arrived, or let it wait for an expected reply.
-
-    Returns:
-        Whether the record is that of a probe; it is accounted for then.
-    """
+    """Add the application's own record of a probe whose reply has arrived, or let it wait for an expected reply."""
     is_final = trace_id in row.answered or trace_id in traces.ahead or trace_id in row.early_probe_records
     reply = traces.replies.get(trace_id)
     if is_final:
@@ -148,7 +139,6 @@ def _put_record(
     traces: TraceTracker,
     row: WriteBatch,
 ) -> None:
-    """Add the application's record of a probe, and settle the reply."""
     joined = record
     has_reply = reply is not None and _finalise_reply(trace_id, batch, traces, row)
     if reply is not None and has_reply:
@@ -204,17 +194,7 @@ def write_batch(
     now: float,
     wall: float,
 ) -> WriteBatch:
-    """Write requests and complete traces to the journal; changes nothing outside the journal.
-
-    Args:
-        batch: The transaction.
-        requests: The requests that arrived.
-        traces: The open and the complete traces.
-        loose: Counts of requests that added nothing to write.
-        now: The arrival of the row.
-        wall: The time of the clock; after a jump of the system clock that was undone, arrivals may still lie ahead of
-            it.
-    """
+    """Write requests and complete traces to the journal; changes nothing outside the journal."""
     row = WriteBatch(now)
     row.counts.add(loose)
     row.forgotten = batch.forgotten()
@@ -251,14 +231,7 @@ def write_batch(
 
 
 def write_without_row(journal: Journal, traces: TraceTracker, failures: list[Failure], now: float) -> None:
-    """Write what needs no row: failures, waiting replies, and the release of requests whose text must be deleted.
-
-    Args:
-        journal: The journal.
-        traces: Has the waiting spans and replies.
-        failures: Requests that fail a gate and are not indexed yet; emptied.
-        now: The time, seconds since the epoch.
-    """
+    """Write what needs no row: failures, waiting replies, and the release of requests whose text must be deleted."""
     unstored = traces.replies.loose()
     if not (failures or traces.released or unstored):
         return
@@ -272,7 +245,6 @@ def write_without_row(journal: Journal, traces: TraceTracker, failures: list[Fai
 
 
 def _put_entries(row: WriteBatch, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
-    """Add entries to the row, labels with the answers they rate."""
     entries_with_answers = [with_answer(entry, answers) for entry in entries]
     for entry, line in zip(entries_with_answers, lines_of(entries_with_answers, row.labelled), strict=True):
         row.put(entry, line)
@@ -367,18 +339,7 @@ def _too_old(trace: AssembledTrace) -> bool:
 
 
 def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str, by: str = "") -> Ack:
-    """The journal entry of an acknowledgement.
-
-    Args:
-        engine: Has the alarms; that of a configured gate may not have evaluated a minute yet.
-        pipeline: The alarm's pipeline.
-        alert: The alarm.
-        reason: The reason given for the acknowledgement.
-        by: Who gave it.
-
-    Raises:
-        UnknownNameError: There is no such alarm.
-    """
+    """The journal entry of an acknowledgement."""
     states, configured = engine.alarms.states(), engine.settings.pipelines
     pipelines = sorted({*configured, *(state.pipeline for state in states)})
     if pipeline not in pipelines:
@@ -391,7 +352,6 @@ def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str, by: str = 
 
 
 def _firing(engine: Engine) -> set[tuple[str, str]]:
-    """The alarms that fire: pipeline and alarm."""
     return {(state.pipeline, state.alert) for state in engine.alarms.states() if state.firing is not None}
 
 
@@ -402,12 +362,7 @@ def only_ack(request: QueuedRequest) -> Ack | None:
 
 
 def run_task(done: Future[Any], what: Callable[[], Any]) -> None:
-    """Run a task and resolve its future.
-
-    Args:
-        done: The future.
-        what: The task.
-    """
+    """Run a task and resolve its future."""
     try:
         done.set_result(what())
     except BaseException as error:  # noqa: BLE001 - the future carries the error
@@ -433,16 +388,7 @@ _log = logging.getLogger("ragmon.server")
 
 
 class Housekeeping:
-    """Writes checkpoints, deletes old rows and replaces a damaged journal.
-
-    Args:
-        journal: The journal.
-        clock: The time.
-        lock: Held while the state is read.
-
-    Attributes:
-        resets: How often a damaged journal was quarantined.
-    """
+    """Writes checkpoints, deletes old rows and replaces a damaged journal."""
 
     def __init__(self, journal: Journal, clock: Clock, lock: AbstractContextManager[Any]) -> None:
         self.resets = int(journal.set_aside is not None)
@@ -456,15 +402,7 @@ class Housekeeping:
         self._saved_upto = journal.upto
 
     def keep(self, server_state: ServerState, *, ending: bool = False) -> bool:
-        """Do what is due; returns whether a minute has passed, after which old data may be gone.
-
-        Args:
-            server_state: The server state.
-            ending: The server is being stopped.
-
-        Raises:
-            JournalError: The journal cannot be written.
-        """
+        """Do what is due; returns whether a minute has passed, after which old data may be gone."""
         now = monotonic()
         due = now >= self._due
         many = self._needs_checkpoint(server_state) and now >= self._retry_at
@@ -482,7 +420,6 @@ class Housekeeping:
         return due
 
     def _needs_checkpoint(self, server_state: ServerState) -> bool:
-        """Whether so much arrived since the last checkpoint that another one is due."""
         written = self._journal.upto - self._saved_upto
         if written * PARTS >= max(self._journal.limits.size, LEAST):
             return True
@@ -565,12 +502,6 @@ class AckWriter(Protocol):
 class JournalWriter:
     """The consumer that receivers hand requests to, and the owner of the server state.
 
-    Args:
-        journal: The journal.
-        server_state: The server state.
-        open_traces: The incomplete traces.
-        clock: The clock of the server.
-
     Attributes:
         uncounted: Whether an error left the state without a row that is on disk, or with a part of it.
         unaccounted: Records that the journal does not account for: the residual after its rows were read.
@@ -627,11 +558,7 @@ class JournalWriter:
     @property
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Held while the state is read.
-
-        Raises:
-            UnavailableError: The state is incomplete.
-        """
+        """Held while the state is read."""
         with self._lock:
             if self.uncounted:
                 raise UnavailableError("rows on disk are uncounted: the journal is counted again", hint="try again")
@@ -667,7 +594,6 @@ class JournalWriter:
         return self._submit(decode_labels(labels, comments=self.server_state.keeps_text))
 
     def _send(self, request: QueuedRequest, send: Callable[[Sequence[Label]], Future[None]]) -> Future[ExportResult]:
-        """Send labels to where answers are counted; the result is theirs once they are there."""
         with self._changed:
             self._unwritten_counts.add(request.counts)
         sent = send([entry for entry in request.entries if isinstance(entry, Label)])
@@ -680,11 +606,7 @@ class JournalWriter:
         return request.future
 
     def acknowledge(self, pipeline: str, alert: str, reason: str, by: str = "") -> Future[bool]:
-        """Silence an alarm; the result is whether it was firing.
-
-        Raises:
-            UnknownNameError: There is no such alarm.
-        """
+        """Silence an alarm; the result is whether it was firing."""
         self._check_capacity()
         with self.lock:
             ack = ack_entry(self.server_state.engine, pipeline, alert, reason, by)
@@ -714,33 +636,19 @@ class JournalWriter:
         return done
 
     def replace_state(self, server_state: ServerState) -> None:
-        """Switch to another configuration; the counts stay, also after a crash. Called as a task.
-
-        Args:
-            server_state: An empty state of that configuration.
-        """
+        """Switch to another configuration; the counts stay, also after a crash. Called as a task."""
         with self.lock:
             server_state.continue_from(self.server_state, self._housekeeping.secure(self.server_state))
             self.open_traces.configure(server_state.engine.settings)
             self.server_state = server_state
 
     def _check_capacity(self) -> None:
-        """Reject early, before anything is decoded.
-
-        Raises:
-            RejectedError: The queue is full, or the server is stopping.
-        """
         if self._stopping:
             raise _stopped()
         if self._queued > QUEUED:
             raise RejectedError(BUSY, "rate_limited", "more came than can be written", BUSY_FOR)
 
     def _check_counts(self) -> None:
-        """Check that this server counts what it is sent.
-
-        Raises:
-            RejectedError: It adds up what others count.
-        """
         if self.server_state.adder is not None:
             raise RejectedError(
                 MISDIRECTED, "misdirected", "this server adds up what others count: send it to one of them"
@@ -781,7 +689,6 @@ class JournalWriter:
                 done.set_exception(RagmonError("the server is being stopped"))
 
     def _run(self) -> None:
-        """Write rows until the server is stopped and the queue is empty."""
         while True:
             with self._changed:
                 if not (self._queue or self._tasks or self._stopping or self.open_traces.behind):
@@ -827,7 +734,6 @@ class JournalWriter:
             log_error("the journal could not be counted again", error)
 
     def _set_counted(self) -> None:
-        """Note that the rows on disk are counted, and what they do not account for."""
         self._counted = self.journal.newest
         self.unaccounted = self._residual()
         self.uncounted = False
@@ -849,7 +755,6 @@ class JournalWriter:
                 self.uncounted = not is_complete
 
     def _together(self) -> list[QueuedRequest]:
-        """Take the next requests from the queue that are written together."""
         requests: list[QueuedRequest] = []
         size = records = 0
         while self._queue:
@@ -894,7 +799,6 @@ class JournalWriter:
             self.quarantined = self.journal.quarantine_size()
 
     def _count(self, row: WriteBatch, requests: Sequence[QueuedRequest]) -> None:
-        """Count a row that is on disk."""
         acks = [(request, ack) for request in requests if (ack := only_ack(request))]
         engine, firing = self.server_state.engine, set[tuple[str, str]]()
         with self._counting():
@@ -919,7 +823,6 @@ class JournalWriter:
             self._lock.acquire()
 
     def _fail(self, requests: Sequence[QueuedRequest], reason: str) -> None:
-        """Nothing was written: reject the requests; their senders may retry."""
         self.trouble, self.trouble_since = reason, self.trouble_since or self.clock.now()
         for request in requests:
             if not request.future.done():

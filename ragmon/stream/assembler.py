@@ -73,9 +73,6 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
     """The buffer of open traces; it knows which requests in the journal they need.
 
     The size is the bytes of the requests that open traces came in, as if each span kept its whole request in memory.
-
-    Args:
-        limits: Timeouts and limits.
     """
 
     def __init__(self, limits: AssemblyLimits | None = None) -> None:
@@ -86,18 +83,7 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
         self._sizes: dict[int, int] = {}
 
     def add(self, pieces: Sequence[RawSpan], request: int, now: float, size: int, lowest: int = 0) -> Counter[str]:
-        """Add the spans of one request.
-
-        Args:
-            pieces: Its spans.
-            request: Its number in the journal.
-            now: When it arrived.
-            size: Bytes it takes in memory.
-            lowest: The sampling threshold when it arrived.
-
-        Returns:
-            How many traces began (`new`), and how many spans belong to no record, by reason.
-        """
+        """Add the spans of one request."""
         counts: Counter[str] = Counter()
         for span in pieces:
             open_trace = self.traces.get(span.trace_id)
@@ -189,13 +175,7 @@ DEFAULT_RATER: Final = "human"
 
 
 class AssembledRecord(NamedTuple):
-    """A record made of a trace.
-
-    Attributes:
-        key: Its unique key.
-        record: The record, as it is journalled and scored.
-        line: The record as a journal line.
-    """
+    """A record made of a trace."""
 
     key: tuple[int, bytes]
     record: Record
@@ -225,13 +205,7 @@ class AssembledTrace(NamedTuple):
 
 
 def quarantined_trace(trace_id: bytes, waiting: OpenTrace, step: str) -> AssembledTrace:
-    """The result for a quarantined trace, which is not assembled.
-
-    Args:
-        trace_id: The trace.
-        waiting: Its spans.
-        step: The step at which the process ended; "" where its spans are quarantined with another trace.
-    """
+    """The result for a quarantined trace, which is not assembled."""
     return AssembledTrace(trace_id, waiting, [], BatchCounts(dropped={QUARANTINED: 1}), aside=step)
 
 
@@ -247,25 +221,12 @@ class _DeadlineError(Exception):
 
 
 def is_sampled(trace_id: bytes, lowest: int) -> bool:
-    """Whether the sampler keeps a trace; decided by its id alone, before any span is decoded.
-
-    Args:
-        trace_id: 16 bytes.
-        lowest: The sampling threshold: the smallest random value that is kept.
-    """
+    """Whether the sampler keeps a trace; decided by its id alone, before any span is decoded."""
     return int.from_bytes(trace_id, "big") % SPAN >= lowest
 
 
 class Assembler:
-    """Makes records of third-party traces.
-
-    Args:
-        settings: The configuration.
-        longest: Seconds of CPU that one trace may take, checked between its spans and between its requests.
-
-    Attributes:
-        lowest: The sampling threshold; 0 where no rate is configured.
-    """
+    """Makes records of third-party traces."""
 
     def __init__(self, settings: Settings, longest: float = LONGEST_ASSEMBLY) -> None:
         self._cpu_limit = longest
@@ -276,13 +237,7 @@ class Assembler:
         self._redact = Redactions(settings)
 
     def assemble(self, trace_id: bytes, waiting: OpenTrace, *, decorated: bool = False) -> AssembledTrace:
-        """Make the records of a trace.
-
-        Args:
-            trace_id: The trace.
-            waiting: All its spans.
-            decorated: A decorated call in the trace already sent a complete record.
-        """
+        """Make the records of a trace."""
         counts, records = BatchCounts(), list[AssembledRecord]()
         if decorated:
             count(counts.ignored, DECORATED)
@@ -355,7 +310,6 @@ def _process(waiting: OpenTrace) -> _Process:
 
 
 def _labels(spans: Sequence[Span]) -> list[Label]:
-    """The human ratings of correctness on spans."""
     return [
         Label(
             trace_id=evaluation.trace_id,
@@ -369,14 +323,12 @@ def _labels(spans: Sequence[Span]) -> list[Label]:
 
 
 def _assembled_record(trace_id: bytes, record: Record, place: int | None) -> AssembledRecord:
-    """The record of a trace; with a place, one of the records of a trace that several requests share."""
     # Each record has its own key, whose length differs from that of a native record's key (trace and span).
     unique = trace_id if place is None else b"%b/%d" % (trace_id, place)
     return AssembledRecord((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode_entry(record))
 
 
 def _decoded_spans(waiting: OpenTrace, deadline: Deadline) -> Iterator[Span]:
-    """Decode the spans of a trace, until the deadline."""
     for place, raw_span in enumerate(waiting.spans.values()):
         if place % OFTEN == OFTEN - 1:
             _check_deadline(deadline)
@@ -384,11 +336,6 @@ def _decoded_spans(waiting: OpenTrace, deadline: Deadline) -> Iterator[Span]:
 
 
 def _check_deadline(deadline: Deadline) -> None:
-    """Check the deadline.
-
-    Raises:
-        _DeadlineError: The deadline has passed.
-    """
     if deadline.passed:
         raise _DeadlineError
 

@@ -109,11 +109,7 @@ class Chunk(msgspec.Struct, kw_only=True):
 
     @classmethod
     def load(cls, data: bytes) -> Chunk:
-        """The chunk that `dump` wrote.
-
-        Raises:
-            ChunkError: The bytes are no chunk, or one of another version.
-        """
+        """The chunk that `dump` wrote."""
         try:
             text, rest = _inflate(data)
             version = _decode_version(text).v
@@ -128,11 +124,6 @@ class Chunk(msgspec.Struct, kw_only=True):
 
 
 def _inflate(data: bytes) -> tuple[bytes, bytes]:
-    """What the first compressed part is, and the bytes after it.
-
-    Raises:
-        ChunkError: It is cut off, or too large.
-    """
     decompressor = zlib.decompressobj()
     text = decompressor.decompress(data, LARGEST)
     if decompressor.unconsumed_tail or not decompressor.eof:
@@ -150,13 +141,7 @@ class ChunkStretch(msgspec.Struct, frozen=True):
 
 
 class ChunkParts(NamedTuple):
-    """A chunk as it is sent, taken apart.
-
-    Attributes:
-        stretch: What it is of.
-        counts: The part that holds what was counted; it is a chunk without lines.
-        lines: The lines for the journal.
-    """
+    """A chunk as it is sent, taken apart."""
 
     stretch: ChunkStretch
     counts: bytes
@@ -164,11 +149,7 @@ class ChunkParts(NamedTuple):
 
 
 def split(data: bytes) -> ChunkParts:
-    """Take a chunk apart that `Chunk.dump` wrote.
-
-    Raises:
-        ChunkError: The bytes are no chunk.
-    """
+    """Take a chunk apart that `Chunk.dump` wrote."""
     try:
         text, rest = _inflate(data)
         return ChunkParts(_decode_stretch(text), data[: len(data) - len(rest)], _inflate(rest)[0] if rest else b"")
@@ -192,12 +173,7 @@ _decode_stretch: Final = msgspec.msgpack.Decoder(ChunkStretch).decode
 
 
 def config_version(settings: Settings, gold: Sequence[GoldSet]) -> str:
-    """What decides how records are counted, as 12 hexadecimal digits: workers with the same count alike.
-
-    Args:
-        settings: The configuration.
-        gold: Its gold sets.
-    """
+    """What decides how records are counted, as 12 hexadecimal digits: workers with the same count alike."""
     golds = sorted((gold_set.name, gold_set.version) for gold_set in gold)
     values = {name: repr(value) for name, value in settings.values.items() if _decides(name)}
     told = [current_version(), VERSION, DIGEST, golds, sorted(values.items())]
@@ -221,21 +197,13 @@ Headers = Sequence[tuple[str, bytes | str | None]]
 
 
 def piece_size(settings: Mapping[str, object]) -> int:
-    """Bytes of a piece at most.
-
-    Args:
-        settings: `[stream.kafka]`, whose `message.max.bytes` is what the topic of chunks takes.
-    """
+    """Bytes of a piece at most."""
     given = settings.get("message.max.bytes", MESSAGE)
     return max(1, (int(given) if isinstance(given, str | int | float) else MESSAGE) - BESIDE)
 
 
 def pieces(body: bytes, size: int) -> Iterator[tuple[list[tuple[str, bytes]], bytes]]:
     """The messages of a chunk: their headers and bodies.
-
-    Args:
-        body: The chunk, as it is sent.
-        size: Bytes of a piece at most.
 
     >>> [(headers[0][1].decode()[:3], piece) for headers, piece in pieces(b"abcde", 2)]
     [('0/3', b'ab'), ('1/3', b'cd'), ('2/3', b'e')]
@@ -253,8 +221,6 @@ def pieces(body: bytes, size: int) -> Iterator[tuple[list[tuple[str, bytes]], by
 
 @dataclass(slots=True)
 class _Pieces:
-    """The pieces of a chunk that are there, and the offset of the first one."""
-
     first: int
     found: dict[int, bytes] = field(default_factory=dict)
 
@@ -266,14 +232,7 @@ class PieceJoiner:
         self._waiting: dict[tuple[bytes, str], _Pieces] = {}
 
     def take(self, key: bytes, headers: Headers | None, body: bytes, offset: int) -> bytes | None:
-        """The chunk that a message completes; None where pieces of it are missing.
-
-        Args:
-            key: The key of the message: which part the chunk is of.
-            headers: Its headers.
-            body: Its bytes.
-            offset: Its offset.
-        """
+        """The chunk that a message completes; None where pieces of it are missing."""
         place, total, whole = _place(headers)
         for old in [name for name, pieces in self._waiting.items() if pieces.first < offset - APART]:
             del self._waiting[old]
@@ -287,16 +246,11 @@ class PieceJoiner:
         return b"".join(piece for _, piece in sorted(waiting.found.items()))
 
     def resume(self, following: int) -> int:
-        """The offset from which whoever goes on reads: where the first piece lies that waits for others.
-
-        Args:
-            following: The offset of the message that comes next.
-        """
+        """The offset from which whoever goes on reads: where the first piece lies that waits for others."""
         return min((pieces.first for pieces in self._waiting.values()), default=following)
 
 
 def _place(headers: Headers | None) -> tuple[int, int, str]:
-    """Which piece a message is, of how many, and of what; a message without a header is a whole chunk."""
     for name, value in headers or ():
         if name == HEADER and value is not None:
             text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
@@ -385,10 +339,6 @@ class ChunkAdder:
             count in a later minute of the alarms then.
         logs: The logs whose partitions are waited for; chunks say how many there are, and a partition is called
             LOG/NUMBER. Chunks of other logs, as of a topic that was renamed, are added, and nobody waits for more.
-
-    Attributes:
-        state: What it knows; a checkpoint holds it.
-        refusal: Why a chunk was refused last; "" where none was.
     """
 
     def __init__(self, patience: float | None = None, logs: Iterable[str] | None = None) -> None:
@@ -405,12 +355,7 @@ class ChunkAdder:
         return tuple(f"{log}/{n}" for log, number in awaited for n in range(number))
 
     def position(self, part: str, log: str | None = None) -> PartitionPosition | None:
-        """How far a log of a partition was added; None where nothing of it was.
-
-        Args:
-            part: The partition.
-            log: The log; "" or None for the one that was added last.
-        """
+        """How far a log of a partition was added; None where nothing of it was."""
         last = self.state.positions.get(part)
         if last is None or not log or not last.log or last.log == log:
             return last
@@ -421,9 +366,6 @@ class ChunkAdder:
 
         The topic of chunks was read without a gap: what is missing before a chunk never comes. It is lost, and
         accounted for.
-
-        Raises:
-            ChunkError: It overlaps what was added, or is of a log that is forgotten.
         """
         self._see_partitions(chunk)
         position, lost = self.position(chunk.part, chunk.log), chunk.lost
@@ -446,7 +388,6 @@ class ChunkAdder:
         return True
 
     def _put(self, part: str, position: PartitionPosition) -> None:
-        """Remember how far a partition was added, and what was lost of it in all its logs."""
         last = self.state.positions.get(part)
         self.state.positions[part] = position
         position.lost += 0 if last is None else last.lost
@@ -472,23 +413,14 @@ class ChunkAdder:
             self.state.waiting.append(ack)
 
     def due_acks(self, watermark: float) -> list[Ack]:
-        """The acknowledgements whose time has come, by their times; they wait no longer.
-
-        Args:
-            watermark: Until when every partition has spoken, seconds since the epoch.
-        """
+        """The acknowledgements whose time has come, by their times; they wait no longer."""
         due = [ack for ack in self.state.waiting if (ack.at or 0.0) <= watermark]
         if due:
             self.state.waiting = [ack for ack in self.state.waiting if ack not in due]
         return sorted(due, key=lambda ack: ack.at or 0.0)
 
     def expects(self, stretch: ChunkStretch, upto: int | None) -> bool:
-        """Whether `take` will add a chunk.
-
-        Args:
-            stretch: What the chunk is of.
-            upto: How far its partition will have been added by then; None: as far as it is now.
-        """
+        """Whether `take` will add a chunk."""
         position = self.position(stretch.part, stretch.log)
         if upto is None:
             upto = None if position is None else position.upto
@@ -505,13 +437,7 @@ class ChunkAdder:
         self.state.partitions[log] = max(self.state.partitions.get(log, 0), chunk.partitions, int(number) + 1)
 
     def read(self, log: str, partition: int, offset: int) -> None:
-        """Note that a chunk was read.
-
-        Args:
-            log: Which topic of chunks it is of; "" where that is not known.
-            partition: The partition of that topic.
-            offset: The offset of the message that comes next.
-        """
+        """Note that a chunk was read."""
         if log and self.state.log and log != self.state.log:
             self.state.offsets.clear()
         self.state.log = log or self.state.log
@@ -531,11 +457,7 @@ class ChunkAdder:
         return ChunkError(message, hint=hint)
 
     def watermark(self, now: float) -> float:
-        """Until when every partition has spoken, seconds since the epoch; 0 as long as one has said nothing.
-
-        Args:
-            now: Seconds since the epoch; with patience, partitions that were silent for longer are not waited for.
-        """
+        """Until when every partition has spoken, seconds since the epoch; 0 as long as one has said nothing."""
         untils = [self._until(part) for part in self.parts]
         if self._patience is not None:
             untils = [max(until, now - self._patience) for until in untils]
@@ -548,11 +470,7 @@ class ChunkAdder:
         return max([self.state.positions[part].until, *(position.until for position in others)])
 
     def behind(self, now: float) -> dict[str, float]:
-        """By partition, how many seconds ago it spoke last; if its time lies ahead, how far: it stands still as long.
-
-        Args:
-            now: Seconds since the epoch.
-        """
+        """By partition, how many seconds ago it spoke last; if its time lies ahead, how far ahead."""
         return {part: abs(now - self._until(part)) for part in self.parts}
 
     @property

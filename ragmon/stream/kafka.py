@@ -44,11 +44,7 @@ ORDER: Final[Mapping[str, Any]] = {
 
 
 def confluent() -> Any:
-    """The Kafka client.
-
-    Raises:
-        RagmonError: It is not installed.
-    """
+    """The Kafka client."""
     try:
         import confluent_kafka  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -57,15 +53,7 @@ def confluent() -> Any:
 
 
 def client_settings(stream: StreamTable, **own: Any) -> dict[str, Any]:
-    """The settings of a client: ours, then those of `[stream.kafka]`, which win.
-
-    Args:
-        stream: The table.
-        own: Our settings, with dots written as double underscores.
-
-    Raises:
-        RagmonError: There are no brokers, or a file of a setting cannot be read.
-    """
+    """The settings of a client: ours, then those of `[stream.kafka]`, which win."""
     if stream.brokers is None:
         raise RagmonError("`[stream] brokers` is not set", hint='brokers = "kafka:9092"')
     settings: dict[str, Any] = {"bootstrap.servers": stream.brokers}
@@ -86,11 +74,7 @@ def _read(path: Path, name: str) -> str:
 
 
 def client(create: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
-    """A client.
-
-    Raises:
-        RagmonError: librdkafka does not know a setting, or its value.
-    """
+    """A client."""
     kafka = confluent()
     try:
         return create(dict(settings))
@@ -99,28 +83,14 @@ def client(create: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
 
 
 class StreamTopics(NamedTuple):
-    """The topics of a stream, and how many partitions each has.
-
-    Attributes:
-        inputs: Those that are counted.
-        chunks: Partitions of the topic of chunks.
-    """
+    """The topics of a stream, and how many partitions each has."""
 
     inputs: dict[str, int]
     chunks: int
 
 
 def find_topics(consumer: Any, stream: StreamTable) -> StreamTopics:
-    """Find the topics; without one of totals, weights of samples are unknown, and everything else is counted.
-
-    Args:
-        consumer: Any client.
-        stream: The table.
-
-    Raises:
-        UnavailableError: No broker answers.
-        UnknownNameError: The topic of requests or that of chunks is missing.
-    """
+    """Find the topics; without one of totals, weights of samples are unknown, and everything else is counted."""
     kafka = confluent()
     try:
         known = consumer.list_topics(timeout=METADATA_TIMEOUT).topics
@@ -146,11 +116,7 @@ def is_out_of_range(error: Any) -> bool:
 
 
 class PartitionEnds:
-    """Where partitions begin and end, and which log a topic is; each question is one request for all of them.
-
-    Args:
-        stream: The table.
-    """
+    """Where partitions begin and end, and which log a topic is; each question is one request for all of them."""
 
     def __init__(self, stream: StreamTable) -> None:
         self._kafka, self._admin = confluent(), import_module("confluent_kafka.admin")  # an extra
@@ -158,11 +124,7 @@ class PartitionEnds:
         self._client = client(self._admin.AdminClient, client_settings(stream))
 
     def log_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """The ids of topics: one that was deleted and made anew has another one. Brokers before 2.8 have none.
-
-        Args:
-            topics: Their names; those whose id is not known are left out.
-        """
+        """The ids of topics: one that was deleted and made anew has another one. Brokers before 2.8 have none."""
         asked = self._client.describe_topics(self._kafka.TopicCollection(list(topics)), request_timeout=ID_TIMEOUT)
         found = {}
         for name, told in asked.items():
@@ -175,31 +137,17 @@ class PartitionEnds:
         return found
 
     def first(self, places: Sequence[Any]) -> dict[tuple[str, int], int]:
-        """The first offset of each partition that is still there.
-
-        Raises:
-            UnavailableError: No broker answers.
-        """
+        """The first offset of each partition that is still there."""
         return self._offsets(places, self._admin.OffsetSpec.earliest())
 
     def end(self, places: Sequence[Any]) -> dict[tuple[str, int], int]:
-        """The offset after the last message of each partition.
-
-        Raises:
-            UnavailableError: No broker answers.
-        """
+        """The offset after the last message of each partition."""
         return self._offsets(places, self._admin.OffsetSpec.latest())
 
     def beyond(self, offsets: Mapping[tuple[str, int], int]) -> set[tuple[str, int]]:
         """The partitions that end before an offset.
 
         What a broker gives as the end is not trusted alone: who reads there is told that there is no such offset.
-
-        Args:
-            offsets: By partition, an offset.
-
-        Raises:
-            UnavailableError: No broker answers.
         """
         places = [self._kafka.TopicPartition(*key, offset) for key, offset in offsets.items()]
         end = self.end(places)
@@ -230,15 +178,7 @@ class PartitionEnds:
 
 
 class ChunkTail:
-    """Reads the last chunks of parts: what was counted, and from where to go on.
-
-    Args:
-        stream: The table.
-        partitions: How many partitions the topic of chunks has.
-
-    Attributes:
-        passes: How often the topic was read. The last chunks of all parts take one pass as a rule.
-    """
+    """Reads the last chunks of parts: what was counted, and from where to go on."""
 
     def __init__(self, stream: StreamTable, partitions: int) -> None:
         self.passes = 0
@@ -248,11 +188,7 @@ class ChunkTail:
         self._ends = PartitionEnds(stream)
 
     def last(self, parts: Sequence[str]) -> dict[str, Chunk]:
-        """The last chunk of each part; one that has none is missing.
-
-        Raises:
-            UnavailableError: They cannot be read in time.
-        """
+        """The last chunk of each part; one that has none is missing."""
         numbers = {chunk_partition(part, self._partitions) for part in parts}
         places = [self._kafka.TopicPartition(self._stream.chunks, number) for number in sorted(numbers)]
         first, end = (
@@ -297,7 +233,6 @@ class ChunkTail:
         return {part: chunk for part, chunk in newest.items() if chunk is not None}
 
     def _read(self, consumer: Any, unread: set[int], keys: Collection[bytes]) -> dict[bytes, deque[bytes]]:
-        """The newest chunks with some keys in all partitions, read up to their ends."""
         bodies = {key: deque[bytes](maxlen=KEPT) for key in keys}
         joiners, deadline = {key: PieceJoiner() for key in keys}, monotonic() + METADATA_TIMEOUT
         while True:
@@ -325,10 +260,6 @@ def _chunk(value: bytes) -> Chunk | None:
 
 def fnv1a_partition(key: bytes, partitions: int) -> int:
     """The partition of a key by FNV-1a as Sarama, franz-go's default for the collector, and librdkafka's `fnv1a` do.
-
-    Args:
-        key: The key.
-        partitions: How many partitions there are.
 
     >>> fnv1a_partition(b"0af7651916cd43dd8448eb211c80319c", 12) in range(12)
     True

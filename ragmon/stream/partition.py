@@ -65,10 +65,6 @@ class TraceOffsets:
     """Where traces stand in a log, as far as it is remembered.
 
     It is kept in generations by the log's own time, as `Recent` keeps messages, and follows from the log alike.
-
-    Args:
-        span: Seconds of a generation.
-        generations: How many are remembered.
     """
 
     def __init__(self, span: float, generations: int) -> None:
@@ -76,13 +72,7 @@ class TraceOffsets:
         self._generations: dict[int, dict[int, _Offsets]] = {}
 
     def see(self, trace_ids: Iterable[bytes], offset: int, now: float) -> None:
-        """Remember the traces of a message.
-
-        Args:
-            trace_ids: Their ids.
-            offset: The offset of the message.
-            now: When it came, in the log's time.
-        """
+        """Remember the traces of a message."""
         current = int(now // self._span)
         generation = self._generations.get(current)
         if generation is None:
@@ -98,12 +88,7 @@ class TraceOffsets:
                 generation[key] = (*known, offset)
 
     def of(self, trace_id: bytes, now: float) -> list[int]:
-        """The offsets of the messages of a trace, in order.
-
-        Args:
-            trace_id: Its id.
-            now: The log's time.
-        """
+        """The offsets of the messages of a trace, in order."""
         oldest, key = int(now // self._span) - self._most, hash(trace_id)
         found = (offsets.get(key, ()) for number, offsets in self._generations.items() if number > oldest)
         return sorted(offset for offsets in found for offset in _several(offsets))
@@ -124,12 +109,7 @@ def traces_in(message: bytes) -> list[bytes]:
 
 
 def answer_in(bodies: Iterable[bytes], trace_id: str) -> Record | None:
-    """The last record of a trace in messages of lines; None where there is none.
-
-    Args:
-        bodies: The messages.
-        trace_id: The trace, in lower case.
-    """
+    """The last record of a trace in messages of lines; None where there is none."""
     found = None
     for body in bodies:
         for line in body.splitlines():
@@ -183,9 +163,6 @@ class Recent:
 
     They are kept in generations of half the memory by the log's own time; the last three are remembered, so a message
     is remembered for `memory` seconds at least, and what is remembered follows from the log.
-
-    Args:
-        memory: Seconds.
     """
 
     def __init__(self, memory: float) -> None:
@@ -194,13 +171,7 @@ class Recent:
         self._begins: dict[int, tuple[int, float]] = {}
 
     def see(self, key: bytes, offset: int, now: float) -> bool:
-        """Remember something; returns whether it came before. What comes again is remembered anew.
-
-        Args:
-            key: What makes it the same.
-            offset: The offset of its message.
-            now: When that came, in the log's time.
-        """
+        """Remember something; returns whether it came before. What comes again is remembered anew."""
         current = self.turn(offset, now)
         # Python's own hash is another one in each process, and what is remembered never leaves this one.
         hashed, is_known = hash(key), False
@@ -236,11 +207,7 @@ Place = tuple[int, int]
 
 
 class EarlyLabels:
-    """Labels that came before their answers: they wait, so that who adds counts up gets both together.
-
-    Args:
-        memory: Seconds for which they wait.
-    """
+    """Labels that came before their answers: they wait, so that who adds counts up gets both together."""
 
     def __init__(self, memory: float) -> None:
         self._memory = memory
@@ -282,12 +249,6 @@ class PartitionCounter:
         log: What tells the offsets of this log from those of another one in its place.
         labels: The labels that waited at the end of the last chunk.
         read: Reads messages of the partition again; without it labels join only answers that come after them.
-
-    Attributes:
-        part, log: As above.
-        base: The offset of the first message of the open chunk.
-        upto: The offset after the last message.
-        now: The time of the log, seconds since the epoch.
     """
 
     def __init__(
@@ -315,11 +276,7 @@ class PartitionCounter:
         self._arrived = BatchCounts()
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
-        """Remember messages before the first one that is counted; they were counted in earlier chunks.
-
-        Args:
-            messages: Their offsets, arrival times and bytes, from the `low` of the last chunk on.
-        """
+        """Remember messages before the first one that is counted; they were counted in earlier chunks."""
         for offset, arrival, message in messages:
             self._warmed = max(self._warmed, arrival)
             self._recent.turn(offset, self._warmed)
@@ -329,12 +286,10 @@ class PartitionCounter:
                 self._wait_again(message, offset, self._warmed)
 
     def _see_traces(self, message: bytes, offset: int, now: float) -> None:
-        """Remember where the traces of a message stand."""
         if self._read is not None:
             self._traces.see(traces_in(message), offset, now)
 
     def _wait_again(self, message: bytes, offset: int, now: float) -> None:
-        """Let labels of a message before the first one that is counted wait as they did."""
         if any(waited == offset for waited, _ in self._waited):
             for number, label in enumerate(labels_in(message)):
                 if (offset, number) in self._waited:
@@ -343,15 +298,7 @@ class PartitionCounter:
     def take(
         self, offset: int, arrival: float, message: bytes, lines: Iterable[Line] = (), *, is_ahead: bool = False
     ) -> Iterator[Chunk]:
-        """Count a message; gives the chunks that end before it.
-
-        Args:
-            offset: Its offset.
-            arrival: When it was put into the log, seconds since the epoch.
-            message: Its bytes, by which a repeat is known; an empty one only tells the time.
-            lines: What is in it.
-            is_ahead: The clock of its producer was ahead: it is accounted for, and neither counted nor remembered.
-        """
+        """Count a message; gives the chunks that end before it."""
         if self._is_quick(offset, arrival):
             self.now = max(self.now, arrival)
         else:
@@ -376,12 +323,7 @@ class PartitionCounter:
             self._count(line)
 
     def until(self, offset: int, arrival: float) -> Iterator[Chunk]:
-        """Let the time pass until a message; gives the chunk that ends before it, if one does.
-
-        Args:
-            offset: The offset of the message.
-            arrival: When it was put into the log, seconds since the epoch.
-        """
+        """Let the time pass until a message; gives the chunk that ends before it, if one does."""
         arrival, period = max(arrival, self.now), self._limits.period
         edge = arrival // period * period
         is_over = self.now < edge
@@ -395,7 +337,6 @@ class PartitionCounter:
         self._edge = edge + period
 
     def _is_quick(self, offset: int, arrival: float) -> bool:
-        """Whether a message is in the middle of a chunk, as nearly all are."""
         return (
             arrival < self._edge
             and self.upto > self.base
@@ -403,12 +344,7 @@ class PartitionCounter:
         )
 
     def reject(self, reason: str, n: int = 1) -> None:
-        """Account for records of the current message that cannot be read.
-
-        Args:
-            reason: Why.
-            n: How many.
-        """
+        """Account for records of the current message that cannot be read."""
         self._arrived.received += n
         count(self._arrived.dropped, reason, n)
 
@@ -424,22 +360,16 @@ class PartitionCounter:
             self._observe(line)
 
     def _observe(self, record: Record) -> None:
-        """Count a record, and join the labels that waited for it."""
         self._counter.observe(record, self.now)
         for label in self._early.take(record):
             self._counter.label(label, self.now)
 
     def _answer(self, trace_id: str) -> Record | None:
-        """The answer of a trace that came shortly before; None where none did."""
         offsets = [] if self._read is None else self._traces.of(trace_id.encode(), self.now)
         return answer_in(self._read(offsets), trace_id) if self._read is not None and offsets else None
 
     def seal(self, until: float) -> Chunk:
-        """End the chunk, and hand it out.
-
-        Args:
-            until: All that comes later in the partition came at this time or later, seconds since the epoch.
-        """
+        """End the chunk, and hand it out."""
         times = self._recent.begins
         chunk = Chunk(
             part=self.part,
@@ -467,20 +397,12 @@ class PartitionCounter:
         return self.seal(self.now)
 
     def replaces(self, last: Chunk) -> None:
-        """Account for what waited in the log that was in the place of this one: it was deleted.
-
-        Args:
-            last: The last chunk of that log.
-        """
+        """Account for what waited in the log that was in the place of this one: it was deleted."""
         count(self._arrived.dropped, LOG_DELETED, len(last.waiting) // TRACE_ID)
         count(self._arrived.labels, LOG_DELETED, len(last.labels))
 
     def gap(self, first: int) -> Chunk:
-        """The chunk that says that the log has deleted what comes next; it is handed out before anything is counted.
-
-        Args:
-            first: The first offset that is left.
-        """
+        """The chunk that says that the log has deleted what comes next; it is handed out before anything is counted."""
         lost, self.upto = first - self.upto, first
         chunk = self.seal(self.now)
         chunk.lost = lost
@@ -495,21 +417,7 @@ _DECORATED: Final = b"decorated"
 
 
 class TracePartitionCounter(PartitionCounter):
-    """Counts one partition of `ExportTraceServiceRequest`s, keyed by trace.
-
-    Args:
-        part: Which partition.
-        base: The offset of the first message that is counted.
-        settings: The configuration.
-        gold: Its gold sets.
-        limits: How the partition is divided.
-        now: All that comes came at this time or later, seconds since the epoch: `until` of the last chunk.
-        log: What tells the offsets of this log from those of another one in its place.
-        waiting: The traces that waited at the end of the last chunk, 16 bytes each.
-        assembly: How long traces wait for their spans.
-        labels: The labels that waited at the end of the last chunk.
-        read: Reads messages of the partition again; without it labels join only answers that come after them.
-    """
+    """Counts one partition of `ExportTraceServiceRequest`s, keyed by trace."""
 
     def __init__(
         self,
@@ -554,14 +462,7 @@ class TracePartitionCounter(PartitionCounter):
             self._buffer.add(held, offset, now, len(message), self._assembler.lowest)
 
     def take_request(self, offset: int, arrival: float, message: bytes, *, is_ahead: bool = False) -> Iterator[Chunk]:
-        """Count a request; gives the chunks that end before it.
-
-        Args:
-            offset: Its offset.
-            arrival: When it was put into the log, seconds since the epoch.
-            message: The request in protobuf; an empty one only tells the time.
-            is_ahead: The clock of its producer was ahead: it is accounted for, and neither counted nor remembered.
-        """
+        """Count a request; gives the chunks that end before it."""
         self._drop_unfound()
         if self._is_quick(offset, arrival):
             self.now = max(self.now, arrival)
@@ -596,7 +497,6 @@ class TracePartitionCounter(PartitionCounter):
                 self._keep(spans, offset, len(message))
 
     def _take_labels(self, message: bytes, offset: int) -> None:
-        """Count a message of labels, unless it came before."""
         if self._recent.see(message, offset, self.now):
             return
         self._labels = 0
@@ -611,7 +511,6 @@ class TracePartitionCounter(PartitionCounter):
                 count(self._arrived.labels, REJECTED)
 
     def _see_spans(self, spans: Iterable[NativeSpan | ExternalSpan], offset: int, now: float) -> None:
-        """Remember where the traces of a request stand."""
         trace_ids = {span.trace_id for span in spans}
         if self._read is not None:
             self._traces.see(trace_ids, offset, now)
@@ -640,7 +539,6 @@ class TracePartitionCounter(PartitionCounter):
         return self._recent.see(trace_id + span_id, offset, now)
 
     def _count_native(self, native: NativeSpan, offset: int) -> None:
-        """Count a native record."""
         self._arrived.received += 1
         self._arrived.native += 1
         if self._see_native(native.trace_id, native.span_id, offset, self.now):
@@ -679,7 +577,6 @@ class TracePartitionCounter(PartitionCounter):
             count(arrived.spans, reason, n)
 
     def _complete(self, now: float, *, everything: bool = False) -> None:
-        """Count the traces that nothing more is waited for, or all of them."""
         due = self._buffer.due(now, everything=everything)
         # Sorted, because the buffer of whoever goes on may hand out in another order those that are due at once.
         for trace_id, waiting in sorted(due, key=lambda found: (found[1].first, found[0])):

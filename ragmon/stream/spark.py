@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 
 
 class SparkReplay(NamedTuple):
-    """The result of a replay.
-
-    Attributes:
-        report: As `ragmon replay` writes it.
-        edges: The alarms that began and ended, in the order of time, as `--alerts-out` writes them.
-    """
+    """The result of a replay."""
 
     report: Report
     edges: Sequence[AlarmTransition]
@@ -48,10 +43,6 @@ def replay(lines: DataFrame, config: str | Path | Settings, labels: Iterable[Lab
             `frame.select(to_json(struct("*")))`.
         config: ragmon.toml, or settings already loaded. Gold is read here, and sent to the executors.
         labels: Labels of people, besides those among the lines.
-
-    Raises:
-        ConfigError: The configuration is broken.
-        GoldError: A gold file is broken.
     """
     settings = config if isinstance(config, Settings) else load(config)
     plan = ScorerFactory(settings, load_gold(settings.gold))
@@ -73,8 +64,6 @@ def replay(lines: DataFrame, config: str | Path | Settings, labels: Iterable[Lab
 
 
 class _Count:
-    """Counts the lines of one task."""
-
     def __init__(self, plan: ScorerFactory) -> None:
         self._plan = plan
 
@@ -85,8 +74,6 @@ class _Count:
 
 
 class _Find:
-    """Finds the answers of labels in the lines of one task."""
-
     def __init__(self, traces: frozenset[str]) -> None:
         self._traces = traces
 
@@ -96,7 +83,6 @@ class _Find:
 
 
 def _decoded(lines: Iterable[str], intake: ReadSummary) -> Iterator[Line]:
-    """Decode lines, and count them."""
     for line in lines:
         intake.read += 1
         try:
@@ -108,7 +94,6 @@ def _decoded(lines: Iterable[str], intake: ReadSummary) -> Iterator[Line]:
 
 
 def _results(lines: DataFrame, task: Any) -> Iterator[Any]:
-    """What each task made of its lines, in the order of the partitions."""
     shipped = lines.sparkSession.sparkContext.broadcast(pickle.dumps(task))
 
     def run_task(batches: Iterator[Any]) -> Iterator[Any]:

@@ -83,10 +83,6 @@ class LogMessage(NamedTuple):
 class LogClock:
     """Tells the time of one partition.
 
-    Args:
-        limits: How the partition is divided, and how long messages are remembered.
-        last: The last chunk: it says what the time was at some offsets; None at the beginning of the log.
-
     Attributes:
         now: The time, seconds since the epoch.
         waiting: Messages that are ahead, and of which nothing after them tells yet whether time did pass.
@@ -117,7 +113,6 @@ class LogClock:
                 self._wait(message, unread)
 
     def _drop(self) -> Iterator[LogMessage]:
-        """Give those that wait: their clocks were ahead."""
         yield from (message._replace(time=self.now, is_ahead=True) for message in self.waiting)
         self.waiting, self._bytes = [], 0
 
@@ -148,11 +143,7 @@ _AT_ONCE: Final = 500
 
 
 class LogReader:
-    """Reads messages by their offsets, with a consumer of its own; nothing is committed.
-
-    Args:
-        stream: The table.
-    """
+    """Reads messages by their offsets, with a consumer of its own; nothing is committed."""
 
     def __init__(self, stream: StreamTable) -> None:
         self._stream = stream
@@ -160,16 +151,7 @@ class LogReader:
         self._consumer: Any = None
 
     def read(self, topic: str, partition: int, offsets: Sequence[int]) -> list[bytes]:
-        """The messages at some offsets; those that are not there any more are left out.
-
-        Args:
-            topic: The topic.
-            partition: The partition.
-            offsets: The offsets, in order.
-
-        Raises:
-            UnavailableError: The broker does not answer in time.
-        """
+        """The messages at some offsets; those that are not there any more are left out."""
         found = (self._message(topic, partition, offset) for offset in offsets)
         return [message for message in found if message is not None]
 
@@ -183,7 +165,6 @@ class LogReader:
         return None
 
     def _search(self, offset: int) -> bytes | None:
-        """Read on until an offset is found, or passed without a message there."""
         deadline = monotonic() + TIMEOUT
         while monotonic() < deadline:
             for message in self._consumer.consume(_AT_ONCE, _POLL):
@@ -217,15 +198,7 @@ FLUSH: Final = 60.0
 
 
 class ChunkWriter:
-    """Writes chunks.
-
-    Args:
-        stream: The table.
-        counts: Counts the chunks that are written and their bytes.
-
-    Raises:
-        RagmonError: A setting of the client is wrong.
-    """
+    """Writes chunks."""
 
     def __init__(self, stream: StreamTable, counts: Counter[str]) -> None:
         self._stream, self._counts = stream, counts
@@ -236,12 +209,7 @@ class ChunkWriter:
         self._too_large = False
 
     def put(self, chunk: Chunk, partitions: int) -> None:
-        """Hand a chunk to the producer.
-
-        Args:
-            chunk: The chunk.
-            partitions: How many partitions the topic of chunks has.
-        """
+        """Hand a chunk to the producer."""
         body = chunk.dump()
         self._counts["chunks"] += 1
         self._counts["chunk_bytes"] += len(body)
@@ -250,13 +218,7 @@ class ChunkWriter:
             self._producer.produce(self._stream.chunks, piece, headers=headers, on_delivery=self._delivered, **place)
 
     def tick(self, topic: str, partition: int, now: float) -> None:
-        """Put an empty message into a partition that is counted: it only tells the time.
-
-        Args:
-            topic: The topic of the partition.
-            partition: Its number.
-            now: The time, seconds since the epoch.
-        """
+        """Put an empty message into a partition that is counted: it only tells the time."""
         self._producer.produce(topic, b"", partition=partition, timestamp=int(now * 1000))
         self._producer.poll(0)
 
@@ -266,11 +228,7 @@ class ChunkWriter:
             self._too_large = self._too_large or error.code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE
 
     def flush(self) -> None:
-        """Wait until chunks are written.
-
-        Raises:
-            UnavailableError: They cannot be written.
-        """
+        """Wait until chunks are written."""
         left = self._producer.flush(FLUSH)
         if not left and not self._failed:
             return
@@ -303,11 +261,7 @@ PREFIX: Final = "ragmon_worker_"
 
 
 class WorkerCollector(Collector):
-    """The series of a worker.
-
-    Args:
-        worker: The worker.
-    """
+    """The series of a worker."""
 
     def __init__(self, worker: StreamWorker) -> None:
         self._worker = worker
@@ -326,12 +280,7 @@ class WorkerCollector(Collector):
 
 
 def worker_app(worker: StreamWorker, hosts: Collection[str]) -> ASGIApp:
-    """The ASGI application of a worker's admin port.
-
-    Args:
-        worker: The worker.
-        hosts: The host names that requests may use, besides IP addresses, localhost and those of this machine.
-    """
+    """The ASGI application of a worker's admin port."""
     registry = CollectorRegistry()
     registry.register(WorkerCollector(worker))
 
@@ -390,21 +339,7 @@ class _Partition:
 
 
 class StreamWorker:
-    """Counts the partitions that its group gives it.
-
-    Args:
-        settings: The configuration.
-        gold: Its gold sets.
-        clock: Seconds since the epoch, to tell quiet partitions the time.
-
-    Attributes:
-        counts: Messages read, counted and remembered, chunks and their bytes, ticks and assignments.
-
-    Raises:
-        RagmonError: The Kafka client is not installed, or a setting of it is wrong.
-        UnavailableError: No broker answers.
-        UnknownNameError: A topic is missing.
-    """
+    """Counts the partitions that its group gives it."""
 
     def __init__(self, settings: Settings, gold: Sequence[GoldSet], clock: Callable[[], float] = time) -> None:
         self.counts: Counter[str] = Counter()
@@ -448,11 +383,7 @@ class StreamWorker:
         return self._error or next((_cut_off(found) for found in cut), "")
 
     def run(self, stopping: Event) -> None:
-        """Count until it is told to stop.
-
-        Raises:
-            UnavailableError: Chunks cannot be written; somebody else goes on from the last one.
-        """
+        """Count until it is told to stop."""
         self._consumer.subscribe(list(self._topics.inputs), on_assign=self._assigned, on_revoke=self._revoked)
         try:
             while not stopping.is_set():
@@ -475,11 +406,7 @@ class StreamWorker:
             self._reader.close()
 
     def _assigned(self, consumer: Any, assigned: Sequence[Any]) -> None:
-        """Go on with partitions where their last chunks ended; what came shortly before is read again.
-
-        Raises:
-            UnavailableError: The broker does not answer, or a topic is not there any more.
-        """
+        """Go on with partitions where their last chunks ended; what came shortly before is read again."""
         self._revoked(consumer, assigned)
         if assigned:
             self._find_topics()
@@ -499,21 +426,12 @@ class StreamWorker:
         _log.info("counts %s", ", ".join(map(printable, kafka.names_of(assigned))) or "nothing")
 
     def _find_topics(self) -> None:
-        """Find the topics again: they may have more partitions by now."""
         try:
             self._topics = find_topics(self._consumer, self._stream)
         except UnknownNameError as error:
             raise UnavailableError(str(error), hint="it is begun again when the topic is there") from error
 
     def _begin(self, place: Any, first: int, last: Chunk | None, log: str) -> None:
-        """Begin with a partition, or go on; one of a topic that was made anew begins at its own beginning.
-
-        Args:
-            place: The partition; its offset is set to the message that is read first.
-            first: The first offset that is there.
-            last: Its last chunk.
-            log: The id of its topic; "" where the broker has none, and then it is taken for the one there was.
-        """
         key, part = (place.topic, place.partition), f"{place.topic}/{place.partition}"
         deleted: Chunk | None = None
         log = log or (last.log if last else "")
@@ -594,7 +512,6 @@ class StreamWorker:
         self._consumer.seek(place)
 
     def _note_cut(self, partition: _Partition, end: int) -> None:
-        """Say that a log ends before what was counted of it."""
         partition.cut, partition.resume = end, max(partition.resume, partition.following)
         partition.following = min(partition.following, end)
         self.counts["cut_off"] += 1
@@ -622,7 +539,6 @@ class StreamWorker:
         return True
 
     def _count(self, counter: PartitionCounter, topic: str, message: LogMessage) -> list[Chunk]:
-        """Count a message; what cannot be read is accounted for, and its offset passes."""
         offset, arrival, value, is_ahead = message
         if isinstance(counter, TracePartitionCounter):
             return list(counter.take_request(offset, arrival, value, is_ahead=is_ahead))
@@ -649,11 +565,7 @@ class StreamWorker:
         self._outgoing.append((key, chunk))
 
     def _write(self) -> None:
-        """Write the chunks that ended; those of a topic that was made anew are the last ones of the old one.
-
-        Raises:
-            UnavailableError: They cannot be written.
-        """
+        """Write the chunks that ended; those of a topic that was made anew are the last ones of the old one."""
         if not self._outgoing and monotonic() < self._next_look:
             return
         # What was read before this question is of the log that the answer names, unless it is another one by now.
@@ -674,7 +586,6 @@ class StreamWorker:
             self._assigned(self._consumer, places)
 
     def _made_anew(self) -> list[tuple[str, int]]:
-        """The partitions whose topic was deleted and made anew since they were begun."""
         self._next_look = monotonic() + LOOK
         logs = {topic: found.counter.log for (topic, _), found in self._partitions.items() if found.counter.log}
         ids = self._ends.log_ids(list(logs)) if logs else {}
@@ -705,7 +616,6 @@ class StreamWorker:
 
 
 def _cut_off(partition: _Partition) -> str:
-    """What is wrong with a log that ends before what was counted of it."""
     part = printable(partition.counter.part)
     counted = f"{part} ends at offset {partition.cut}, and was counted up to {partition.resume}"
     return f"{counted}: what comes at the offsets between is not counted"
