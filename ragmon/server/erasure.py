@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -142,20 +142,6 @@ def _keep_messages(field: Any, kept: list[Any]) -> None:
         copies = [type(message).FromString(message.SerializeToString()) for message in kept]
         del field[:]
         field.extend(copies)
-
-
-def read_erasures(connection: sqlite3.Connection, *, clear: bool = True) -> list[str]:
-    """The traces erased since they were cleared last, which is done inside a transaction."""
-    trace_ids = [trace_id for (trace_id,) in connection.execute("SELECT trace_id FROM forgotten").fetchall()]
-    if trace_ids and clear:
-        connection.execute("DELETE FROM forgotten")
-    return trace_ids
-
-
-def refused(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> set[str]:
-    """Those of some traces that were erased: nothing of them is taken again from chunks."""
-    find = "SELECT trace_id FROM erased WHERE trace_id = ?"
-    return {trace_id for trace_id in set(trace_ids) if connection.execute(find, (trace_id,)).fetchone()}
 
 
 _WIPED_WITHIN: Final = 15.0

@@ -33,7 +33,7 @@ _BATCH: Final = 500
 _MISSING: Final = ""
 """A build or an index hash that is not known."""
 
-Place = tuple[float, int, int]
+_Position = tuple[float, int, int]
 """Event time, row, and line in the row: the sort key of failures."""
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _decode_cursor: Final = msgspec.json.Decoder(tuple[float, _Number, _Number]).decode
@@ -88,6 +88,7 @@ class FailurePage(NamedTuple):
 
     failures: list[Failure]
     cursor: str | None
+    """The cursor of the next page; None after the last page."""
 
 
 class FailureIndex:
@@ -101,7 +102,12 @@ class FailureIndex:
     def add(self, failures: Iterable[Failure]) -> None:
         """Write failures."""
         rows, index = [], []
-        for failure in filter(self._has_record, failures) if self.erased else failures:
+        for failure in failures:
+            if self.erased:
+                find = "SELECT lines FROM rows WHERE seq = ?"
+                row = self._connection.execute(find, (failure.seq,)).fetchone()
+                if row is not None and is_tombstone(row[0].split(b"\n")[failure.place]):
+                    continue
             series = self._series_id(
                 (failure.pipeline, failure.source, failure.build or _MISSING, failure.index_hash or _MISSING)
             )
@@ -112,11 +118,6 @@ class FailureIndex:
             index += [(metric, series, failure.ts, failure.seq, failure.place) for metric in (_ALL, *failure.scores)]
         self._connection.executemany("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         self._connection.executemany("INSERT OR REPLACE INTO failed VALUES (?, ?, ?, ?, ?)", index)
-
-    def _has_record(self, failure: Failure) -> bool:
-        find = "SELECT lines FROM rows WHERE seq = ?"
-        row = self._connection.execute(find, (failure.seq,)).fetchone()
-        return row is None or not is_tombstone(row[0].split(b"\n")[failure.place])
 
     def _series_id(self, key: tuple[str, str, str, str]) -> int:
         series_id = self._series.get(key)
@@ -164,57 +165,48 @@ def delete_series(connection: sqlite3.Connection) -> None:
 def page(connection: sqlite3.Connection, query: FailureQuery) -> FailurePage:
     """One page of failures."""
     limit = max(1, min(query.limit, MAX_PAGE))
-    before = (query.until, 0, 0) if query.cursor is None else _parse_cursor(query.cursor)
-    by_series = [_newest(connection, series, query, before) for series in _series(connection, query)]
+    before: _Position = (query.until, 0, 0)
+    if query.cursor is not None:
+        try:
+            before = _decode_cursor(base64.urlsafe_b64decode(query.cursor))
+        except (ValueError, msgspec.DecodeError):
+            raise RagmonError(
+                f"this is no cursor: {shorten(query.cursor)}", hint="give the one that came with the page before"
+            ) from None
+    filters = {name: getattr(query, name) for name in ("pipeline", "source", "build", "index_hash")}
+    conditions = {name: value for name, value in filters.items() if value is not None}
+    where = " AND ".join(f"{name} = :{name}" for name in conditions) or "1"
+    series = connection.execute(f"SELECT id, source FROM series WHERE {where}", conditions).fetchall()  # noqa: S608
+    # The positions of each series, newest first; rows are read only as they are consumed.
+    newest = (
+        "SELECT ts, seq, place FROM failed WHERE metric = ? AND series = ? AND ts >= ? "
+        "AND (ts, seq, place) < (?, ?, ?) ORDER BY ts DESC, seq DESC, place DESC"
+    )
+    metric = _ALL if query.metric is None else query.metric
+    by_series: list[Iterator[_Position]] = [
+        connection.execute(newest, (metric, series_id, query.since, *before))
+        for series_id, source in series
+        if not query.sources or source in query.sources
+    ]
     matching: list[Failure] = []
-    previous: Place | None = None
-    for n_read, place in enumerate(heapq.merge(*by_series, reverse=True)):
+    previous: _Position | None = None
+    for n_read, position in enumerate(heapq.merge(*by_series, reverse=True)):
         if previous is not None and (len(matching) == limit or n_read == MAX_SCANNED):
-            return FailurePage(matching, _format_cursor(previous))
-        previous, failure = place, _failure(connection, place)
+            return FailurePage(matching, base64.urlsafe_b64encode(json.dumps(previous).encode()).decode())
+        previous, failure = position, _failure(connection, *position[1:])
         if failure is not None and (not query.where or query.where in failure.facts.get(SLICES, ())):
             matching.append(failure)
     return FailurePage(matching, None)
 
 
-def _series(connection: sqlite3.Connection, query: FailureQuery) -> list[int]:
-    filters = {name: getattr(query, name) for name in ("pipeline", "source", "build", "index_hash")}
-    conditions = {name: value for name, value in filters.items() if value is not None}
-    where = " AND ".join(f"{name} = :{name}" for name in conditions) or "1"
-    rows = connection.execute(f"SELECT id, source FROM series WHERE {where}", conditions)  # noqa: S608 - no user input
-    return [series_id for series_id, source in rows if not query.sources or source in query.sources]
-
-
-def _newest(connection: sqlite3.Connection, series: int, query: FailureQuery, before: Place) -> Iterator[Place]:
-    """The places of one series, newest first; rows are read only as they are consumed."""
-    return connection.execute(
-        "SELECT ts, seq, place FROM failed WHERE metric = ? AND series = ? AND ts >= ? "
-        "AND (ts, seq, place) < (?, ?, ?) ORDER BY ts DESC, seq DESC, place DESC",
-        (_ALL if query.metric is None else query.metric, series, query.since, *before),
-    )
-
-
-def _failure(connection: sqlite3.Connection, place: Place) -> Failure | None:
+def _failure(connection: sqlite3.Connection, row: int, line: int) -> Failure | None:
     find = (
-        "SELECT seq, place, ts, pipeline, source, scores, trace_id, build, index_hash, facts "
+        "SELECT ts, pipeline, source, scores, trace_id, build, index_hash, facts "
         "FROM failures JOIN series ON series.id = failures.series WHERE seq = ? AND place = ?"
     )
-    row = connection.execute(find, place[1:]).fetchone()
-    if row is None:
+    found = connection.execute(find, (row, line)).fetchone()
+    if found is None:
         return None
-    seq, line, ts, pipeline, source, scores, trace_id, build, index_hash, facts = row
+    ts, pipeline, source, scores, trace_id, build, index_hash, facts = found
     rest = json.loads(scores), trace_id, build or None, index_hash or None, json.loads(facts)
-    return Failure(seq, line, ts, pipeline, source, *rest)
-
-
-def _format_cursor(place: Place) -> str:
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
-
-
-def _parse_cursor(cursor: str) -> Place:
-    try:
-        return _decode_cursor(base64.urlsafe_b64decode(cursor))
-    except (ValueError, msgspec.DecodeError):
-        raise RagmonError(
-            f"this is no cursor: {shorten(cursor)}", hint="give the one that came with the page before"
-        ) from None
+    return Failure(row, line, ts, pipeline, source, *rest)

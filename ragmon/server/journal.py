@@ -1,15 +1,4 @@
-"""Deduplication: the keys of the records that were accepted, kept as long as a record may be sent again.
-
-New keys are random, so inserting them one by one would change one page of the table for each. Therefore each call of
-`claim` writes its new keys as one blob (a claim) and keeps them in memory. Later, the keys of many claims are sorted
-into the table together, where keys of one time step are adjacent.
-
-Checkpoints and retention.
-
-The newest checkpoint is for the next start. Older ones are kept so that a replay can start from them when the rows
-before them are deleted. Expired data is deleted in small transactions, so that requests do not wait long for the disk.
-
-The journal of one server, and one transaction on it.
+"""The journal of one server: its deduplication keys, its retention, and one transaction on it.
 
 After a crash, the server computes everything it shows from the journal again. A transaction is on disk as a whole or
 not at all.
@@ -32,9 +21,9 @@ import msgspec
 from ragmon.core import record
 from ragmon.core.process import make_state_folder
 from ragmon.core.record import Record
-from ragmon.server.erasure import RECORD, keep_trace, read_erasures, refused
+from ragmon.server.erasure import RECORD, keep_trace
 from ragmon.server.failures import Failure, FailureIndex, delete, delete_series
-from ragmon.server.quarantine import READING, SCORING, Attempts, add, count
+from ragmon.server.quarantine import READING, SCORING, Attempts, add
 from ragmon.server.reader import HighWaterMark, JournalReaderBase, finished_traces, records_of_traces
 from ragmon.server.store import (
     DATABASE,
@@ -79,16 +68,24 @@ def _prefix(step: int) -> bytes:
 
 
 class Keys:
-    """The keys of one journal.
+    """The keys of the records that were accepted, kept as long as a record may be sent again.
 
-    Keys are grouped in generations: while one grows, the previous one is sorted into the table. Changes made inside a
-    transaction become valid with `committed` (after the commit), and are dropped with `rolled_back` (after a rollback).
+    New keys are random: inserted one by one, each would change one page of the table. Therefore each call of `claim`
+    writes its new keys as one blob (a claim) and keeps them in memory. Keys are grouped in generations: while one
+    grows, the previous one is sorted into the table, where keys of one time step are adjacent.
+
+    Changes made inside a transaction become valid with `committed`, and are dropped with `rolled_back`.
     """
 
     def __init__(self, connection: sqlite3.Connection, fresh: int = FRESH) -> None:
         self._connection = connection
         self._most = fresh
-        self._steps = set(self._all_steps())
+        # Steps are few and keys are many, so one index seek finds each next step.
+        self._steps: set[int] = set()
+        step, select = -1, "SELECT min(key) FROM keys WHERE key >= ?"
+        while (key := connection.execute(select, (_prefix(step + 1),)).fetchone()[0]) is not None:
+            step = int.from_bytes(key[:_PREFIX], "big")
+            self._steps.add(step)
         self._growing: set[bytes] = set()
         last = 0
         for seq, blob in connection.execute("SELECT seq, keys FROM claims ORDER BY seq"):
@@ -111,14 +108,6 @@ class Keys:
         self._merged_steps: set[bytes] = set()
         self._is_complete = False
 
-    def _all_steps(self) -> Iterator[int]:
-        """The time steps in the table; steps are few and keys are many, so one index seek finds each next step."""
-        step = -1
-        select = "SELECT min(key) FROM keys WHERE key >= ?"
-        while (key := self._connection.execute(select, (_prefix(step + 1),)).fetchone()[0]) is not None:
-            step = int.from_bytes(key[:_PREFIX], "big")
-            yield step
-
     def claim(self, keys: Sequence[Key]) -> set[int]:
         """Claim keys, inside a transaction."""
         prefixes = {step: _prefix(step) for step in {step for step, _ in keys}}
@@ -127,7 +116,12 @@ class Keys:
         seen = new & self._new | new & self._growing | new & self._merging
         stored_prefixes = {prefixes[step] for step in self._steps.intersection(prefixes)}
         if stored_prefixes:
-            seen |= self._in_table([key for key in new if key[:_PREFIX] in stored_prefixes])
+            candidates = [key for key in new if key[:_PREFIX] in stored_prefixes]
+            for start in range(0, len(candidates), _LOOKUP_BATCH):
+                batch = candidates[start : start + _LOOKUP_BATCH]
+                # Padded, so that the same statement serves any number of keys.
+                parameters = (*batch, *[b""] * (_LOOKUP_BATCH - len(batch)))
+                seen.update(key for (key,) in self._connection.execute(_FIND, parameters))
         if seen or len(new) < len(packed):
             new = set()
             for position, key in enumerate(packed):
@@ -141,15 +135,6 @@ class Keys:
             if len(self._growing) + len(self._new) >= self._most and not self._is_complete:
                 self._merge(max(_MERGED_AT_ONCE, 4 * len(new)))
         return duplicates
-
-    def _in_table(self, keys: Sequence[bytes]) -> set[bytes]:
-        stored: set[bytes] = set()
-        for start in range(0, len(keys), _LOOKUP_BATCH):
-            batch = keys[start : start + _LOOKUP_BATCH]
-            # Padded, so that the same statement serves any number of keys.
-            parameters = (*batch, *[b""] * (_LOOKUP_BATCH - len(batch)))
-            stored.update(key for (key,) in self._connection.execute(_FIND, parameters))
-        return stored
 
     def _merge(self, limit: int) -> None:
         """Put the next keys of the previous generation into the table; delete its claims when all keys are there."""
@@ -220,37 +205,7 @@ class RetentionLimits:
     assembled: float = _DAY + 600
 
 
-def save(
-    connection: sqlite3.Connection, seq: int, at: float, data: bytes, tail: HighWaterMark, limits: RetentionLimits
-) -> None:
-    """Save a checkpoint inside a transaction, and delete those that are neither the newest nor needed for a replay."""
-    connection.execute(
-        "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", (seq, at, tail.upto, zlib.compress(data, LEVEL))
-    )
-    checkpoints = connection.execute(_SELECT_CHECKPOINTS).fetchall()
-    kept = checkpoints[0]
-    for checkpoint in checkpoints[1:-1]:
-        if (
-            checkpoint[1] - kept[1] >= limits.retention / _CHECKPOINTS
-            or checkpoint[2] - kept[2] >= limits.size / _CHECKPOINTS
-        ):
-            kept = checkpoint
-        else:
-            connection.execute("DELETE FROM checkpoints WHERE seq = ?", (checkpoint[0],))
-
-
-def deletable_checkpoint(connection: sqlite3.Connection, before: float, excess: int) -> int:
-    """The checkpoint up to which rows are to be deleted; 0 for none."""
-    checkpoints: list[tuple[int, float, int]] = connection.execute(_SELECT_CHECKPOINTS).fetchall()
-    expired = max((seq for seq, at, _ in checkpoints if at < before), default=0)
-    first = connection.execute("SELECT upto - length(lines) FROM rows ORDER BY seq LIMIT 1").fetchone()
-    if excess <= 0 or not checkpoints or first is None:
-        return expired
-    far_enough = (seq for seq, _, upto in checkpoints if upto - first[0] >= excess)
-    return max(expired, next(far_enough, checkpoints[-1][0]))
-
-
-STEP: Final = 10.0
+KEY_STEP: Final = 10.0
 """Seconds of event time in a time step of the deduplication keys."""
 _AT_ONCE: Final = 4 << 20
 """Bytes of lines deleted in one transaction; a single row may have more."""
@@ -259,61 +214,6 @@ _MAX_OTHER_ROWS: Final = 4096
 _FREE_SHARE: Final = 8
 """One in so many pages of the file may be free: new rows use those pages."""
 _MIN_FREE: Final = 64
-
-
-def expire(connection: sqlite3.Connection, keys: Keys, limits: RetentionLimits, excess: int, now: float | None) -> bool:
-    """Delete some expired data, inside a transaction."""
-    before = -inf if now is None else now - limits.retention
-    if _delete_rows(connection, deletable_checkpoint(connection, before, excess), bytes_per_transaction(limits.size)):
-        return True
-    return now is not None and (
-        keys.expire(int((now - limits.keys) // STEP))
-        or _delete_older(connection, "assembled", "trace_id", now - limits.assembled)
-        or _delete_older(connection, "bodies", "seq", before)
-        or _delete_older(connection, "quarantined", "seq", before)
-    )
-
-
-def bytes_per_transaction(size: int) -> int:
-    """Bytes deleted or freed in one transaction; deleted pages are overwritten through the write-ahead log."""
-    return min(_AT_ONCE, wal_limit(size))
-
-
-def _delete_rows(connection: sqlite3.Connection, last: int, most: int) -> bool:
-    """Delete the oldest rows up to row `last`, about `most` bytes of lines, with their index entries and failures."""
-    # First: a checkpoint must not remain when rows after it are deleted, as no replay can start from it.
-    connection.execute("DELETE FROM checkpoints WHERE seq < ?", (last,))
-    oldest = connection.execute("SELECT seq, upto FROM rows WHERE seq <= ? ORDER BY seq LIMIT 1", (last,)).fetchone()
-    if oldest is None:
-        return False
-    select = f"SELECT seq FROM rows WHERE seq <= ? AND upto < ? ORDER BY seq LIMIT {_MAX_ROWS}"  # noqa: S608 - no user input
-    rows = connection.execute(select, (last, oldest[1] + most)).fetchall()
-    (upto,) = rows[-1] if rows else (oldest[0],)
-    newest = "SELECT 1, seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1"
-    connection.execute(f"INSERT OR REPLACE INTO tail {newest}")
-    connection.execute("DELETE FROM rows WHERE seq <= ?", (upto,))
-    connection.execute("DELETE FROM traced WHERE seq <= ?", (upto,))
-    delete(connection, "seq <= ?", upto)
-    delete_series(connection)
-    return True
-
-
-def _delete_older(connection: sqlite3.Connection, table: str, key: str, before: float) -> bool:
-    old = f"SELECT {key} FROM {table} WHERE arrival >= 0 AND arrival < ? LIMIT {_MAX_OTHER_ROWS}"  # noqa: S608 - no user input
-    return connection.execute(f"DELETE FROM {table} WHERE {key} IN ({old})", (before,)).rowcount > 0  # noqa: S608
-
-
-def shrink(connection: sqlite3.Connection, size: int) -> bool:
-    """Return some free pages to the file system, outside a transaction; returns whether there were too many."""
-    free, total = free_pages(connection), pages(connection)
-    if free < _MIN_FREE or (free * _FREE_SHARE < total and total * PAGE <= size):
-        return False
-    limit = bytes_per_transaction(size) // PAGE
-    # executescript, because it steps the statement to its end; execute would free a single page.
-    connection.executescript(f"PRAGMA incremental_vacuum({limit})")
-    if free <= limit:
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-    return True
 
 
 class JournalBatch:
@@ -409,15 +309,35 @@ class JournalBatch:
 
     def forgotten(self, *, clear: bool = True) -> list[str]:
         """The traces erased since they were cleared last, in lower case; they are cleared unless told otherwise."""
-        return read_erasures(self._connection, clear=clear)
+        trace_ids = [trace_id for (trace_id,) in self._connection.execute("SELECT trace_id FROM forgotten").fetchall()]
+        if trace_ids and clear:
+            self._connection.execute("DELETE FROM forgotten")
+        return trace_ids
 
     def refused(self, trace_ids: Iterable[str]) -> set[str]:
         """Those of some traces that were erased: nothing of them is taken again from chunks."""
-        return refused(self._connection, trace_ids)
+        find = "SELECT trace_id FROM erased WHERE trace_id = ?"
+        return {trace_id for trace_id in set(trace_ids) if self._connection.execute(find, (trace_id,)).fetchone()}
 
     def save(self, seq: int, at: float, data: bytes) -> None:
-        """Save a checkpoint."""
-        save(self._connection, seq, at, data, self.tail, self._limits)
+        """Save a checkpoint, and delete the older ones that no replay needs.
+
+        The newest is for the next start; a replay can start from an older one when the rows before it are deleted.
+        """
+        self._connection.execute(
+            "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)",
+            (seq, at, self.tail.upto, zlib.compress(data, LEVEL)),
+        )
+        first, *others = self._connection.execute(_SELECT_CHECKPOINTS).fetchall()
+        _, kept_at, kept_upto = first
+        for number, saved_at, upto in others[:-1]:
+            if (
+                saved_at - kept_at >= self._limits.retention / _CHECKPOINTS
+                or upto - kept_upto >= self._limits.size / _CHECKPOINTS
+            ):
+                kept_at, kept_upto = saved_at, upto
+            else:
+                self._connection.execute("DELETE FROM checkpoints WHERE seq = ?", (number,))
 
 
 class Journal(JournalReaderBase):
@@ -555,27 +475,80 @@ class Journal(JournalReaderBase):
     def make_room(self) -> bool:
         """Delete some data that exceeds the size limit, whatever its age; returns whether anything was deleted."""
         excess = self.excess()
-        return (excess > 0 and self._expire(None)) or (excess + self._free() > 0 and self._shrink())
+        if excess > 0 and self._expire(None):
+            return True
+        with translate_errors(self.path):
+            free = free_pages(self._connection) * PAGE
+        return excess + free > 0 and self._shrink()
 
     def _expire(self, now: float | None) -> bool:
         excess = self.excess()
+        before = -inf if now is None else now - self.limits.retention
         with translate_read_errors(self.path), self._transaction():
-            is_deleted = expire(self._connection, self._keys, self.limits, excess, now)
+            is_deleted = self._delete_rows(before, excess) or (
+                now is not None
+                and (
+                    self._keys.expire(int((now - self.limits.keys) // KEY_STEP))
+                    or self._delete_older("assembled", "trace_id", now - self.limits.assembled)
+                    or self._delete_older("bodies", "seq", before)
+                    or self._delete_older("quarantined", "seq", before)
+                )
+            )
             self._index.forget_series()
         return is_deleted
 
-    def _free(self) -> int:
-        with translate_errors(self.path):
-            return free_pages(self._connection) * PAGE
+    def _delete_rows(self, before: float, excess: int) -> bool:
+        """Delete the oldest rows up to a checkpoint, some bytes of lines, with their index entries and failures."""
+        connection = self._connection
+        checkpoints: list[tuple[int, float, int]] = connection.execute(_SELECT_CHECKPOINTS).fetchall()
+        last = max((seq for seq, at, _ in checkpoints if at < before), default=0)
+        first = connection.execute("SELECT upto - length(lines) FROM rows ORDER BY seq LIMIT 1").fetchone()
+        if excess > 0 and checkpoints and first is not None:
+            far_enough = (seq for seq, _, upto in checkpoints if upto - first[0] >= excess)
+            last = max(last, next(far_enough, checkpoints[-1][0]))
+        # First: a checkpoint must not remain when rows after it are deleted, as no replay can start from it.
+        connection.execute("DELETE FROM checkpoints WHERE seq < ?", (last,))
+        select = "SELECT seq, upto FROM rows WHERE seq <= ? ORDER BY seq LIMIT 1"
+        oldest = connection.execute(select, (last,)).fetchone()
+        if oldest is None:
+            return False
+        select = f"SELECT seq FROM rows WHERE seq <= ? AND upto < ? ORDER BY seq LIMIT {_MAX_ROWS}"  # noqa: S608 - no user input
+        rows = connection.execute(select, (last, oldest[1] + self._bytes_per_transaction)).fetchall()
+        (seq,) = rows[-1] if rows else (oldest[0],)
+        newest = "SELECT 1, seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1"
+        connection.execute(f"INSERT OR REPLACE INTO tail {newest}")
+        connection.execute("DELETE FROM rows WHERE seq <= ?", (seq,))
+        connection.execute("DELETE FROM traced WHERE seq <= ?", (seq,))
+        delete(connection, "seq <= ?", seq)
+        delete_series(connection)
+        return True
+
+    def _delete_older(self, table: str, key: str, before: float) -> bool:
+        old = f"SELECT {key} FROM {table} WHERE arrival >= 0 AND arrival < ? LIMIT {_MAX_OTHER_ROWS}"  # noqa: S608 - no user input
+        return self._connection.execute(f"DELETE FROM {table} WHERE {key} IN ({old})", (before,)).rowcount > 0  # noqa: S608
 
     def _shrink(self) -> bool:
+        """Return some free pages to the file system; returns whether there were too many."""
         with translate_errors(self.path):
-            return shrink(self._connection, self.limits.size)
+            free, total = free_pages(self._connection), pages(self._connection)
+            if free < _MIN_FREE or (free * _FREE_SHARE < total and total * PAGE <= self.limits.size):
+                return False
+            limit = self._bytes_per_transaction // PAGE
+            # executescript, because it steps the statement to its end; execute would free a single page.
+            self._connection.executescript(f"PRAGMA incremental_vacuum({limit})")
+            if free <= limit:
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            return True
+
+    @property
+    def _bytes_per_transaction(self) -> int:
+        """Bytes deleted or freed in one transaction; deleted pages are overwritten through the write-ahead log."""
+        return min(_AT_ONCE, wal_limit(self.limits.size))
 
     def quarantine_size(self) -> int:
         """How many requests are quarantined."""
         with translate_errors(self.path):
-            return count(self._connection)
+            return int(self._connection.execute("SELECT count(*) FROM quarantined").fetchone()[0])
 
     def truncate_wal(self) -> None:
         """Truncate the write-ahead log, so that deleted data is not in it; skipped while another process reads."""

@@ -73,7 +73,10 @@ class Attempts:
         self._words = memoryview(self._page).cast("I")
         self._failed: dict[WorkItem, int] = {}
         for slot in (*range(1, _SLOTS), 0):  # the work in progress is the newest, so it is read last
-            self._read(slot)
+            n, place, padded = _SLOT.unpack_from(self._page, slot * _SLOT.size)
+            key = padded[: _NUMBERED.size]  # cut by length, not at zeros: ids may end in zeros
+            if 0 < n < _MAX_ATTEMPTS and key[:1] in (b"t", b"r", b"b"):
+                self._failed[WorkItem(key, place)] = self._failed.pop(WorkItem(key, place), 0) + n
         self._words[0] = 0
         self._write()
 
@@ -124,12 +127,6 @@ class Attempts:
         if not self._page.closed:
             self._words.release()
             self._page.close()
-
-    def _read(self, slot: int) -> None:
-        n, place, padded = _SLOT.unpack_from(self._page, slot * _SLOT.size)
-        key = padded[: _NUMBERED.size]  # cut by length, not at zeros: ids may end in zeros
-        if 0 < n < _MAX_ATTEMPTS and key[:1] in (b"t", b"r", b"b"):
-            self._failed[WorkItem(key, place)] = self._failed.pop(WorkItem(key, place), 0) + n
 
     def _forget(self, items: list[WorkItem]) -> None:
         for item in items:
@@ -201,8 +198,3 @@ def add(connection: sqlite3.Connection, arrival: float, step: str, trace_id: str
         if position >= MAX_REQUESTS or total > MAX_BYTES:
             connection.execute("DELETE FROM quarantined WHERE seq <= ?", (seq,))
             return
-
-
-def count(connection: sqlite3.Connection) -> int:
-    """How many requests are in quarantine."""
-    return int(connection.execute("SELECT count(*) FROM quarantined").fetchone()[0])

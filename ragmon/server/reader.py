@@ -1,6 +1,4 @@
-"""Reading the journal: its types, a read-only reader, and the lookup of records by trace id.
-
-Pages, commands and replays read the journal while a server writes it, or when none runs.
+"""Reading the journal while a server writes it, or when none runs: its types, a reader, and records by trace id.
 
 A label needs the record of its trace, often days later. For each row, one blob holds the ends of its records' trace
 ids: an index by id would change a page for every record, and labels are rare. A lookup scans eight bytes per record.
@@ -11,8 +9,9 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -28,7 +27,6 @@ from ragmon.server.store import (
     journal_file,
     open_reader,
     translate_errors,
-    translate_errors_of,
     translate_read_errors,
 )
 
@@ -108,14 +106,14 @@ class JournalReaderBase:
     _connection: sqlite3.Connection
 
     def rows(self, after: int = 0, *, upto: int | None = None) -> Iterator[JournalRow]:
-        """Rows in order."""
-        rows = self._rows(after)
-        return translate_errors_of(self.path, rows if upto is None else takewhile(lambda row: row.seq <= upto, rows))
-
-    def _rows(self, after: int) -> Iterator[JournalRow]:
-        for *values, expected in self._each("seq, arrival, n, counts, lines, sum", "rows", after):
-            _check(f"row {values[0]}", expected, checksum(*values))
-            yield JournalRow._make(values)
+        """Rows after a number, in order; without `upto` those that are written meanwhile, too."""
+        with translate_read_errors(self.path):
+            for *values, expected in self._each("seq, arrival, n, counts, lines, sum", "rows", after):
+                row = JournalRow._make(values)
+                _check(f"row {row.seq}", expected, checksum(*row))
+                if upto is not None and row.seq > upto:
+                    return
+                yield row
 
     def oldest(self) -> float | None:
         """When the first row arrived, seconds since the epoch; None where there is none."""
@@ -125,17 +123,16 @@ class JournalReaderBase:
 
     def pending_requests(self) -> Iterator[PendingRequest]:
         """Pending requests, in order."""
-        return translate_errors_of(self.path, self._bodies())
-
-    def _bodies(self) -> Iterator[PendingRequest]:
-        for seq, *values, expected in self._each("seq, arrival, form, body, lowest, waits, sum", "bodies", 0):
-            _check(f"request {seq}", expected, checksum(*values))
-            yield PendingRequest(seq, *values)
+        with translate_read_errors(self.path):
+            for seq, *values, expected in self._each("seq, arrival, form, body, lowest, waits, sum", "bodies", 0):
+                _check(f"request {seq}", expected, checksum(*values))
+                yield PendingRequest(seq, *values)
 
     def quarantined(self) -> Iterator[QuarantinedRequest]:
         """Quarantined requests, in the order in which they were quarantined."""
-        columns = "seq, arrival, step, trace_id, form, size, body"
-        return translate_errors_of(self.path, map(QuarantinedRequest._make, self._each(columns, "quarantined", 0)))
+        with translate_read_errors(self.path):
+            columns = "seq, arrival, step, trace_id, form, size, body"
+            yield from map(QuarantinedRequest._make, self._each(columns, "quarantined", 0))
 
     def _each(self, columns: str, table: str, after: int) -> Iterator[tuple[Any, ...]]:
         select = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1"  # noqa: S608 - no user input
@@ -194,7 +191,7 @@ class JournalReaderBase:
         with translate_read_errors(self.path):
             for seq, _ in _rows(self._connection, {end} if (end := _end(trace_id)) else set()):
                 (lines,) = self._connection.execute("SELECT lines FROM rows WHERE seq = ?", (seq,)).fetchone() or (b"",)
-                found = [*_records_in(lines, trace_id), *found]
+                found = [*_records_in(lines, {trace_id}), *found]
                 if len(found) >= limit:
                     break
         return found[-limit:]
@@ -297,10 +294,7 @@ def records_of_traces(connection: sqlite3.Connection, trace_ids: Collection[str]
     for seq, ends in _rows(connection, set(ids_by_end)):
         (lines,) = connection.execute("SELECT lines FROM rows WHERE seq = ?", (seq,)).fetchone() or (b"",)
         missing = {candidate for end in ends for candidate in ids_by_end[end] if candidate not in records}
-        if len(missing) > FEW:
-            records |= _scan_lines(lines, missing)
-        else:
-            records |= {trace_id: record for trace_id in missing for record in _records_in(lines, trace_id)}
+        records |= {record.trace_id or "": record for record in _records_in(lines, missing)}
         if len(records) == len(trace_ids):
             break
     return records
@@ -311,14 +305,12 @@ def _rows(connection: sqlite3.Connection, ends: set[bytes]) -> Iterator[tuple[in
     if not ends:
         return
     for seq, blob in connection.execute("SELECT seq, ids FROM traced ORDER BY seq DESC"):
-        if row_ends := _matching_ends(blob, ends):
+        if len(ends) <= FEW:
+            row_ends = {end for end in ends if _contains(blob, end)}
+        else:
+            row_ends = ends.intersection(blob[start : start + WIDTH] for start in range(0, len(blob), WIDTH))
+        if row_ends:
             yield seq, row_ends
-
-
-def _matching_ends(blob: bytes, ends: set[bytes]) -> set[bytes]:
-    if len(ends) <= FEW:
-        return {end for end in ends if _contains(blob, end)}
-    return ends.intersection(blob[start : start + WIDTH] for start in range(0, len(blob), WIDTH))
 
 
 def _contains(blob: bytes, end: bytes) -> bool:
@@ -328,21 +320,12 @@ def _contains(blob: bytes, end: bytes) -> bool:
     return start >= 0
 
 
-def _scan_lines(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
-    records = {}
-    for line in lines.splitlines():
-        with suppress(msgspec.DecodeError):
-            record = decode_entry(line)
-            if isinstance(record, Record) and record.trace_id in trace_ids:
-                records[record.trace_id] = record
-    return records
-
-
-def _records_in(lines: bytes, trace_id: str) -> Iterator[Record]:
-    needle = b'"trace_id":"%b"' % trace_id.encode()
+def _records_in(lines: bytes, trace_ids: AbstractSet[str]) -> Iterator[Record]:
+    """All records of some traces in the lines of a row, in order."""
+    needles = [b'"trace_id":"%b"' % trace_id.encode() for trace_id in trace_ids] if len(trace_ids) <= FEW else [b""]
     for line in lines.split(b"\n"):
-        if needle in line:
+        if any(needle in line for needle in needles):
             with suppress(msgspec.DecodeError):
                 record = decode_entry(line)
-                if isinstance(record, Record) and record.trace_id == trace_id:
+                if isinstance(record, Record) and record.trace_id in trace_ids:
                     yield record

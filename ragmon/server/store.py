@@ -1,18 +1,7 @@
-"""The tables of a journal, and its version.
+"""The file of a journal: its tables, its connections, its size, what can be wrong with it, and the lock of its folder.
 
-SQLite connections to the journal's file, for the writer and for concurrent readers, its size, and what can be wrong.
-
-`JournalError` says which of four it is: a full disk, a damaged file, a disk that fails, a lock that is not released.
-
-The lock of a state folder, and opening the journal's file.
-
-One process writes to a state folder; the kernel releases the lock of a process that has ended. A damaged journal file
-is set aside under another name and a new one is started: the server never waits for a manual repair.
-
-Checkpoints and retention.
-
-The newest checkpoint is for the next start. Older ones are kept so that a replay can start from them when the rows
-before them are deleted. Expired data is deleted in small transactions, so that requests do not wait long for the disk.
+One process writes to a state folder; the kernel releases the lock of a process that has ended. A damaged file is set
+aside under another name and a new file is started: the server never waits for a manual repair.
 """
 
 from __future__ import annotations
@@ -28,7 +17,7 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from time import sleep
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import msgspec
 
@@ -38,14 +27,14 @@ VERSION: Final = 1
 TRACE_ID: Final = 16
 
 
-def checksum(*told: float | str | bytes) -> int:
+def checksum(*values: float | str | bytes) -> int:
     """A CRC-32 checksum of values that are written together.
 
     >>> checksum(1, 2.0, b"lines") == checksum(1, 2.0, b"lined")
     False
     """
     crc = 0
-    for value in told:
+    for value in values:
         crc = zlib.crc32(value if isinstance(value, bytes) else f"{value} ".encode(), crc)
     return crc
 
@@ -129,7 +118,6 @@ def create_tables(connection: sqlite3.Connection, path: Path) -> None:
 
 
 Reason = Literal["disk_full", "io", "corrupt", "busy"]
-Item = TypeVar("Item")
 
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _PRIMARY: Final = 0xFF
@@ -190,16 +178,6 @@ def translate_file_errors(path: Path) -> Iterator[None]:
         raise JournalError("disk_full" if error.errno in _DISK_FULL else "io", path, str(error)) from error
 
 
-def translate_errors_of(path: Path, items: Iterator[Item]) -> Iterator[Item]:
-    """Read items one by one, and translate the errors of reading; errors of the caller's loop pass unchanged."""
-    while True:
-        with translate_read_errors(path):
-            item = next(items, None)
-        if item is None:
-            return
-        yield item
-
-
 def _reason(error: sqlite3.Error, path: Path) -> Reason:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
@@ -212,15 +190,11 @@ def _reason(error: sqlite3.Error, path: Path) -> Reason:
     if reason is not None:
         return reason
     # The shared memory of a write-ahead log cannot grow on a full disk, and the error does not say why.
-    return "disk_full" if _is_full(path.parent) else "io"
-
-
-def _is_full(folder: Path) -> bool:
     try:
-        status = os.statvfs(folder)
+        status = os.statvfs(path.parent)
     except OSError:
-        return False
-    return status.f_bavail == 0 or (status.f_files > 0 and status.f_favail == 0)
+        return "io"
+    return "disk_full" if status.f_bavail == 0 or (status.f_files > 0 and status.f_favail == 0) else "io"
 
 
 DATABASE: Final = "journal.db"
@@ -270,36 +244,29 @@ def create_file(path: Path) -> None:
 
 def open_writer(path: Path) -> sqlite3.Connection:
     """A connection that writes to an existing file; transactions begin only with an explicit BEGIN."""
-    connection = _connect(path, "rw")
-    try:
-        for pragma in (*_WRITER_PRAGMAS, *(() if pages(connection) else _LAYOUT_PRAGMAS)):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
+    return _connect(path, "rw", _WRITER_PRAGMAS, _LAYOUT_PRAGMAS)
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
     """A connection that reads, also while another process writes."""
-    connection = _connect(path, "ro")
-    try:
-        for pragma in _READER_PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
+    return _connect(path, "ro", _READER_PRAGMAS)
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(
+def _connect(path: Path, mode: str, pragmas: tuple[str, ...], layout: tuple[str, ...] = ()) -> sqlite3.Connection:
+    connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
         timeout=_LOCK_TIMEOUT,
         isolation_level=None,
         check_same_thread=False,  # one thread at a time, not always the same one
     )
+    try:
+        for pragma in (*pragmas, *(layout if layout and not pages(connection) else ())):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
 
 
 def wal_limit(size: int) -> int:
@@ -424,17 +391,13 @@ def open_file(path: Path) -> sqlite3.Connection:
         try:
             create_tables(connection, path)
             if path.stat().st_size <= _CHECKED:
-                _check(connection, path)
+                (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                if result != "ok":
+                    raise JournalError("corrupt", path, result)  # noqa: TRY301 - one path closes the connection
         except BaseException:
             connection.close()
             raise
     return connection
-
-
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if result != "ok":
-        raise JournalError("corrupt", path, result)
 
 
 def journal_file(folder: Path) -> Path:
