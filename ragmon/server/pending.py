@@ -1,22 +1,12 @@
-"""What arrives, decoded before it is queued (the part of the work that needs no order), and the batch that is written.
+"""What waits: decoded requests for their row, spans for the rest of their traces, probe replies for their records.
 
-Requests and complete traces become `WriteBatch`, one row of the journal, with `BatchCounts`: what arrived and what
-became of it. The counts are journalled with the row that they belong to.
-
-The lines that come with a chunk: labels and samples of records. They stand in the journal themselves.
-
-They follow their chunk in its row, and count if it does. So an erasure finds them, and so does whoever looks for single
-requests; the chunk itself holds no text.
-
-Correlation of probe replies with the application's own records of the same requests.
+Requests and complete traces become a `WriteBatch`, one row of the journal, with `BatchCounts`: what arrived and what
+became of it. The lines that come with a chunk (labels, samples of records) follow it in its row and count if it does,
+so an erasure finds them; the chunk itself holds no text.
 
 A probe over HTTP may be seen twice: by the prober, which holds the reply, and by the application, which knows what was
 retrieved. Both carry the trace id that the prober chose, and are one request. A reply waits a while for the
 application's record, and a record that arrives first waits, on disk, for the reply.
-
-The tracker of third-party traces: open ones, complete ones that are not on disk yet, and finished ones.
-
-Finished traces are remembered for a while, to recognise their late spans.
 """
 
 from __future__ import annotations
@@ -24,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -144,15 +134,6 @@ def decode_traces(body: bytes, encoding: Encoding) -> QueuedRequest:
     )
 
 
-def spans_of(body: PendingRequest) -> list[ExternalSpan] | None:
-    """The spans of a journalled request; None where it cannot be read any more."""
-    try:
-        return read(body.body, json=body.encoding == Encoding.JSON.value).external
-    except Rejected as rejected:
-        log_error(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
-        return None
-
-
 def decode_metrics(body: bytes, encoding: Encoding) -> QueuedRequest:
     """Decode the producers' totals in an `ExportMetricsServiceRequest`."""
     try:
@@ -165,12 +146,12 @@ def decode_metrics(body: bytes, encoding: Encoding) -> QueuedRequest:
 def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedRequest:
     """Decode labels; an invalid label is left out and counted."""
     request, first_error = QueuedRequest(), ""
-    for place, data in enumerate(labels, 1):
+    for number, data in enumerate(labels, 1):
         try:
             label = check_trace_id(parse_label(data))
         except ValueError as error:
             count(request.counts.labels, REJECTED)
-            first_error = first_error or f"label {place} of {len(labels)}: {error}"
+            first_error = first_error or f"label {number} of {len(labels)}: {error}"
         else:
             label.comment = label.comment if comments else None
             request.entries.append(label)
@@ -181,9 +162,16 @@ def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedReq
 
 
 def decode_chunk(entry: ChunkEntry) -> QueuedRequest:
-    """A chunk, with its lines apart."""
-    apart = take_apart(entry)
-    return QueuedRequest(size=len(entry.body), entries=[apart.entry], chunk=apart.lines)
+    """A chunk, with its lines apart; an unreadable chunk is journalled as it is, and accounted for later."""
+    request = QueuedRequest(size=len(entry.body), entries=[entry])
+    try:
+        parts = split(entry.body)
+        lines = entries(parts.lines)
+    except (ChunkError, msgspec.MsgspecError, UnicodeDecodeError):
+        return request
+    request.entries = [replace(entry, body=parts.counts)]
+    request.chunk = ChunkLines(parts.stretch, lines)
+    return request
 
 
 @dataclass
@@ -242,23 +230,6 @@ class ChunkLines:
 
     stretch: ChunkStretch
     entries: list[Entry]
-
-
-class TakenApart(NamedTuple):
-    """A chunk as it is journalled, and its lines; None where the chunk cannot be read, which is accounted for later."""
-
-    entry: ChunkEntry
-    lines: ChunkLines | None
-
-
-def take_apart(entry: ChunkEntry) -> TakenApart:
-    """Take the lines off a chunk."""
-    try:
-        parts = split(entry.body)
-        lines = entries(parts.lines)
-    except (ChunkError, msgspec.MsgspecError, UnicodeDecodeError):
-        return TakenApart(entry, None)
-    return TakenApart(replace(entry, body=parts.counts), ChunkLines(parts.stretch, lines))
 
 
 def drop_repeated(chunks: list[ChunkLines], adder: ChunkAdder | None) -> None:
@@ -376,15 +347,20 @@ def recently_probed(journal: JournalReaderBase) -> Iterator[bytes]:
 def join_reply(own: Record, reply: Record) -> Record:
     """Join the application's record with the reply, which fills in the missing fields."""
     sampling = own.sampling or reply.sampling
+    own_answer, reply_answer = own.answer_json, reply.answer_json
+    answer = own_answer or reply_answer
+    if own_answer is not None and reply_answer is not None:
+        citations = own_answer.citations if own_answer.citations is not None else reply_answer.citations
+        answer = Answer(own_answer.claim if _has_claim(own) else reply_answer.claim, citations)
     stratum = constants.REST if sampling is None or sampling.stratum not in constants.STRATA else sampling.stratum
-    return msgspec.structs.replace(
+    return replace(
         own,
         source=constants.PROBE,
         pipeline=reply.pipeline,
         qid=reply.qid,
         q=own.q if own.q is not None else reply.q,
         error=own.error or reply.error,
-        answer_json=_answer(own, reply),
+        answer_json=answer,
         facts=_facts(own, reply),
         retrieved_ids=own.retrieved_ids if own.retrieved_ids is not None else reply.retrieved_ids,
         candidate_ids=own.candidate_ids if own.candidate_ids is not None else reply.candidate_ids,
@@ -405,14 +381,6 @@ def _has_claim(record: Record) -> bool:
     return has_text or (record.facts is not None and record.facts.gold_version is not None)
 
 
-def _answer(own: Record, reply: Record) -> Answer | None:
-    own_answer, reply_answer = own.answer_json, reply.answer_json
-    if own_answer is None or reply_answer is None:
-        return own_answer or reply_answer
-    claim = own_answer.claim if _has_claim(own) else reply_answer.claim
-    return Answer(claim, own_answer.citations if own_answer.citations is not None else reply_answer.citations)
-
-
 def _facts(own: Record, reply: Record) -> TextFacts | None:
     """The text facts: the application's, or the reply's where the application compared no claim."""
     if _has_claim(own) or reply.answer_json is None:
@@ -420,7 +388,7 @@ def _facts(own: Record, reply: Record) -> TextFacts | None:
     grounded = None if own.facts is None else own.facts.grounded
     if reply.facts is None:
         return None if grounded is None else TextFacts(grounded=grounded)
-    return msgspec.structs.replace(reply.facts, grounded=grounded)
+    return replace(reply.facts, grounded=grounded)
 
 
 class PendingProbeRecord(NamedTuple):
@@ -648,9 +616,44 @@ class TraceTracker:
         for trace_id in recently_probed(journal):
             remember(self._probed, trace_id, REMEMBERED)
         for body in journal.pending_requests():
+            if body.encoding != RECORD:
+                continue
+            record = decode_entry(body.body)
+            assert isinstance(record, Record)  # noqa: S101 - a checksum guarantees what was written
+            # A waiting record waits for no reply: replies in flight were lost.
+            self.ahead.add(PendingProbeRecord(trace_id, record, body.seq) for trace_id in body.traces)
+            if not body.traces:
+                self.replies.put(record, now + REPLY_WAIT, arrived=True)
+                self.replies.mark_stored({bytes.fromhex(record.trace_id or ""): body.seq})
+        poison = {item.key for item in attempts.poison()} if attempts else set()
+        for body in journal.pending_requests():
             if body.encoding == RECORD:
-                self._restore_probe_record(body, now)
-        self._restore_all_spans(journal, attempts)
+                continue
+            key = body_key(body.seq, body.arrival)
+            if key in poison:
+                # Each trace is set aside; the request is quarantined once, with its first trace.
+                for n, trace_id in enumerate(sorted(self._unrecorded(body, journal))):
+                    self._room.hold(trace_id, body.seq, body.arrival)
+                    self._put(quarantined_trace(trace_id, self._room.take(trace_id), "" if n else READING))
+                if not self._room.holds(body.seq):
+                    self.released.append(body.seq)
+                continue
+            with nullcontext() if attempts is None else attempts.attempt(key):
+                try:
+                    spans = read(body.body, json=body.encoding == Encoding.JSON.value).external
+                except Rejected as rejected:
+                    log_error(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
+                    self.released.append(body.seq)
+                    continue
+                trace_ids = self._unrecorded(body, journal)
+                self._hold([span for span in spans if span.trace_id in trace_ids], body, BatchCounts())
+        for trace_id in [candidate for candidate in self._room.traces if trace_key(candidate) in poison]:
+            self._put(quarantined_trace(trace_id, self._room.take(trace_id), ASSEMBLING))
+
+    def _unrecorded(self, body: PendingRequest, journal: JournalReaderBase) -> set[bytes]:
+        """The traces of a request that made no record yet, not even a waiting one."""
+        trace_ids = {trace_id for trace_id in body.traces if trace_id not in self.ahead and trace_id not in self._done}
+        return trace_ids - journal.finished_trace_ids(trace_ids)
 
     def restored(self, settings: Settings, journal: Journal, now: float) -> TraceTracker:
         """Another tracker, of what waits in the journal, and of the probe replies that wait here and are in no row."""
@@ -668,50 +671,3 @@ class TraceTracker:
         """
         downtime = max(0.0, now - max([last, *(trace.last for trace in self._room.traces.values())]))
         self._room.postpone(downtime + min(downtime, RETRIED))
-
-    def _restore_all_spans(self, journal: JournalReaderBase, attempts: Attempts | None) -> None:
-        poison = {item.key for item in attempts.poison()} if attempts else set()
-        for body in journal.pending_requests():
-            key = body_key(body.seq, body.arrival)
-            if body.encoding == RECORD:
-                continue
-            if key in poison:
-                self._quarantine(body, journal)
-            elif attempts is None:
-                self._restore_spans(body, journal)
-            else:
-                with attempts.attempt(key):
-                    self._restore_spans(body, journal)
-        for trace_id in [candidate for candidate in self._room.traces if trace_key(candidate) in poison]:
-            self._put(quarantined_trace(trace_id, self._room.take(trace_id), ASSEMBLING))
-
-    def _restore_spans(self, body: PendingRequest, journal: JournalReaderBase) -> None:
-        """Restore the spans of a request whose traces made no record yet, not even a waiting one."""
-        spans = spans_of(body)
-        if spans is None:
-            self.released.append(body.seq)
-            return
-        trace_ids = body.traces
-        trace_ids -= journal.finished_trace_ids(trace_ids)
-        trace_ids = {trace_id for trace_id in trace_ids if trace_id not in self.ahead and trace_id not in self._done}
-        self._hold([span for span in spans if span.trace_id in trace_ids], body, BatchCounts())
-
-    def _quarantine(self, body: PendingRequest, journal: JournalReaderBase) -> None:
-        trace_ids = {
-            candidate for candidate in body.traces if candidate not in self.ahead and candidate not in self._done
-        }
-        for place, trace_id in enumerate(sorted(trace_ids - journal.finished_trace_ids(trace_ids))):
-            self._room.hold(trace_id, body.seq, body.arrival)
-            step = "" if place else READING  # the request is stored once, with its first trace
-            self._put(quarantined_trace(trace_id, self._room.take(trace_id), step))
-        if not self._room.holds(body.seq):
-            self.released.append(body.seq)
-
-    def _restore_probe_record(self, body: PendingRequest, now: float) -> None:
-        """Restore a waiting reply, or a waiting record, which waits for no reply: replies in flight were lost."""
-        record = decode_entry(body.body)
-        assert isinstance(record, Record)  # noqa: S101 - a checksum guarantees what was written
-        self.ahead.add(PendingProbeRecord(trace_id, record, body.seq) for trace_id in body.traces)
-        if not body.traces:
-            self.replies.put(record, now + REPLY_WAIT, arrived=True)
-            self.replies.mark_stored({bytes.fromhex(record.trace_id or ""): body.seq})

@@ -1,14 +1,8 @@
-"""One gold question: its text, its in-flight state, its headers and its result; and the counts of results by probe.
+"""The probe client: sends a gold question to its target inside a traced call, and gets the record of that call back.
 
-The headers identify a request as a probe: its own trace, and signed baggage. `ragmon.capture.call` reads them.
-
-The targets of probes: an HTTP endpoint, or a function of the application whose answer is read to its end.
-
-`is_from_cache` finds replies from caches that declare it in a header.
-
-The probe client: sends a question to its target inside a traced call, and gets the record of that call back.
-
-`CacheHitDetector` finds answers from caches that do not declare it: the same words as before, much faster.
+A target is an HTTP endpoint, or a function of the application whose answer is read to its end. The headers of a
+question identify it as a probe: its own trace, and signed baggage, which `ragmon.capture.call` reads. Answers from
+caches are told by a header of the cache, or by the same words as before, much faster.
 """
 
 from __future__ import annotations
@@ -238,27 +232,29 @@ class HttpTarget:
     def __call__(self, text: str, sending: InFlight) -> Any:
         """Send the question; returns the decoded reply."""
         body = self._body.replace("{question}", json.dumps(text)[1:-1])
+        # Ours replace configured headers, except baggage, which is a list and is extended.
+        probe_headers = _lowered(trace_headers(sending.qid, sending.probe, sending.trace_id, self._key))
+        if "baggage" in self._headers:
+            probe_headers["baggage"] = f"{self._headers['baggage']},{probe_headers['baggage']}"
+        defaults = {"user-agent": f"ragmon/{current_version()}", "accept-encoding": "identity"}
         reply = request(
             "POST",
             self._url,
             body=body.encode(),
-            headers=self._request_headers(sending),
+            headers={**defaults, **self._headers, **probe_headers},
             timeout=sending.left(),
             max_body=MAX_REPLY_BYTES,
             tls=self._tls,
         )
         sending.from_cache = is_from_cache(reply.headers)
-        if not HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:
-            raise _status_error(reply)
-        return read(reply)
-
-    def _request_headers(self, sending: InFlight) -> dict[str, str]:
-        """The request headers: ours replace configured ones, except baggage, which is a list and is extended."""
-        probe_headers = _lowered(trace_headers(sending.qid, sending.probe, sending.trace_id, self._key))
-        if "baggage" in self._headers:
-            probe_headers["baggage"] = f"{self._headers['baggage']},{probe_headers['baggage']}"
-        defaults = {"user-agent": f"ragmon/{current_version()}", "accept-encoding": "identity"}
-        return {**defaults, **self._headers, **probe_headers}
+        status = reply.status
+        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            return read(reply)
+        wait = retry_after(reply.headers.get("Retry-After")) if status in _WITH_RETRY_AFTER else None
+        wait = 0.0 if wait is None and status == HTTPStatus.TOO_MANY_REQUESTS else wait
+        # Each status has its own type, because records name errors by type.
+        error_type: type[ReplyError] = type(f"Http{status}Error", (ReplyError,), {})
+        raise error_type(f"it answered with status {status}", wait=wait, overloaded=status in OVERLOADED)
 
 
 def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
@@ -277,15 +273,6 @@ def read(reply: HttpResponse) -> Any:
         if content_type.get_content_type() == "text/plain":
             return reply.body.decode(content_type.get_content_charset() or "utf-8", "replace")
     raise UnreadableReplyError(f"it is no JSON: {content_type.get_content_type()}")
-
-
-def _status_error(reply: HttpResponse) -> ReplyError:
-    """The error for a status other than success; each status has its own type, because records name errors by type."""
-    status = reply.status
-    wait = retry_after(reply.headers.get("Retry-After")) if status in _WITH_RETRY_AFTER else None
-    wait = 0.0 if wait is None and status == HTTPStatus.TOO_MANY_REQUESTS else wait
-    error_type: type[ReplyError] = type(f"Http{status}Error", (ReplyError,), {})
-    return error_type(f"it answered with status {status}", wait=wait, overloaded=status in OVERLOADED)
 
 
 _HINT: Final = 'target = "myapp.rag:answer", importable from here: a function that takes a question'
@@ -324,8 +311,15 @@ class EventLoopThread:
         """The result of an awaitable; it is cancelled at the deadline."""
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = Thread(target=_run_loop, args=(self._loop,), name="ragmon-probe-loop", daemon=True)
+                loop = self._loop = asyncio.new_event_loop()
+
+                def serve() -> None:
+                    try:
+                        loop.run_forever()
+                    finally:
+                        loop.close()
+
+                self._thread = Thread(target=serve, name="ragmon-probe-loop", daemon=True)
                 self._thread.start()
 
         async def in_time() -> Any:
@@ -342,13 +336,6 @@ class EventLoopThread:
             self._thread.join(_JOIN_TIMEOUT)
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
-
-
 def read_to_end(content: Any, loop: EventLoopThread, sending: InFlight) -> None:
     """Read an answer to its end, as a user would: a stream that is not consumed was never produced."""
     while inspect.isawaitable(content):
@@ -357,15 +344,16 @@ def read_to_end(content: Any, loop: EventLoopThread, sending: InFlight) -> None:
     if isinstance(body, AsyncIterable):
         content = body
     if isinstance(content, AsyncIterable):
-        loop.run(_consume(content), sending)
+        stream = content
+
+        async def consume() -> None:
+            async for _ in stream:
+                pass
+
+        loop.run(consume(), sending)
     elif isinstance(content, Iterator):
         for _ in content:
             sending.left()
-
-
-async def _consume(stream: AsyncIterable[Any]) -> None:
-    async for _ in stream:
-        pass
 
 
 _RECORD_TIMEOUT: Final = 5.0
@@ -422,7 +410,10 @@ class ProbeCapture:
             installation = Installation(probe_settings, self.returns, spent=spent)
         except RagmonError as error:  # a key or a package that exists only on the application's machine
             warn_once(f"probes are not judged here: {error}")
-            installation = Installation(_unjudged(probe_settings), self.returns, spent=spent)
+            none = {"judges": {}}
+            pipelines = {name: pipeline.model_copy(update=none) for name, pipeline in pipelines.items()}
+            unjudged = replace(probe_settings, unconfigured=common.model_copy(update=none), pipelines=pipelines)
+            installation = Installation(unjudged, self.returns, spent=spent)
         installation.start(alone=True)
         with self._lock:
             self._open.append(installation)
@@ -485,12 +476,6 @@ def _calls(installation: Installation) -> dict[tuple[str, str], int]:
     return {} if installation.judges is None else installation.judges.calls()
 
 
-def _unjudged(settings: Settings) -> Settings:
-    pipelines = {name: pipeline.model_copy(update={"judges": {}}) for name, pipeline in settings.pipelines.items()}
-    common = settings.unconfigured.model_copy(update={"judges": {}})
-    return replace(settings, unconfigured=common, pipelines=pipelines)
-
-
 @dataclass(frozen=True)
 class ProbeClient:
     """Sends questions to one target."""
@@ -511,7 +496,12 @@ class ProbeClient:
         begun: Callable[[InFlight], object] = lambda _: None,
     ) -> ProbeClient:
         """The client of a probe."""
-        target = _target(spec, key)
+        is_http = spec.target.startswith(("http://", "https://"))
+        target: Target = (
+            HttpTarget(spec.target, body=spec.body, headers=spec.headers, key=key)
+            if is_http
+            else FunctionTarget(spec.target)
+        )
 
         def ask(question: str, sending: InFlight) -> Any:
             sending.trace_id = trace_id() or ""
@@ -524,7 +514,7 @@ class ProbeClient:
         traced = TracedFunction(
             ask, spec.pipeline, extract=paths or declared.extract, reduce=declared.reduce, id_from=declared.id_from
         )
-        return cls(spec, isinstance(target, HttpTarget), capture, EventLoopThread(), wrap(traced))
+        return cls(spec, is_http, capture, EventLoopThread(), wrap(traced))
 
     def sending(self, question: GoldQuestion) -> InFlight:
         """The in-flight state of a question that is about to be sent."""
@@ -543,11 +533,6 @@ class ProbeClient:
         record = self.capture.record(sending.trace_id)
         if record is not None:
             record.tags = {**(record.tags or {}), constants.PROBE_TAG: self.spec.name}
-        return self._result(question, sending, record, error)
-
-    def _result(
-        self, question: GoldQuestion, sending: InFlight, record: Record | None, error: BaseException | None
-    ) -> ProbeResult:
         if isinstance(error, TimeoutError) and sending.came_back >= sending.deadline:
             return self.late(question, sending, record)
         if isinstance(error, ReplyError) and error.wait is not None and question.tries + 1 < TRIES:
@@ -589,12 +574,6 @@ class ProbeClient:
     def close(self) -> None:
         """Stop the event loop."""
         self.loop.close()
-
-
-def _target(spec: ProbeSpec, key: bytes | None) -> Target:
-    if spec.target.startswith(("http://", "https://")):
-        return HttpTarget(spec.target, body=spec.body, headers=spec.headers, key=key)
-    return FunctionTarget(spec.target)
 
 
 MIN_SPEEDUP: Final = 5.0

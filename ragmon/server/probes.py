@@ -1,16 +1,8 @@
-"""What a probing process takes from the configuration: probes, questions, quotas, keys, and the exporter.
+"""Probes: what is chosen and where records go, the prober of one probe, one round over a gold set, a server's probes.
 
-The prober of one probe: sends the questions of a gold set at a steady rate, or the whole set at once as a sweep.
-
-Questions are sent at random moments of regular intervals, within a daily quota, and with back-off after failures.
-`SweepTrigger` decides which alarms start a sweep. Time, randomness and files are passed in.
-
-The workers that send questions, and one round over a gold set.
-
-Each question in flight has its own thread and is not waited for beyond its deadline. A round sends every question once,
-as fast as the application answers; `RecordSorter` sorts the records by question, and `TraceFile` writes them.
-
-The probes of a server: started with it, changed with its configuration, swept when an alarm asks for a look.
+Questions are sent at random moments of regular intervals, within a daily quota, and with back-off after failures; or
+the whole gold set is sent at once, as a sweep, when an alarm asks for a look. Each question in flight has its own
+thread and is not waited for beyond its deadline.
 """
 
 from __future__ import annotations
@@ -19,8 +11,8 @@ import logging
 import random
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -30,12 +22,12 @@ from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 from time import monotonic
 from types import TracebackType
-from typing import BinaryIO, Final, NamedTuple, Self
+from typing import BinaryIO, Final, Self
 
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.capture.exporters import BatchExporter, Exporter, ExporterAdapter, JsonlExporter, close
 from ragmon.config.services import ProbeTable
-from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
+from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, error_location, log_error, warn_once
 from ragmon.core.http_client import DAY, MAX_RETRY_AFTER_FOR_USER, BackOff, DailyQuota, shown_url
@@ -137,21 +129,16 @@ def chosen_probes(
         hint = f"--name, one of: {', '.join(spec.name for spec in specs)}"
         raise RagmonError("the configuration has several probes, and --gold or --target is for one of them", hint=hint)
     if not specs:
-        specs = [_command_line_probe(settings, sets, target)]
+        if target is None:
+            raise RagmonError("nothing is to be probed", hint="--gold FILE --target module:function, or [probe.NAME]")
+        gold = _only_set(sets)
+        pipeline = gold.pipeline or settings.pipeline
+        specs = [ProbeSpec(name=NAME, pipeline=pipeline, gold=gold.name, target=_checked_target(target))]
     if other_gold:
         specs = [spec.model_copy(update={"gold": _only_set(sets).name}) for spec in specs]
     if target is None:
         return specs
     return [spec.model_copy(update={"target": _checked_target(target)}) for spec in specs]
-
-
-def _command_line_probe(settings: Settings, sets: Sequence[GoldSet], target: str | None) -> ProbeSpec:
-    if target is None:
-        raise RagmonError("nothing is to be probed", hint="--gold FILE --target module:function, or [probe.NAME]")
-    gold = _only_set(sets)
-    return ProbeSpec(
-        name=NAME, pipeline=gold.pipeline or settings.pipeline, gold=gold.name, target=_checked_target(target)
-    )
 
 
 def _only_set(sets: Sequence[GoldSet]) -> GoldSet:
@@ -349,25 +336,21 @@ class Prober:
             self._sweep.clear()
             self._retries.clear()
             return None
-        question = (
-            self._retries.popleft()
-            if self._retries
-            else self._sweep.popleft()
-            if self._sweep
-            else self._next_of_round(now)
-        )
-        if question is not None and not self._quota.spend():  # another process took the last one
+        if self._retries:
+            question = self._retries.popleft()
+        elif self._sweep:
+            question = self._sweep.popleft()
+        elif now < self._schedule.due:
+            return None
+        else:
+            self._schedule.take()
+            if not self._round:
+                self._round.extend(self._shuffled())
+            question = self._round.popleft()
+        if not self._quota.spend():  # another process took the last one
             self._counts.add(self.spec.name, SKIPPED)
             return None
         return question
-
-    def _next_of_round(self, now: float) -> GoldQuestion | None:
-        if now < self._schedule.due:
-            return None
-        self._schedule.take()
-        if not self._round:
-            self._round.extend(self._shuffled())
-        return self._round.popleft()
 
     def _pause(self) -> float:
         if not self._workers.free or self._quota.left <= 0:
@@ -379,8 +362,12 @@ class Prober:
         result, record = answered.result, answered.record
         if result == OK and record is not None and self._cache_hits.see(record):
             result, record = CACHED, None
-        if record is not None and not self._accepted(record):
-            result = LOST
+        if record is not None:
+            try:
+                result = result if self._take(record) else LOST
+            except Exception as error:  # noqa: BLE001 - the next question is sent whatever happens here
+                log_error(f"probe {self.spec.name} cannot hand on an answer", error)
+                result = LOST
         self._counts.add(self.spec.name, result)
         if result == THROTTLED:
             self._retries.append(replace(answered.question, tries=answered.question.tries + 1))
@@ -393,13 +380,6 @@ class Prober:
 
     def _back_off_for(self, wait: float | None) -> None:
         self._paused_until = max(self._paused_until, monotonic() + self._back_off.pause(wait or None))
-
-    def _accepted(self, record: Record) -> bool:
-        try:
-            return self._take(record)
-        except Exception as error:  # noqa: BLE001 - the next question is sent whatever happens here
-            log_error(f"probe {self.spec.name} cannot hand on an answer", error)
-            return False
 
 
 GRACE: Final = 1.0
@@ -442,22 +422,22 @@ class ProbeWorkers:
             self._sent += 1
             number = self._sent
             self._in_flight[number] = (question, sending)
-        thread = Thread(target=self._ask, args=(number, question, sending), name=f"ragmon-ask-{number}", daemon=True)
+
+        def ask() -> None:
+            answered = self._client.ask(question, sending)
+            with self._changed:
+                if self._in_flight.pop(number, None) is not None:
+                    self._results.append(answered)
+                self._abandoned.discard(number)
+                self._changed.notify_all()
+
         try:
-            thread.start()
+            Thread(target=ask, name=f"ragmon-ask-{number}", daemon=True).start()
         except RuntimeError as error:  # the process has too many threads, which is not the target's fault
             warn_once(f"a question could not be sent: {error_location(error)}")
             with self._changed:
                 del self._in_flight[number]
                 self._results.append(ProbeResult(question, LOST, overloaded=True))
-
-    def _ask(self, number: int, question: GoldQuestion, sending: InFlight) -> None:
-        answered = self._client.ask(question, sending)
-        with self._changed:
-            if self._in_flight.pop(number, None) is not None:
-                self._results.append(answered)
-            self._abandoned.discard(number)
-            self._changed.notify_all()
 
     def wait(self, seconds: float) -> list[ProbeResult]:
         """The results so far, including timeouts."""
@@ -509,10 +489,10 @@ class RecordSorter:
         self._next = 0
         self._waiting: dict[int, Record | None] = {}
 
-    def put(self, place: int, record: Record | None) -> None:
+    def put(self, index: int, record: Record | None) -> None:
         """Set the result of an index; None if it has no record."""
         self.placed += 1
-        self._waiting[place] = record
+        self._waiting[index] = record
         while self._next in self._waiting:
             self._pass_on(self._waiting.pop(self._next))
             self._next += 1
@@ -591,14 +571,6 @@ JOIN_TIMEOUT: Final = 5.0
 _log = logging.getLogger("ragmon.server")
 
 
-class _Basis(NamedTuple):
-    """What a prober depends on; the prober is replaced when any of it changes."""
-
-    spec: ProbeSpec
-    gold: str
-    pipeline: PipelineSettings
-
-
 class ProbeSupervisor:
     """Runs the probes of a configuration in a thread of its own: targets are third-party code and may be slow."""
 
@@ -609,7 +581,7 @@ class ProbeSupervisor:
         self._wait = wait
         self._counts = ProbeCounts()
         self._quotas: dict[str, DailyQuota] = {}
-        self._running: dict[str, tuple[_Basis, Prober]] = {}
+        self._running: dict[str, tuple[object, Prober]] = {}
         self._capture: ProbeCapture | None = None
         self._pending_settings: SimpleQueue[Settings | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name="ragmon-probing", daemon=True)
@@ -641,28 +613,23 @@ class ProbeSupervisor:
         sweeps = SweepTrigger(self._transitions())
         while True:
             try:
-                for settings in self._next():
+                with suppress(Empty):
+                    settings = self._pending_settings.get(timeout=LOOK)
+                    while settings is not None and not self._pending_settings.empty():
+                        settings = self._pending_settings.get()
                     if settings is None:
-                        return self._finish()
+                        break
                     self._apply(settings)
-                self._send(sweeps.see(self._transitions(), monotonic()))
+                pipelines = sweeps.see(self._transitions(), monotonic())
+                for _, prober in list(self._running.values()):
+                    if prober.spec.pipeline in pipelines and prober.spec.on_look and prober.sweep():
+                        _log.info("probe %s sends its whole set: an alarm asks for a look", prober.spec.name)
             except Exception as error:  # noqa: BLE001 - the next poll may succeed
                 log_error("probes could not be looked after", error)
 
-    def _finish(self) -> None:
         self._end(self._running)
         if self._capture is not None:
             self._capture.close()
-
-    def _next(self) -> list[Settings | None]:
-        """The newest pending configuration, if there is one; a list of None where the server stops."""
-        try:
-            settings = self._pending_settings.get(timeout=LOOK)
-            while settings is not None and not self._pending_settings.empty():
-                settings = self._pending_settings.get()
-        except Empty:
-            return []
-        return [settings]
 
     def _apply(self, settings: Settings) -> None:
         """Run the probes of a configuration; an error in one probe does not affect the others."""
@@ -670,14 +637,16 @@ class ProbeSupervisor:
         troubles: dict[str, RagmonError] = {}
         if settings.probes:
             try:
-                self._run_all(settings, troubles)
+                troubles = self._run_all(settings)
             except RagmonError as error:
                 troubles = dict.fromkeys([spec.name for spec in settings.probes], error)
         for name, trouble in troubles.items():
             _log.error("probe %s does not run: %s (%s)", name, trouble, trouble.hint)
         self.troubles = troubles
 
-    def _run_all(self, settings: Settings, troubles: dict[str, RagmonError]) -> None:
+    def _run_all(self, settings: Settings) -> dict[str, RagmonError]:
+        """Start the probes that are new or changed; returns why the others do not run."""
+        troubles: dict[str, RagmonError] = {}
         redact = Redactions(settings)
         if self._capture is None:
             self._capture = ProbeCapture(settings)
@@ -685,28 +654,26 @@ class ProbeSupervisor:
             self._capture.go_on_with(settings)
         golds = {gold.name: gold for gold in self._writer.server_state.engine.scorer.gold.sets}
         for spec in settings.probes:
-            basis = _Basis(spec, golds[spec.gold].version, settings.of(spec.pipeline))
+            # A prober is replaced when any of it changes.
+            basis = (spec, golds[spec.gold].version, settings.of(spec.pipeline))
             if spec.name in self._running:
                 if self._running[spec.name][0] == basis:
                     continue
                 self._end([spec.name])
             try:
-                prober = self._prober(spec, golds[spec.gold], settings, redact, self._capture)
+                key = key_of(settings, spec.pipeline)
+                client = ProbeClient.of(spec, self._capture, key=key, begun=partial(self._expect, spec))
+                quota = self._quotas.setdefault(spec.name, quota_in(self._folder, spec))
+                quota.per_day = spec.max_per_day
+                take = partial(self._take, redact, self._wait if client.far else 0.0)
+                prober = Prober(spec, questions(golds[spec.gold]), client, take, counts=self._counts, quota=quota)
             except RagmonError as error:
                 troubles[spec.name] = error
                 continue
             prober.start()
             self._running[spec.name] = (basis, prober)
             _log.info("probe %s asks %s, a question every %.3g s", spec.name, spec.asks, prober.interval)
-
-    def _prober(
-        self, spec: ProbeSpec, gold: GoldSet, settings: Settings, redact: Redactions, capture: ProbeCapture
-    ) -> Prober:
-        client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline), begun=partial(self._expect, spec))
-        quota = self._quotas.setdefault(spec.name, quota_in(self._folder, spec))
-        quota.per_day = spec.max_per_day
-        take = partial(self._take, redact, self._wait if client.far else 0.0)
-        return Prober(spec, questions(gold), client, take, counts=self._counts, quota=quota)
+        return troubles
 
     def _take(self, redact: Redactions, wait: float, record: Record) -> bool:
         return self._writer.reply(redact(record), wait)
@@ -725,8 +692,3 @@ class ProbeSupervisor:
     def _transitions(self) -> list[AlarmTransition]:
         with self._writer.lock:
             return list(self._writer.server_state.engine.transitions)
-
-    def _send(self, pipelines: Container[str]) -> None:
-        for basis, prober in list(self._running.values()):
-            if basis.spec.pipeline in pipelines and basis.spec.on_look and prober.sweep():
-                _log.info("probe %s sends its whole set: an alarm asks for a look", basis.spec.name)

@@ -1,22 +1,16 @@
-"""Every alarm that is shown, by its name, as something that can be explained: a gate, or a metric's own past.
+"""What a server's admin port shows: its status, which requests fail a gate, what broke, whether a release is worse.
 
 An alarm on a metric's past is written as a gate on that metric whose threshold is the level of the baseline, so that it
 is explained from the same counts in the same way.
 
-One request out of a journal, and what is said of one that is not there.
-
-The admin port shows its content to whoever has the token of the write ports. Where there is none it shows no content:
-any program of the machine may ask a loopback port, and a page or a model may make one ask.
-
-What a server's admin port shows: its status, which requests fail a gate, what broke, whether a release is worse.
-
-The content of requests is in the answer to `trace` alone, and `ragmon.server.admin` withholds it without a token.
+The content of requests is in the answer to `trace` alone, and `ragmon.server.admin` withholds it without a token: any
+program of the machine may ask a loopback port, and a page or a model may make one ask.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -28,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import to_builtins
 
-from ragmon.alarms.detector import Alarm, shown
+from ragmon.alarms.detector import shown
 from ragmon.alarms.drift import DriftSignal, JudgeShift, Shift, alert_name
 from ragmon.alarms.pipelines import PipelineAlarms, minute_end
 from ragmon.alarms.plan import AlarmRule
@@ -103,12 +97,15 @@ def find_alarm(engine: Engine, snapshot: Snapshot, pipeline: str, name: str) -> 
     gates = {outcome.gate.name: outcome for outcome in outcomes if outcome.gate.pipeline == pipeline}
     alarms = engine.alarms.pipelines.get(pipeline)
     signals = {} if alarms is None else {signal.alert: signal for signal in alarms.drift.signals}
+    rule = None if alarms is None else alarms.rules.get(name)
+    alarm = None if alarms is None or rule is None else alarms.state.alarms[rule.alert]
+    seen = "" if rule is None or alarm is None or alarm.proof is None else shown(alarm.proof, rule).text
     if name in gates:
-        return _of_gate(gates[name], alarms, signals.get(name))
-    if alarms is not None and name in alarms.rules:
+        firing = alarm.firing if alarm is not None else signals[name].firing if name in signals else None
+        return ExplainedAlarm(gates[name], minute_end(firing), seen)
+    if alarms is not None and rule is not None and alarm is not None:
         # An alarm on a metric's own past.
-        rule = alarms.rules[name]
-        alarm, level = alarms.state.alarms[rule.alert], alarms.held_against(rule)
+        level = alarms.held_against(rule)
         is_latency = rule.metric == constants.LATENCY
         # A paired rule detects items that became worse, whatever is better of its metric.
         better = "higher" if is_latency else engine.scorer.table.metrics[rule.metric].better
@@ -126,29 +123,16 @@ def find_alarm(engine: Engine, snapshot: Snapshot, pipeline: str, name: str) -> 
             window=_window(engine),
             kind="quantile_ratio" if is_latency else "threshold",
         )
-        text = _seen(rule, alarm) or _compared(alarms, rule, level)
+        text = seen or _compared(alarms, rule, level)
         return ExplainedAlarm(_outcome(engine, snapshot, gate), minute_end(alarm.firing), text, derived=True)
     if alarms is not None and name in signals:
         return _of_drift(engine, snapshot, alarms, signals[name])
     raise UnknownNameError("gate", name, [*gates, *([] if alarms is None else alarms.rules), *signals])
 
 
-def _of_gate(outcome: Outcome, alarms: PipelineAlarms | None, signal: DriftSignal | None) -> ExplainedAlarm:
-    rule = None if alarms is None else alarms.rules.get(outcome.gate.name)
-    if alarms is None or rule is None:
-        return ExplainedAlarm(outcome, None if signal is None else minute_end(signal.firing))
-    alarm = alarms.state.alarms[rule.alert]
-    return ExplainedAlarm(outcome, minute_end(alarm.firing), _seen(rule, alarm))
-
-
-def _seen(rule: AlarmRule, alarm: Alarm) -> str:
-    """What an alarm fired for; "" while it is silent."""
-    return "" if alarm.proof is None else shown(alarm.proof, rule).text
-
-
 def _compared(alarms: PipelineAlarms, rule: AlarmRule, level: float | None) -> str:
     baseline = alarms.baseline_of(rule)
-    what = {"paired": "each gold item with its first answer"}.get(rule.kind, f"{rule.metric} with its own past")
+    what = "each gold item with its first answer" if rule.kind == "paired" else f"{rule.metric} with its own past"
     if level is None or baseline is None:
         seen = 0 if baseline is None else baseline.n
         return f"compares {what}, which is being learned ({seen} observations so far)"
@@ -243,12 +227,24 @@ class AmbiguousTraceError(RagmonError):
 
 def in_journal(journal: JournalReader, asked: str, settings: Settings) -> list[Record]:
     """The records of a trace in a journal; requests that share a trace are a record each."""
-    trace_id = _checked(asked)
+    trace_id = asked.strip().lower()
+    if len(trace_id) != ID_DIGITS and not _BEGINNING.fullmatch(trace_id):
+        hint = f"32 hex digits, or the first {SHORTEST} and more of them"
+        raise AmbiguousTraceError(f"{shorten(asked)} is no trace id", hint=hint)
     if len(trace_id) < ID_DIGITS:
-        trace_id = _only(trace_id, _beginning_so(journal, trace_id)) or trace_id
+        trace_id = _only(trace_id, _ids_in(journal, trace_id)) or trace_id
     records = journal.records_of(trace_id, MOST)
     if not records:
-        raise _unknown(asked, settings, _kept(journal.oldest(), settings))
+        oldest = journal.oldest()
+        since = "" if oldest is None else f" since {datetime.fromtimestamp(oldest, UTC):%Y-%m-%d %H:%M} UTC"
+        days = float(settings.serve.retention) / 86_400
+        rate = settings.unconfigured.sampling.rate
+        kept = (
+            f"the journal has what was kept{since} (retention {days:g} days, then `[serve] max_size`); "
+            f"`[sampling] rate` of an application keeps a part of its calls ({rate:g} here), and a trace is a record "
+            "once its spans are there"
+        )
+        raise _unknown(asked, settings, kept)
     return records
 
 
@@ -284,15 +280,8 @@ def described(record: Record, scorer: Scorer, settings: Settings, *, from_file: 
     )
 
 
-def _checked(asked: str) -> str:
-    trace_id = asked.strip().lower()
-    if len(trace_id) != ID_DIGITS and not _BEGINNING.fullmatch(trace_id):
-        hint = f"32 hex digits, or the first {SHORTEST} and more of them"
-        raise AmbiguousTraceError(f"{shorten(asked)} is no trace id", hint=hint)
-    return trace_id
-
-
-def _beginning_so(journal: JournalReader, beginning: str) -> Iterator[str]:
+def _ids_in(journal: JournalReader, beginning: str) -> Iterator[str]:
+    """The trace ids of a journal's records that begin so."""
     pattern = re.compile(rb'"trace_id":"(%b[0-9a-f]*)"' % beginning.encode())
     ends = monotonic() + PATIENCE
     for row in journal.rows():
@@ -319,17 +308,6 @@ def _unknown(asked: str, settings: Settings, kept: str) -> UnknownTraceError:
     link = settings.unconfigured.links.trace
     where = f"; the tracing backend may have it: {str(link).replace('{trace_id}', asked)}" if link else ""
     return UnknownTraceError(f"there is no record of trace {shorten(asked)}", hint=f"{kept}{where}")
-
-
-def _kept(oldest: float | None, settings: Settings) -> str:
-    since = "" if oldest is None else f" since {datetime.fromtimestamp(oldest, UTC):%Y-%m-%d %H:%M} UTC"
-    days = float(settings.serve.retention) / 86_400
-    rate = settings.unconfigured.sampling.rate
-    return (
-        f"the journal has what was kept{since} (retention {days:g} days, then `[serve] max_size`); "
-        f"`[sampling] rate` of an application keeps a part of its calls ({rate:g} here), and a trace is a record "
-        "once its spans are there"
-    )
 
 
 class StatusService:
@@ -370,40 +348,39 @@ class StatusService:
             )
             label_counts = (sum(labels.results.values()), labels.pending)
             server = (dict(writer.refused), self.trouble(), writer.resets, writer.clock.jumps, reloading.broken)
-            return int(writer.clock.now()) // STEP, scoring, label_counts, server, self._probe_counts()
-
-    def _probe_counts(self) -> object:
-        probing = self._reloading.probing
-        return dict(probing.counts()), dict(probing.judged())
+            probes = (dict(reloading.probing.counts()), dict(reloading.probing.judged()))
+            return int(writer.clock.now()) // STEP, scoring, label_counts, server, probes
 
     def _served(self) -> ServerStats:
         writer, server_state = self.writer, self.writer.server_state
-        counts = server_state.counts
+        counts, adder, now = server_state.counts, server_state.adder, writer.clock.now()
+        size = 0
+        for path in self.folder.glob("journal.db*"):
+            with suppress(OSError):  # a file may disappear while it is read
+                size += path.stat().st_size
+        unknown = {}
+        for key, n in counts.unknown.items():
+            field, _, reason = key.partition("|")
+            unknown[field, reason] = n
+        stream = None  # where this server counts itself
+        if adder is not None:
+            results = dict(adder.state.results)
+            stream = StreamStats(adder.watermark(now), adder.behind(now), results, adder.lost, len(adder.configs))
         return ServerStats(
             refused=dict(writer.refused),
-            size=_size(self.folder),
+            size=size,
             trouble=self.trouble(),
             resets=writer.resets,
             jumps=writer.clock.jumps,
             reloaded=not self._reloading.broken,
             missing=server_state.producers.missing(counts.native),
             lost=dict(server_state.producers.dropped()),
-            unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
+            unknown=unknown,
             probes=self._reloading.probing.counts(),
             probed=dict(counts.probed),
             scopes=dict(counts.scopes),
             tools=dict(counts.tools),
-            stream=self._stream(),
-        )
-
-    def _stream(self) -> StreamStats | None:
-        """How far the partitions were added; None where this server counts itself."""
-        adder = self.writer.server_state.adder
-        if adder is None:
-            return None
-        now = self.writer.clock.now()
-        return StreamStats(
-            adder.watermark(now), adder.behind(now), dict(adder.state.results), adder.lost, len(adder.configs)
+            stream=stream,
         )
 
     def trouble(self) -> str:
@@ -453,8 +430,14 @@ class StatusService:
             )
             for url, why in sorted((self._reader.troubles() if self._reader else {}).items())
         ]
+        adder, now = self.writer.server_state.adder, self.writer.clock.now()
+        alternating = [
+            StatusFinding(f"{part}: logs take turns in this place", at, "let one topic stand in it")
+            for part, at in sorted({} if adder is None else adder.state.returned.items())
+            if now - at < HOUR
+        ]
         findings = ServerFindings(
-            problems=(*not_writing, *away, *self._alternating()),
+            problems=(*not_writing, *away, *alternating),
             warnings=(*stale_config, *set_aside, *idle_probes),
             trouble=trouble,
             broken=reloading.broken,
@@ -462,13 +445,6 @@ class StatusService:
             journal={"bytes": served.size, **self._journal(), "resets": served.resets},
         )
         return status(current, self.writer.server_state.engine.settings, self._began, findings)
-
-    def _alternating(self) -> Iterator[StatusFinding]:
-        """The partitions in which logs took turns within the hour."""
-        adder, now = self.writer.server_state.adder, self.writer.clock.now()
-        for part, at in sorted({} if adder is None else adder.state.returned.items()):
-            if now - at < HOUR:
-                yield StatusFinding(f"{part}: logs take turns in this place", at, "let one topic stand in it")
 
     def settings(self) -> Settings:
         """The configuration in force."""
@@ -504,19 +480,6 @@ class StatusService:
             oldest = newest = saved = None
         checkpoint = None if saved is None else {"row": saved[0], "at": saved[1]}
         return {"limit": limit, "row": row, "oldest": oldest, "newest": newest, "checkpoint": checkpoint}
-
-
-def _size(folder: Path) -> int:
-    """The size of a journal in bytes; a file may disappear while it is read."""
-    total = 0
-    for path in folder.glob("journal.db*"):
-        with suppress(OSError):
-            total += path.stat().st_size
-    return total
-
-
-def _split(counts: Mapping[str, int]) -> list[tuple[tuple[str, str, str], int]]:
-    return [(key.partition("|"), n) for key, n in counts.items()]
 
 
 TO_OPEN: Final = 5
@@ -630,7 +593,15 @@ class QueryService:
         with counted.lock:
             engine, now = counted.server_state.engine, counted.clock.now()
             alarm = find_alarm(engine, engine.snapshot(now), pipeline, gate)
-            diagnosis = _explained(engine, alarm, now, since)
+            counts = engine.scorer.state, engine.scorer.table, alarm.outcome
+            if alarm.is_drift:
+                moved = None if alarm.shift is None or alarm.firing is None else 60.0 * alarm.shift.begin
+                diagnosis = explain_drift(*counts, now=now, since=moved, firing=alarm.firing, alarm=alarm.text)
+            else:
+                derived = alarm.derived
+                diagnosis = explain(
+                    *counts, now=now, since=since, firing=alarm.firing, alarm=alarm.text, derived=derived
+                )
             gated = {entry.metric for entry in engine.policy(pipeline).gates if entry.kind == "threshold"}
         outcome = alarm.outcome
         begin = diagnosis.begin if diagnosis.change.began is None else diagnosis.change.began
@@ -681,27 +652,22 @@ class QueryService:
                 assessed = scorer.assess(record)
             score = assessed.scores[gate.metric]
             if isinstance(score, int) and not gate.holds(score / MICRO):
-                found.append(self._shown(record, {gate.metric: score / MICRO}, traits_of(assessed.facts)))
+                failure = Failure(
+                    seq=0,
+                    place=0,
+                    ts=record.ts or 0.0,
+                    pipeline=record.pipeline or DEFAULT_PIPELINE,
+                    source=record.source or constants.REPLAY,
+                    scores={gate.metric: score / MICRO},
+                    trace_id=record.trace_id,
+                    build=record.build,
+                    index_hash=record.index_hash,
+                    facts={TRAITS: traits_of(assessed.facts), **latency_fact(record)},
+                )
+                found.append(self._failure(failure))
             if len(found) == TO_OPEN:
                 break
         return found
-
-    def _shown(self, record: Record, scores: Mapping[str, float], traits: Sequence[str]) -> dict[str, Any]:
-        pipeline = record.pipeline or DEFAULT_PIPELINE
-        source, ts = record.source or constants.REPLAY, record.ts or 0.0
-        failure = Failure(
-            0,
-            0,
-            ts,
-            pipeline,
-            source,
-            scores,
-            record.trace_id,
-            record.build,
-            record.index_hash,
-            {TRAITS: traits, **latency_fact(record)},
-        )
-        return self._failure(failure)
 
     def trace(self, asked: str) -> list[RequestReport]:
         """The requests of a trace, with their content."""
@@ -752,23 +718,6 @@ class QueryService:
                 for entry in entries(row.lines):
                     if isinstance(entry, Record) and (entry.pipeline or DEFAULT_PIPELINE) == pipeline:
                         yield entry
-
-
-def _explained(engine: Engine, alarm: ExplainedAlarm, now: float, since: float | None) -> Why:
-    state, table = engine.scorer.state, engine.scorer.table
-    if alarm.is_drift:
-        moved = None if alarm.shift is None or alarm.firing is None else 60.0 * alarm.shift.begin
-        return explain_drift(state, table, alarm.outcome, now=now, since=moved, firing=alarm.firing, alarm=alarm.text)
-    return explain(
-        state,
-        table,
-        alarm.outcome,
-        now=now,
-        since=since,
-        firing=alarm.firing,
-        alarm=alarm.text,
-        derived=alarm.derived,
-    )
 
 
 def _sources(source: str | None) -> tuple[str, ...]:

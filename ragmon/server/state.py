@@ -1,16 +1,13 @@
-"""Clocks: a wall clock that resists jumps, and arrival times that never go back.
+"""The server state: everything that was counted up to a row of the journal, its clock, recovery and replay.
 
-The server state: everything that was counted up to a row of the journal.
-
-It holds scores, alarms, counts, what producers report, and the requests that fail a gate, so that their traces can be
-opened.
-
-Recovery of the server state from the newest checkpoint and the journal rows after it, and replay of a journal.
+The state holds scores, alarms, counts, what producers report, and the requests that fail a gate, so that their traces
+can be opened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace as replaced
 from functools import lru_cache, partial
 from time import CLOCK_BOOTTIME, clock_gettime, time
@@ -39,9 +36,9 @@ from ragmon.core.record import (
     decode_entry,
 )
 from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
-from ragmon.gates.request import Failed, FailureDetector
+from ragmon.gates.request import FailureDetector
 from ragmon.gates.suspects import traits_of
-from ragmon.metrics.facts import VERSION, Key
+from ragmon.metrics.facts import VERSION
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState, log_acknowledged
 from ragmon.monitor.producers import ProducerTotals
 from ragmon.scoring.buckets import DIGEST, State
@@ -65,9 +62,8 @@ SLICE: Final = 0.05
 """Seconds of CPU that the writer thread may work before it lets other threads run."""
 
 
-def _elapsed() -> float:
-    """Elapsed seconds, including time in which the machine sleeps."""
-    return clock_gettime(CLOCK_BOOTTIME)
+_elapsed: Final = partial(clock_gettime, CLOCK_BOOTTIME)
+"""Elapsed seconds, including time in which the machine sleeps."""
 
 
 class Clock:
@@ -222,31 +218,24 @@ class ServerState:
         self.erase(forgotten)
         self.counts.add(counts)
         self.advance(arrival)
-        if self._attempts is None or not entries:
-            self._apply_all(entries, arrival, seq, pause)
-        else:
-            with self._attempts.attempt(row_key(seq, arrival)):
-                self._apply_all(entries, arrival, seq, pause)
+        attempts = self._attempts if entries else None
+        with nullcontext() if attempts is None else attempts.attempt(row_key(seq, arrival)):
+            slice_end = Deadline(SLICE)
+            for line, entry in enumerate(entries):
+                if pause is not None and slice_end.passed:
+                    self._unscored = sum(isinstance(rest, Record) for rest in entries[line:])
+                    pause()
+                    self._unscored = 0
+                    slice_end = Deadline(SLICE)
+                if attempts is not None:
+                    attempts.at(line)
+                try:
+                    self._apply(entry, arrival, seq, line)
+                except Exception as error:  # noqa: BLE001 - one bad line must not affect others, here and in replay
+                    log_error("a line of the journal could not be counted", error)
+                    if not isinstance(error, ChunkError):  # nothing of a refused chunk was added
+                        self.engine.failed = error
         self.seq = seq
-
-    def _apply_all(
-        self, entries: Sequence[Entry], arrival: float, seq: int, pause: Callable[[], object] | None
-    ) -> None:
-        slice_end = Deadline(SLICE)
-        for place, entry in enumerate(entries):
-            if pause is not None and slice_end.passed:
-                self._unscored = sum(isinstance(rest, Record) for rest in entries[place:])
-                pause()
-                self._unscored = 0
-                slice_end = Deadline(SLICE)
-            if self._attempts is not None:
-                self._attempts.at(place)
-            try:
-                self._apply(entry, arrival, seq, place)
-            except Exception as error:  # noqa: BLE001 - one bad line must not affect others, here and in replay
-                log_error("a line of the journal could not be counted", error)
-                if not isinstance(error, ChunkError):  # nothing of a refused chunk was added
-                    self.engine.failed = error
 
     def erase(self, trace_ids: Iterable[str]) -> None:
         """Remove the ratings of erased traces, given in lower case, and examples of ids; counts stay."""
@@ -271,7 +260,7 @@ class ServerState:
         """Until when everything that arrived was counted: where others count, when all of them had spoken."""
         return now if self.adder is None else self.adder.watermark(now)
 
-    def _apply(self, entry: Entry, arrival: float, seq: int, place: int) -> None:
+    def _apply(self, entry: Entry, arrival: float, seq: int, line: int) -> None:
         if isinstance(entry, Tombstone):
             count(self.counts.ignored, ERASED, int(entry.was == RECORD_ENTRY))
         elif isinstance(entry, QuarantineEntry):
@@ -283,12 +272,36 @@ class ServerState:
         elif isinstance(entry, ErasedTraces):
             self.erase(entry.trace_ids)
         elif is_chunk_line(entry):
-            self._add_line(entry)
+            if self._adds_lines and isinstance(entry, Label):
+                self.engine.add_label(entry)
+            elif self._adds_lines and isinstance(entry, Record):
+                # Find the gates that a record fails that was counted elsewhere; it is not counted again.
+                if self._sampled is None:
+                    factory = ScorerFactory(self.engine.settings, tuple(self.engine.scorer.gold.sets))
+                    self._sampled = factory(table=self.engine.scorer.table, observers=[self._failing])
+                self._sampled.observe(self.engine.with_label_names(replace(entry, kind=None)))
+                self._sampled.restore(State())
         elif not isinstance(entry, Totals):
             self.engine.apply(entry, self._time(arrival))
         elif self.engine.report(entry, arrival):
             self.producers.see(entry, arrival)
-        self.failures += (_failure(seq, place, failed) for failed in self._failing.take())
+        for failed in self._failing.take():
+            record = failed.record
+            facts = {TRAITS: _traits(failed.key), **({SLICES: failed.slices} if failed.slices else {})}
+            self.failures.append(
+                Failure(
+                    seq=seq,
+                    place=line,
+                    ts=record.ts or 0.0,
+                    pipeline=record.pipeline or DEFAULT_PIPELINE,
+                    source=failed.source,
+                    trace_id=record.trace_id,
+                    build=record.build,
+                    index_hash=record.index_hash,
+                    scores=failed.scores,
+                    facts=facts | latency_fact(record),
+                )
+            )
 
     def _add_chunk(self, entry: ChunkEntry) -> bool:
         """Add what another process counted, if it is new; what is refused is counted, and comes again."""
@@ -309,21 +322,6 @@ class ServerState:
             for line in self.engine.add(chunk.counts, chunk.now):
                 self.producers.see(line, chunk.now)
         return is_new
-
-    def _add_line(self, line: Label | Record) -> None:
-        if not self._adds_lines:
-            return
-        if isinstance(line, Label):
-            self.engine.add_label(line)
-        else:
-            # Find the gates that a record fails that was counted elsewhere; it is not counted again.
-            scorer = self._sampled
-            if scorer is None:
-                gold = self.engine.scorer.gold.sets
-                plan = ScorerFactory(self.engine.settings, tuple(gold))
-                scorer = self._sampled = plan(table=self.engine.scorer.table, observers=[self._failing])
-            scorer.observe(self.engine.with_label_names(replace(line, kind=None)))
-            scorer.restore(State())
 
     def counters(self, pending: int) -> StageCounters:
         """The counters of the ingest stage."""
@@ -397,36 +395,14 @@ def chunk_adder(settings: Settings) -> ChunkAdder | None:
     return ChunkAdder(None if patience is None else float(patience), awaited)
 
 
-def _failure(seq: int, place: int, failed: Failed) -> Failure:
-    record = failed.record
-    return Failure(
-        seq=seq,
-        place=place,
-        ts=record.ts or 0.0,
-        pipeline=record.pipeline or DEFAULT_PIPELINE,
-        source=failed.source,
-        trace_id=record.trace_id,
-        build=record.build,
-        index_hash=record.index_hash,
-        scores=failed.scores,
-        facts={
-            TRAITS: _traits(failed.key),
-            **({SLICES: failed.slices} if failed.slices else {}),
-            **latency_fact(record),
-        },
-    )
-
-
 def latency_fact(record: Record) -> dict[str, float]:
     """How long a request took in all, in milliseconds, for a list of failures; nothing where that is unknown."""
     total = None if record.latency_ms is None else record.latency_ms.total
     return {} if total is None else {LATENCY_MS: round(total, 1)}
 
 
-@lru_cache(maxsize=4096)
-def _traits(key: Key) -> tuple[str, ...]:
-    """The traits of requests with these facts; cached, as many failures share them."""
-    return traits_of(key)
+_traits: Final = lru_cache(maxsize=4096)(traits_of)
+"""Cached, as many failures share their facts."""
 
 
 def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:
@@ -437,7 +413,7 @@ def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts |
     empty_state = partial(ServerState, settings, attempts=attempts)
     server_state = _from_checkpoint(empty_state, [journal.checkpoint(), journal.base()])
     for row in journal.rows(after=server_state.seq):
-        _apply(server_state, row, journal)
+        _apply_row(server_state, row, journal)
     server_state.engine.failed = None  # what fails here fails in every replay
     return server_state
 
@@ -448,7 +424,7 @@ def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels |
     empty_state = partial(ServerState, settings, edges=None, label_observer=label_observer)
     server_state = _from_checkpoint(empty_state, [journal.base()])
     for row in journal.rows(after=server_state.seq):
-        _apply(server_state, row, journal)
+        _apply_row(server_state, row, journal)
         server_state.failures.clear()
     server_state.engine.advance(float("inf"))
     if labels is not None:
@@ -456,7 +432,7 @@ def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels |
     return server_state
 
 
-def _apply(server_state: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
+def _apply_row(server_state: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
     with translate_read_errors(journal.path):
         counts = BatchCounts.load(row.counts)
         decoded = entries(row.lines)
