@@ -1,8 +1,6 @@
-"""A server's admin port: the parsing of query parameters, and what it answers besides what every monitor does.
+"""What a server's admin port answers besides what every monitor does, and the pages of a journal without its server.
 
 A query parameter that is unknown, repeated or malformed is answered with an error that names it.
-
-The pages of a journal without its server: the state at its last row, read only, at a time that stands still.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
-"""Acknowledgements at a server that reads the topic of chunks: they go through it, so every such server hears them.
+"""A server that adds up what workers count: it reads the topic of chunks, and sends on what it is told.
 
-An acknowledgement tells when it was given. Each server takes it when all partitions have spoken of that time, so alarms
-are silenced in the same minute everywhere, and a server that reads the topic from its beginning silences them alike.
+Acknowledgements go through the topic of chunks, so every such server hears them. Each takes an acknowledgement when all
+partitions have spoken of its time, so alarms are silenced in the same minute everywhere.
 
-Labels that come to a server which adds up what workers count: they are sent to the topic in which the answers are.
+Labels go to the topic in which the answers are, as lines of a trace log with the trace id as key.
 
-A label is a line of a trace log, with the trace id as its key, so that it gets to the partition of its answer. It is
-the same line whatever else is in the topic; a worker tells it by its first byte.
-
-Reading the topic of chunks: this server adds up what workers counted, and its journal holds the chunks.
-
-Where it goes on stands in its journal, with what was added. A chunk that is read again is dropped by its place.
+Where the reader goes on stands in the server's journal, with what was added. A chunk that is read again is dropped by
+its position.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ PARTITION: Final = 0
 """The partition of the topic of chunks in which acknowledgements are."""
 WRITTEN_WITHIN: Final = 10.0
 ACK_PAUSE: Final = 5.0
-"""Seconds after which whoever acknowledges may try again."""
+"""Seconds after which an acknowledgement may be sent again."""
 
 
 class AckSender:
@@ -219,7 +215,7 @@ class StreamReader:
         try:
             ends = PartitionEnds(self._stream)
             found = self._find(consumer, ends)
-            consumer.assign(self._places(*found))
+            consumer.assign(self._positions(*found))
             next_look = monotonic() + LOOK
             while not self._stopping.is_set():
                 self._take(consumer, consumer.consume(TOGETHER, POLL))
@@ -235,7 +231,7 @@ class StreamReader:
         chunks = self._stream.chunks
         return find_topics(consumer, self._stream).chunks, ends.log_ids([chunks]).get(chunks, "")
 
-    def _places(self, partitions: int, log: str) -> list[Any]:
+    def _positions(self, partitions: int, log: str) -> list[Any]:
         with self._writer.lock:
             adder = self._writer.server_state.adder
             offsets, known = ({}, "") if adder is None else (dict(adder.state.offsets), adder.state.log)
@@ -246,8 +242,10 @@ class StreamReader:
         self._next, self._tries = offsets, {}
         self._joiners = {number: PieceJoiner() for number in range(partitions)}
         first = self._kafka.OFFSET_BEGINNING
-        places = [(number, offsets.get(number, first)) for number in range(partitions)]
-        return [self._kafka.TopicPartition(self._stream.chunks, *place) for place in places]
+        return [
+            self._kafka.TopicPartition(self._stream.chunks, number, offsets.get(number, first))
+            for number in range(partitions)
+        ]
 
     def _take(self, consumer: Any, messages: list[Any]) -> None:
         futures, asked = [], set[int]()
@@ -266,9 +264,13 @@ class StreamReader:
             expected = self._next.get(partition)
             if partition in asked or (expected is not None and offset < expected):
                 continue
-            if expected is not None and offset > expected and self._asks_again(consumer, partition, expected):
-                asked.add(partition)
-                continue
+            if expected is not None and offset > expected:
+                # A fetch left messages out: they are asked for again, until they are not there any more.
+                self._tries[partition] = self._tries.get(partition, 0) + 1
+                if self._tries[partition] <= TRIES:
+                    consumer.seek(self._kafka.TopicPartition(self._stream.chunks, partition, expected))
+                    asked.add(partition)
+                    continue
             self._next[partition], self._tries[partition] = offset + 1, 0
             joiner = self._joiners[partition]
             body = joiner.take(message.key() or b"", message.headers(), message.value() or b"", offset)
@@ -278,10 +280,3 @@ class StreamReader:
             self._note("")
         for future in futures:
             future.result()
-
-    def _asks_again(self, consumer: Any, partition: int, expected: int) -> bool:
-        self._tries[partition] = self._tries.get(partition, 0) + 1
-        if self._tries[partition] > TRIES:
-            return False
-        consumer.seek(self._kafka.TopicPartition(self._stream.chunks, partition, expected))
-        return True

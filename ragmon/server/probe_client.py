@@ -410,9 +410,9 @@ class ProbeCapture:
             installation = Installation(probe_settings, self.returns, spent=spent)
         except RagmonError as error:  # a key or a package that exists only on the application's machine
             warn_once(f"probes are not judged here: {error}")
-            none = {"judges": {}}
-            pipelines = {name: pipeline.model_copy(update=none) for name, pipeline in pipelines.items()}
-            unjudged = replace(probe_settings, unconfigured=common.model_copy(update=none), pipelines=pipelines)
+            update: dict[str, Any] = {"judges": {}}
+            pipelines = {name: pipeline.model_copy(update=update) for name, pipeline in pipelines.items()}
+            unjudged = replace(probe_settings, unconfigured=common.model_copy(update=update), pipelines=pipelines)
             installation = Installation(unjudged, self.returns, spent=spent)
         installation.start(alone=True)
         with self._lock:

@@ -149,7 +149,9 @@ class Watchdog:
             self._last_poll = (-1, 0, 0.0)
             return False
         begun, polls, cpu_at_start = self._last_poll
-        cpu_now = _cpu_seconds(attempts.thread)
+        cpu_now = 0.0
+        with suppress(OSError):  # the thread has ended
+            cpu_now = time.clock_gettime(time.pthread_getcpuclockid(attempts.thread))
         if begun != attempts.begun:
             self._last_poll = (attempts.begun, 0, cpu_now)
             return False
@@ -161,10 +163,3 @@ class Watchdog:
         with suppress(OSError, ValueError, RuntimeError):
             faulthandler.dump_traceback()
         self._leave(code)
-
-
-def _cpu_seconds(thread: int) -> float:
-    try:
-        return time.clock_gettime(time.pthread_getcpuclockid(thread))
-    except OSError:
-        return 0.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from os import stat_result
 from pathlib import Path
@@ -72,10 +73,7 @@ class ConfigReloader:
         try:
             try:
                 settings = self._last_read = load(self._settings.path)
-                self._before = {
-                    **self._signature(),
-                    **self._before,
-                }  # before the gold is read: it may change
+                self._before = self._signature() | self._before  # before the gold is read: it may change
                 server_state = ServerState(self._with_fixed_source(settings))
                 self._writer.run_between_rows(lambda: self._apply(server_state)).result()
                 self.probing.configure(settings)
@@ -103,7 +101,10 @@ class ConfigReloader:
         return replace(settings, serve=settings.serve.model_copy(update=kept))
 
     def _refuse(self, error: RagmonError) -> None:
-        message = _gold_message(error) if isinstance(error, GoldError) else str(error)
+        message = str(error)
+        if isinstance(error, GoldError):  # its own message has text of the gold
+            location = error.path if error.line is None else f"{error.path}:{error.line}"
+            message = f"{location}: the gold file is refused, the log says why"
         self.broken, self.hint = f"the configuration on disk is not in force: {message}", error.hint
         self.since = self.since or self._writer.clock.now()
         _log.error("the configuration on disk is not in force: %s (%s)", error, error.hint)
@@ -118,12 +119,6 @@ class ConfigReloader:
 
     def _signature(self) -> Signature:
         return {path: _file_signature(path) for path in (*_files(self._settings), *_files(self._last_read))}
-
-
-def _gold_message(error: GoldError) -> str:
-    """The message about a broken gold file, without any text of the gold."""
-    place = error.path if error.line is None else f"{error.path}:{error.line}"
-    return f"{place}: the gold file is refused, the log says why"
 
 
 def limits(serve: ServeTable) -> RetentionLimits:
@@ -147,29 +142,19 @@ def _rule_identity(rule: AlarmRule) -> AlarmRule:
 
 def _files(settings: Settings) -> Iterator[Path]:
     if settings.path is not None:
-        yield from _chain(settings.path)
+        try:
+            yield from chain(settings.path)
+        except (RuntimeError, ValueError):  # the chain is too deep, or `~user` names no user
+            yield settings.path
     for gold in settings.gold:
         for path in gold.path:
             yield path
-            yield from _folder_files(path)
+            with suppress(OSError):  # it is a file, or is not there
+                yield from sorted(path.iterdir())
         yield from (path for path in (gold.frozen, gold.key_file) if path is not None)
     shared = (settings.unconfigured, *settings.pipelines.values())
     yield from sorted({file for pipeline in shared if (file := pipeline.alarms.baseline.file) is not None})
     yield from sorted({file for pipeline in shared if (file := pipeline.capture.hash_key_file) is not None})
-
-
-def _chain(path: Path) -> list[Path]:
-    try:
-        return chain(path)
-    except (RuntimeError, ValueError):  # the chain is too deep, or `~user` names no user
-        return [path]
-
-
-def _folder_files(folder: Path) -> Iterable[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return ()
 
 
 def _file_signature(path: Path) -> tuple[str, int, int, int] | None:

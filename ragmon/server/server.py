@@ -39,8 +39,6 @@ PROBES_APART: Final = (
     "each probe of a traced application counts twice"
 )
 _log = logging.getLogger("ragmon.server")
-
-
 WRITE_PORTS: Final = ("otlp", "grpc")
 _SETTINGS: Final = {
     "a token": '`token_file = "/run/secrets/ragmon"`',
@@ -62,10 +60,16 @@ def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
     >>> check_listen_addresses(ServeTable(), insecure=False)
     []
     """
-    missing = {name: _missing(serve, name) for name in WRITE_PORTS}
-    warnings = [_warning(serve, name, items) for name, items in missing.items() if items]
+    settings = {"a token": serve.token_file is not None, "TLS": serve.tls != "off"}
+    missing = [name for name, is_set in settings.items() if not is_set]
+    warnings = []
+    for name in WRITE_PORTS:
+        if missing and not is_private(serve, name):
+            address: Address = getattr(serve, name)
+            reach = 'behind a proxy (`tls = "upstream"`)' if address.is_loopback else "where other machines reach it,"
+            warnings.append(f"`[serve] {name}` listens on {address} {reach} without {' and '.join(missing)}")
     if warnings and not insecure:
-        needed = dict.fromkeys(_SETTINGS[item] for items in missing.values() for item in items)
+        needed = [_SETTINGS[name] for name in missing]
         hint = f"write {' and '.join(needed)}; --insecure does without, in a closed network"
         raise ConfigError("; ".join(warnings), hint=hint)
     if not serve.admin.is_loopback:
@@ -76,19 +80,6 @@ def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
 def is_private(serve: ServeTable, name: str) -> bool:
     """Whether this machine alone can reach a port, as far as the configuration says: no proxy passes requests on."""
     return bool(getattr(serve, name).is_loopback) and serve.tls != "upstream"
-
-
-def _missing(serve: ServeTable, name: str) -> list[str]:
-    if is_private(serve, name):
-        return []
-    settings = {"a token": serve.token_file is not None, "TLS": serve.tls != "off"}
-    return [item for item, is_set in settings.items() if not is_set]
-
-
-def _warning(serve: ServeTable, name: str, missing: list[str]) -> str:
-    address: Address = getattr(serve, name)
-    reach = 'behind a proxy (`tls = "upstream"`)' if address.is_loopback else "where other machines reach it,"
-    return f"`[serve] {name}` listens on {address} {reach} without {' and '.join(missing)}"
 
 
 class Server:
@@ -211,9 +202,8 @@ def make_writer(
     except BaseException:
         journal.close()
         raise
-    clock.go_on_from(
-        float((server_state.engine.alarms.steps.state.closed + 1) * STEP)
-    )  # alarms have judged those minutes
+    # Alarms have judged those minutes.
+    clock.go_on_from(float((server_state.engine.alarms.steps.state.closed + 1) * STEP))
     if journal.set_aside is not None:
         _log.error("the journal is damaged and was set aside, everything is counted anew: %s", journal.set_aside)
     return JournalWriter(journal, server_state, traces, clock)

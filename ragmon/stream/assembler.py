@@ -24,7 +24,7 @@ from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode_ent
 from ragmon.ingest.native import STEP_NS
 from ragmon.ingest.spans.mapper import CORRECTNESS, evaluations, incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
-from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Mapped, Span, Trace, count_scope, count_tools
+from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Span, count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
 from ragmon.monitor.capture_settings import Redactions, span_settings
 from ragmon.stream.accounts import BatchCounts, count
@@ -94,19 +94,16 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
             if span.span_id in open_trace.spans:
                 counts[TWICE] += 1
             elif self.has_room(open_trace, span.is_root):
-                self._keep(open_trace, span, request, now, size)
+                open_trace.spans[span.span_id] = span
+                if span.is_root and open_trace.root_ended is None:
+                    open_trace.root_ended = now
+                    heappush(self._due_heap, (open_trace.last, span.trace_id))  # with a root it is due sooner
+                if request not in open_trace.requests:
+                    self._refer(open_trace, request, size)
             else:
                 counts[TOO_MANY] += 1
             open_trace.last = now
         return counts
-
-    def _keep(self, open_trace: OpenTrace, span: RawSpan, request: int, now: float, size: int) -> None:
-        open_trace.spans[span.span_id] = span
-        if span.is_root and open_trace.root_ended is None:
-            open_trace.root_ended = now
-            heappush(self._due_heap, (open_trace.last, span.trace_id))  # with a root it is due sooner
-        if request not in open_trace.requests:
-            self._refer(open_trace, request, size)
 
     def _refer(self, open_trace: OpenTrace, request: int, size: int) -> None:
         open_trace.requests.add(request)
@@ -209,13 +206,6 @@ def quarantined_trace(trace_id: bytes, waiting: OpenTrace, step: str) -> Assembl
     return AssembledTrace(trace_id, waiting, [], BatchCounts(dropped={QUARANTINED: 1}), aside=step)
 
 
-class _Process(NamedTuple):
-    """Service and build of a trace: each from the first span that has it."""
-
-    service: str | None
-    build: str | None
-
-
 class _DeadlineError(Exception):
     """Assembling a trace takes too long."""
 
@@ -250,18 +240,45 @@ class Assembler:
                 count(counts.ignored, NO_SPAN)
                 return AssembledTrace(trace_id, waiting, records, counts)
             requests = per_request(spans, self._span_settings.retrievers, self._span_settings.id_from)
-            labels = _labels(spans)
+            labels = [
+                Label(
+                    trace_id=evaluation.trace_id,
+                    rater=evaluation.rater[:MAX_ID_CHARS] or DEFAULT_RATER,
+                    correct=evaluation.score,
+                    ts=evaluation.ts,
+                )
+                for evaluation in evaluations(spans)
+                if evaluation.human and evaluation.name in CORRECTNESS
+            ]
         except Exception as error:  # noqa: BLE001 - attributes are untrusted data
             _drop(counts, error)
             return AssembledTrace(trace_id, waiting, records, counts)
         counts.received = len(requests) - 1
-        process = _process(waiting)
-        for place, request in enumerate(requests):
+        # Service and build are each from the first span that has it.
+        service = next(filter(None, (span.service for span in waiting.spans.values())), None)
+        build = next(filter(None, (span.build for span in waiting.spans.values())), None)
+        for number, request in enumerate(requests):
             try:
                 _check_deadline(deadline)
-                mapped, record = self._map(request, process, waiting, deadline)
+                mapped = to_record(
+                    request,
+                    id_from=self._span_settings.id_from,
+                    merge=self._span_settings.merge,
+                    retrievers=self._span_settings.retrievers,
+                    pipeline=self._span_settings.pipeline,
+                    service=service,
+                    build=build,
+                )
+                if mapped.record is not None and not waiting.complete:
+                    mapped = incomplete(mapped)
+                _check_deadline(deadline)
+                record = mapped.record
                 if record is not None:
-                    records.append(_assembled_record(trace_id, record, place if len(requests) > 1 else None))
+                    record = self._sampled_and_redacted(record, waiting)
+                    # Each record has its own key, of another length than a native record's key (trace and span).
+                    unique = b"%b/%d" % (trace_id, number) if len(requests) > 1 else trace_id
+                    key = round((record.ts or 0.0) * 1e9) // STEP_NS, unique
+                    records.append(AssembledRecord(key, record, encode_entry(record)))
             except Exception as error:  # noqa: BLE001 - as above, and redactors are third-party code
                 _drop(counts, error)
                 continue
@@ -275,25 +292,6 @@ class Assembler:
                 count(counts.unknown, f"{name}|{reason}")
         return AssembledTrace(trace_id, waiting, records, counts, labels)
 
-    def _map(
-        self, request: Trace, process: _Process, waiting: OpenTrace, deadline: Deadline
-    ) -> tuple[Mapped, Record | None]:
-        mapped = to_record(
-            request,
-            id_from=self._span_settings.id_from,
-            merge=self._span_settings.merge,
-            retrievers=self._span_settings.retrievers,
-            pipeline=self._span_settings.pipeline,
-            service=process.service,
-            build=process.build,
-        )
-        record = mapped.record
-        if record is not None and not waiting.complete:
-            mapped = incomplete(mapped)
-            record = mapped.record
-        _check_deadline(deadline)
-        return mapped, record if record is None else self._sampled_and_redacted(record, waiting)
-
     def _sampled_and_redacted(self, record: Record, waiting: OpenTrace) -> Record:
         # The rate may have changed since the trace began.
         rate = self._rate if waiting.lowest == self.lowest else 1.0 - waiting.lowest / SPAN
@@ -303,34 +301,9 @@ class Assembler:
         return self._redact(sampled)
 
 
-def _process(waiting: OpenTrace) -> _Process:
-    spans = waiting.spans.values()
-    services, builds = (span.service for span in spans), (span.build for span in spans)
-    return _Process(next(filter(None, services), None), next(filter(None, builds), None))
-
-
-def _labels(spans: Sequence[Span]) -> list[Label]:
-    return [
-        Label(
-            trace_id=evaluation.trace_id,
-            rater=evaluation.rater[:MAX_ID_CHARS] or DEFAULT_RATER,
-            correct=evaluation.score,
-            ts=evaluation.ts,
-        )
-        for evaluation in evaluations(spans)
-        if evaluation.human and evaluation.name in CORRECTNESS
-    ]
-
-
-def _assembled_record(trace_id: bytes, record: Record, place: int | None) -> AssembledRecord:
-    # Each record has its own key, whose length differs from that of a native record's key (trace and span).
-    unique = trace_id if place is None else b"%b/%d" % (trace_id, place)
-    return AssembledRecord((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode_entry(record))
-
-
 def _decoded_spans(waiting: OpenTrace, deadline: Deadline) -> Iterator[Span]:
-    for place, raw_span in enumerate(waiting.spans.values()):
-        if place % OFTEN == OFTEN - 1:
+    for index, raw_span in enumerate(waiting.spans.values()):
+        if index % OFTEN == OFTEN - 1:
             _check_deadline(deadline)
         yield raw_span.span()
 

@@ -1,24 +1,14 @@
-"""A chunk: a stretch of a log, counted. It holds what came of the stretch, and its place.
+"""Chunks: stretches of a log, counted; how they travel in pieces, and how they are added up, each stretch once.
 
-It has two parts, one after the other. The first one is what was counted, and holds no text. The second one, where there
-is one, is lines for the journal of whoever adds up, in which they stand by themselves: so they can be found there, and
-erased there.
+A chunk has two parts: what was counted, which holds no text, and lines for the journal of the server that adds up,
+where they can be found and erased. A chunk is a function of its stretch, of the messages shortly before it, and of the
+configuration (decision 0035): a worker that counts a stretch again, after a crash or as its next owner, gets the same
+bits. Counts and position are one message: neither is there without the other.
 
-A chunk is a function of its stretch, of what came shortly before it, and of the configuration (decision 0035). So who
-counts a stretch again, after a crash or as its next owner, gets the same bits; and who adds up chunks adds each stretch
-once, however often and from whomever it comes. What was counted and how far are one message: neither is there without
-the other.
+A chunk that is larger than a message travels in pieces that carry its hash, so pieces that come twice are the same.
 
-A chunk that is larger than a message may be travels in pieces, and is put together again by whoever reads it.
-
-A chunk stays the function of its stretch that it is: how it travels is none of its own. The pieces of a chunk carry its
-hash, so pieces that come twice, from a producer that tried again or from two owners, are the same pieces.
-
-Adding up the chunks of all partitions, each stretch once, and the time until which all of them have spoken.
-
-Chunks of one partition may come again, from an owner that was thought dead or from a producer that tried twice; they
-are dropped by their place. A chunk that overlaps what was added is refused, and what lies between two chunks is lost,
-and accounted for. So neither transactions nor an election are needed.
+Chunks that come again are dropped by their place. A chunk that overlaps what was added is refused, and what lies
+between two chunks is lost, and accounted for. So neither transactions nor an election are needed.
 """
 
 from __future__ import annotations
@@ -26,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
@@ -157,11 +146,6 @@ def split(data: bytes) -> ChunkParts:
         raise ChunkError(f"{len(data)} bytes are no chunk ({error})") from error
 
 
-def _decides(name: str) -> bool:
-    """Whether a setting decides how records are counted; of gold the content decides, wherever it lies."""
-    return name.split(".", maxsplit=1)[0] not in _BESIDE and not name.endswith(".path")
-
-
 class _Version(msgspec.Struct):
     v: int
 
@@ -175,9 +159,14 @@ _decode_stretch: Final = msgspec.msgpack.Decoder(ChunkStretch).decode
 def config_version(settings: Settings, gold: Sequence[GoldSet]) -> str:
     """What decides how records are counted, as 12 hexadecimal digits: workers with the same count alike."""
     golds = sorted((gold_set.name, gold_set.version) for gold_set in gold)
-    values = {name: repr(value) for name, value in settings.values.items() if _decides(name)}
-    told = [current_version(), VERSION, DIGEST, golds, sorted(values.items())]
-    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:12]
+    # Of gold the content decides, wherever it lies.
+    values = {
+        name: repr(value)
+        for name, value in settings.values.items()
+        if name.split(".", maxsplit=1)[0] not in _BESIDE and not name.endswith(".path")
+    }
+    parts = [current_version(), VERSION, DIGEST, golds, sorted(values.items())]
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]
 
 
 HEADER: Final = "ragmon-piece"
@@ -214,50 +203,46 @@ def pieces(body: bytes, size: int) -> Iterator[tuple[list[tuple[str, bytes]], by
         yield [], body
         return
     hashed, total = hashlib.sha256(body).hexdigest()[: 2 * _DIGEST], -(-len(body) // size)
-    for place in range(total):
-        header = (HEADER, f"{place}/{total}/{hashed}".encode())
-        yield [header], body[place * size : (place + 1) * size]
-
-
-@dataclass(slots=True)
-class _Pieces:
-    first: int
-    found: dict[int, bytes] = field(default_factory=dict)
+    for number in range(total):
+        header = (HEADER, f"{number}/{total}/{hashed}".encode())
+        yield [header], body[number * size : (number + 1) * size]
 
 
 class PieceJoiner:
     """Puts the chunks of one partition of the topic of chunks together."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[bytes, str], _Pieces] = {}
+        # By key and hash, the offset of the first piece that came, and the pieces by their numbers.
+        self._waiting: dict[tuple[bytes, str], tuple[int, dict[int, bytes]]] = {}
 
     def take(self, key: bytes, headers: Headers | None, body: bytes, offset: int) -> bytes | None:
         """The chunk that a message completes; None where pieces of it are missing."""
-        place, total, whole = _place(headers)
-        for old in [name for name, pieces in self._waiting.items() if pieces.first < offset - APART]:
+        number, total, hashed = _piece(headers)
+        for old in [name for name, (first, _) in self._waiting.items() if first < offset - APART]:
             del self._waiting[old]
         if total == 1:
             return body
-        waiting = self._waiting.setdefault((key, whole), _Pieces(offset))
-        waiting.found[place] = body
-        if len(waiting.found) < total:
+        _, found = self._waiting.setdefault((key, hashed), (offset, {}))
+        found[number] = body
+        if len(found) < total:
             return None
-        del self._waiting[key, whole]
-        return b"".join(piece for _, piece in sorted(waiting.found.items()))
+        del self._waiting[key, hashed]
+        return b"".join(piece for _, piece in sorted(found.items()))
 
     def resume(self, following: int) -> int:
         """The offset from which whoever goes on reads: where the first piece lies that waits for others."""
-        return min((pieces.first for pieces in self._waiting.values()), default=following)
+        return min((first for first, _ in self._waiting.values()), default=following)
 
 
-def _place(headers: Headers | None) -> tuple[int, int, str]:
+def _piece(headers: Headers | None) -> tuple[int, int, str]:
+    """The number of a piece, how many there are, and the hash of the whole; of a whole chunk (0, 1, "")."""
     for name, value in headers or ():
         if name == HEADER and value is not None:
             text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
-            place, _, whole = text.partition("/")
-            total = whole.partition("/")[0]
-            if place.isdecimal() and total.isdecimal() and int(place) < int(total) <= MOST:
-                return int(place), int(total), whole
+            number, _, rest = text.partition("/")
+            total, _, _ = rest.partition("/")
+            if number.isdecimal() and total.isdecimal() and int(number) < int(total) <= MOST:
+                return int(number), int(total), rest
     return 0, 1, ""
 
 
@@ -367,16 +352,24 @@ class ChunkAdder:
         The topic of chunks was read without a gap: what is missing before a chunk never comes. It is lost, and
         accounted for.
         """
-        self._see_partitions(chunk)
+        if chunk.partitions:
+            # A log may get more partitions, and another log in its place may have fewer.
+            topic, _, number = chunk.part.rpartition("/")
+            if self.state.logs.get(topic, "") != chunk.log:
+                self.state.logs[topic], self.state.partitions[topic] = chunk.log, 0
+            self.state.partitions[topic] = max(self.state.partitions.get(topic, 0), chunk.partitions, int(number) + 1)
         position, lost = self.position(chunk.part, chunk.log), chunk.lost
         log = chunk.log or ("" if position is None else position.log)
-        place = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
+        name = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
         if chunk.log in self.state.retired.get(chunk.part, ()):
-            message = f"{place} is of a log, {shorten(chunk.log)}, that {LOGS} others have replaced"
+            message = f"{name} is of a log, {shorten(chunk.log)}, that {LOGS} others have replaced"
             raise self._refused(UNKNOWN, message, "let one topic stand in its place")
-        if position is not None and _comes_again(chunk, position):
+        # A chunk without messages has only its time to tell by whether it comes again.
+        if position is not None and (
+            chunk.base < position.upto or (chunk.base == chunk.upto == position.upto and chunk.until <= position.until)
+        ):
             if chunk.upto > position.upto:
-                message = f"{place} overlaps what was added up to {position.upto}"
+                message = f"{name} overlaps what was added up to {position.upto}"
                 raise self._refused(OVERLAPPING, message, "two ragmon of different versions count this log")
             self._note(REPEATED)
             return False
@@ -427,15 +420,6 @@ class ChunkAdder:
         is_known = stretch.log not in self.state.retired.get(stretch.part, ())
         return is_known and (upto is None or stretch.base >= upto)
 
-    def _see_partitions(self, chunk: Chunk) -> None:
-        """Remember how many partitions a log has: they may become more, and another log in its place may have fewer."""
-        if not chunk.partitions:
-            return
-        log, _, number = chunk.part.rpartition("/")
-        if self.state.logs.get(log, "") != chunk.log:
-            self.state.logs[log], self.state.partitions[log] = chunk.log, 0
-        self.state.partitions[log] = max(self.state.partitions.get(log, 0), chunk.partitions, int(number) + 1)
-
     def read(self, log: str, partition: int, offset: int) -> None:
         """Note that a chunk was read."""
         if log and self.state.log and log != self.state.log:
@@ -483,10 +467,3 @@ class ChunkAdder:
         """What the last chunks of the partitions were counted by: several while a change is rolled out."""
         awaited = set(self.parts)
         return frozenset(position.config for part, position in self.state.positions.items() if part in awaited)
-
-
-def _comes_again(chunk: Chunk, position: PartitionPosition) -> bool:
-    """Whether a chunk begins before what was added ends; one without messages has only the time to tell it by."""
-    if chunk.base < position.upto:
-        return True
-    return chunk.base == chunk.upto == position.upto and chunk.until <= position.until

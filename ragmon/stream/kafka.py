@@ -127,9 +127,9 @@ class PartitionEnds:
         """The ids of topics: one that was deleted and made anew has another one. Brokers before 2.8 have none."""
         asked = self._client.describe_topics(self._kafka.TopicCollection(list(topics)), request_timeout=ID_TIMEOUT)
         found = {}
-        for name, told in asked.items():
+        for name, answer in asked.items():
             try:
-                topic_id = told.result().topic_id
+                topic_id = answer.result().topic_id
             except self._kafka.KafkaException:
                 continue
             if topic_id is not None and topic_id.get_least_significant_bits():
@@ -147,7 +147,7 @@ class PartitionEnds:
     def beyond(self, offsets: Mapping[tuple[str, int], int]) -> set[tuple[str, int]]:
         """The partitions that end before an offset.
 
-        What a broker gives as the end is not trusted alone: who reads there is told that there is no such offset.
+        The end that a broker names is not trusted alone: a consumer reads there and must be told that there is nothing.
         """
         places = [self._kafka.TopicPartition(*key, offset) for key, offset in offsets.items()]
         end = self.end(places)
@@ -156,22 +156,22 @@ class PartitionEnds:
             return set()
         own = {"group__id": f"{self._stream.group}-tail", "enable__partition__eof": True, "fetch__wait__max__ms": 50}
         settings = client_settings(self._stream, **own, auto__offset__reset="error")
-        consumer, told = client(self._kafka.Consumer, settings), dict[tuple[str, int], bool]()
+        consumer, answers = client(self._kafka.Consumer, settings), dict[tuple[str, int], bool]()
         deadline = monotonic() + _ANSWER
         try:
             consumer.assign(suspect)
-            while len(told) < len(suspect) and monotonic() < deadline:
+            while len(answers) < len(suspect) and monotonic() < deadline:
                 for message in consumer.consume(len(suspect), _EMPTY_POLL):
-                    told.setdefault((message.topic(), message.partition()), is_out_of_range(message.error()))
+                    answers.setdefault((message.topic(), message.partition()), is_out_of_range(message.error()))
         finally:
             consumer.close()
-        return {key for key, is_beyond in told.items() if is_beyond}
+        return {key for key, is_beyond in answers.items() if is_beyond}
 
     def _offsets(self, places: Sequence[Any], which: Any) -> dict[tuple[str, int], int]:
         asked = {self._kafka.TopicPartition(place.topic, place.partition): which for place in places}
         try:
-            told = self._client.list_offsets(asked, request_timeout=METADATA_TIMEOUT) if asked else {}
-            return {(place.topic, place.partition): found.result().offset for place, found in told.items()}
+            answers = self._client.list_offsets(asked, request_timeout=METADATA_TIMEOUT) if asked else {}
+            return {(place.topic, place.partition): found.result().offset for place, found in answers.items()}
         except self._kafka.KafkaException as error:
             hint = "is the broker up?"
             raise UnavailableError(f"the ends of partitions cannot be read ({error})", hint=hint) from error
@@ -208,8 +208,10 @@ class ChunkTail:
     def _numbers(self, parts: Iterable[str]) -> set[int]:
         return {chunk_partition(part, self._partitions) for part in parts}
 
-    def _settings(self) -> dict[str, Any]:
-        return client_settings(
+    def _last_from(self, starts: Mapping[int, int], parts: Collection[str]) -> dict[str, Chunk]:
+        """The last chunks of parts from some offsets on, by partition of the topic of chunks: one pass."""
+        self.passes += 1
+        settings = client_settings(
             self._stream,
             group__id=f"{self._stream.group}-tail",
             enable__auto__commit=False,
@@ -217,11 +219,7 @@ class ChunkTail:
             auto__offset__reset="earliest",
             fetch__wait__max__ms=50,
         )
-
-    def _last_from(self, starts: Mapping[int, int], parts: Collection[str]) -> dict[str, Chunk]:
-        """The last chunks of parts from some offsets on, by partition of the topic of chunks: one pass."""
-        self.passes += 1
-        consumer = client(self._kafka.Consumer, self._settings())
+        consumer = client(self._kafka.Consumer, settings)
         try:
             consumer.assign([self._kafka.TopicPartition(self._stream.chunks, *start) for start in starts.items()])
             bodies = self._read(consumer, set(starts), {part.encode() for part in parts})
@@ -273,4 +271,4 @@ def fnv1a_partition(key: bytes, partitions: int) -> int:
 
 def names_of(assigned: Sequence[Any]) -> list[str]:
     """The parts that partitions are, `TOPIC/NUMBER`."""
-    return [f"{one.topic}/{one.partition}" for one in assigned]
+    return [f"{partition.topic}/{partition.partition}" for partition in assigned]

@@ -1,17 +1,12 @@
-"""Finding the answer that a label rates, where it came shortly before in the same log: it is read there again.
-
-Only where a trace stands in the log is remembered, not what it holds: a number for a message. Labels are few.
-
-Counting one partition of a log, chunk by chunk: records, totals and labels that are whole.
+"""Counting one partition of a log, chunk by chunk: lines of a trace log, or OTLP requests keyed by trace.
 
 Time is the log's: the running maximum of the times at which messages were put there. Which messages make a chunk is a
 function of the log alone: a chunk ends where a period of arrival ends, and at every multiple of `MAX_OFFSETS`.
 
-Counting one partition of OTLP requests, chunk by chunk: spans of a trace wait for each other in the log's own time.
-
-What a trace waits for, and when it is whole, are those of a server (`ragmon.ingest.trace_buffer`), with the time at
-which messages were put into the log in place of a clock. A chunk names the traces that still wait, and from which
-message on they have to be read again, so that its next owner makes the same records of them.
+Spans of a trace wait for each other in the log's own time, as at a server (`ragmon.ingest.trace_buffer`). A chunk names
+the traces that still wait, and from which message on they have to be read again, so that its next owner makes the same
+records of them. Of answers only their offsets are remembered: the answer that a label rates is read again, as labels
+are few.
 """
 
 from __future__ import annotations
@@ -202,8 +197,8 @@ class Recent:
         return sorted(self._begins.values())
 
 
-Place = tuple[int, int]
-"""Where a label stands: the offset of its message, and its place among the labels there."""
+LabelPosition = tuple[int, int]
+"""Where a label stands: the offset of its message, and its number among the labels there."""
 
 
 class EarlyLabels:
@@ -211,12 +206,12 @@ class EarlyLabels:
 
     def __init__(self, memory: float) -> None:
         self._memory = memory
-        self._waiting: dict[str, list[tuple[Label, float, Place]]] = {}
+        self._waiting: dict[str, list[tuple[Label, float, LabelPosition]]] = {}
 
-    def put(self, label: Label, now: float, place: Place = (0, 0)) -> bool:
+    def put(self, label: Label, now: float, position: LabelPosition = (0, 0)) -> bool:
         """Let a label wait if its answer is not known; returns whether it waits."""
         if label.answer is None:
-            self._waiting.setdefault(label.trace_id, []).append((label, now, place))
+            self._waiting.setdefault(label.trace_id, []).append((label, now, position))
         return label.answer is None
 
     def take(self, answer: Record) -> list[Label]:
@@ -231,9 +226,9 @@ class EarlyLabels:
         due = list(takewhile(lambda trace_id: self._waiting[trace_id][0][1] < now - self._memory, self._waiting))
         return [(label, came) for trace_id in due for label, came, _ in self._waiting.pop(trace_id)]
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[LabelPosition]:
         """Where those that wait stand, in order."""
-        return sorted(place for waiting in self._waiting.values() for *_, place in waiting)
+        return sorted(position for waiting in self._waiting.values() for *_, position in waiting)
 
 
 class PartitionCounter:
@@ -261,7 +256,7 @@ class PartitionCounter:
         now: float = 0.0,
         log: str = "",
         *,
-        labels: Sequence[Place] = (),
+        labels: Sequence[LabelPosition] = (),
         read: ReadMessages | None = None,
     ) -> None:
         self.part, self.base, self.upto, self.now = part, base, base, now
@@ -299,10 +294,7 @@ class PartitionCounter:
         self, offset: int, arrival: float, message: bytes, lines: Iterable[Line] = (), *, is_ahead: bool = False
     ) -> Iterator[Chunk]:
         """Count a message; gives the chunks that end before it."""
-        if self._is_quick(offset, arrival):
-            self.now = max(self.now, arrival)
-        else:
-            yield from self.until(offset, arrival)
+        yield from self.until(offset, arrival)
         self.upto = offset + 1
         if is_ahead or not message:
             self._recent.turn(offset, self.now)
@@ -324,6 +316,10 @@ class PartitionCounter:
 
     def until(self, offset: int, arrival: float) -> Iterator[Chunk]:
         """Let the time pass until a message; gives the chunk that ends before it, if one does."""
+        is_same = offset // self._limits.offsets == self.base // self._limits.offsets
+        if arrival < self._edge and self.upto > self.base and is_same:  # as nearly all messages
+            self.now = max(self.now, arrival)
+            return
         arrival, period = max(arrival, self.now), self._limits.period
         edge = arrival // period * period
         is_over = self.now < edge
@@ -336,13 +332,6 @@ class PartitionCounter:
         self.now = arrival
         self._edge = edge + period
 
-    def _is_quick(self, offset: int, arrival: float) -> bool:
-        return (
-            arrival < self._edge
-            and self.upto > self.base
-            and offset // self._limits.offsets == self.base // self._limits.offsets
-        )
-
     def reject(self, reason: str, n: int = 1) -> None:
         """Account for records of the current message that cannot be read."""
         self._arrived.received += n
@@ -352,9 +341,9 @@ class PartitionCounter:
         if isinstance(line, Totals):
             self._counter.report(line, self.now)
         elif isinstance(line, Label):
-            place, self._labels = (self.upto - 1, self._labels), self._labels + 1
+            position, self._labels = (self.upto - 1, self._labels), self._labels + 1
             label = line if line.answer is not None else replace(line, answer=self._answer(line.trace_id))
-            if not self._early.put(label, self.now, place):
+            if not self._early.put(label, self.now, position):
                 self._counter.label(label, self.now)
         else:
             self._observe(line)
@@ -431,7 +420,7 @@ class TracePartitionCounter(PartitionCounter):
         *,
         waiting: bytes = b"",
         assembly: AssemblyLimits | None = None,
-        labels: Sequence[Place] = (),
+        labels: Sequence[LabelPosition] = (),
         read: ReadMessages | None = None,
     ) -> None:
         super().__init__(part, base, settings, gold, limits, now, log, labels=labels, read=read)
@@ -464,51 +453,53 @@ class TracePartitionCounter(PartitionCounter):
     def take_request(self, offset: int, arrival: float, message: bytes, *, is_ahead: bool = False) -> Iterator[Chunk]:
         """Count a request; gives the chunks that end before it."""
         self._drop_unfound()
-        if self._is_quick(offset, arrival):
-            self.now = max(self.now, arrival)
-        else:
-            yield from self.until(offset, arrival)
+        yield from self.until(offset, arrival)
         self._complete(self.now)
         self.upto = offset + 1
         self._recent.turn(offset, self.now)
         if message.startswith(LINES):
             if is_ahead:
                 count(self._arrived.labels, CLOCK_AHEAD, len(message.splitlines()))
-            else:
-                self._take_labels(message, offset)
+            elif not self._recent.see(message, offset, self.now):
+                self._labels = 0
+                for line in message.splitlines():
+                    try:
+                        label = decode(line)
+                    except Rejected:
+                        label = None
+                    if isinstance(label, Label):
+                        self._count(label)
+                    else:
+                        count(self._arrived.labels, REJECTED)
             return
         try:
             batch = read(message, json=False) if message else None
         except Rejected as rejected:
             self.reject(rejected.reason, rejected.lost_spans)
             return
-        if batch is not None:
-            spans = batch.external
-            for reason, n in batch.rejected.items():
-                self.reject(reason, n)
-            if is_ahead:  # of a foreign trace, the root is its record
-                self._arrived.native += len(batch.native)
-                self.reject(CLOCK_AHEAD, len(batch.native) + sum(span.is_root for span in spans))
-                return
-            self._see_spans([*batch.native, *spans], offset, self.now)
-            for native in batch.native:
-                self._count_native(native, offset)
-            if batch.external:
-                self._keep(spans, offset, len(message))
-
-    def _take_labels(self, message: bytes, offset: int) -> None:
-        if self._recent.see(message, offset, self.now):
+        if batch is None:
             return
-        self._labels = 0
-        for line in message.splitlines():
-            try:
-                label = decode(line)
-            except Rejected:
-                label = None
-            if isinstance(label, Label):
-                self._count(label)
+        arrived, spans = self._arrived, batch.external
+        for reason, n in batch.rejected.items():
+            self.reject(reason, n)
+        if is_ahead:  # of a foreign trace, the root is its record
+            arrived.native += len(batch.native)
+            self.reject(CLOCK_AHEAD, len(batch.native) + sum(span.is_root for span in spans))
+            return
+        self._see_spans([*batch.native, *spans], offset, self.now)
+        for native in batch.native:
+            arrived.received += 1
+            if self._see_native(native.trace_id, native.span_id, offset, self.now):
+                arrived.duplicate += 1
+                continue
+            arrived.native += 1
+            found = record_in(native, arrived.unknown)
+            if isinstance(found, Record):
+                self._count(found)
             else:
-                count(self._arrived.labels, REJECTED)
+                count(arrived.dropped, found)
+        if spans:
+            self._keep(spans, offset, len(message))
 
     def _see_spans(self, spans: Iterable[NativeSpan | ExternalSpan], offset: int, now: float) -> None:
         trace_ids = {span.trace_id for span in spans}
@@ -537,19 +528,6 @@ class TracePartitionCounter(PartitionCounter):
         """Remember a native record, and that its trace has one; returns whether it came before."""
         self._recent.see(_DECORATED + trace_id, offset, now)
         return self._recent.see(trace_id + span_id, offset, now)
-
-    def _count_native(self, native: NativeSpan, offset: int) -> None:
-        self._arrived.received += 1
-        self._arrived.native += 1
-        if self._see_native(native.trace_id, native.span_id, offset, self.now):
-            self._arrived.duplicate += 1
-            self._arrived.native -= 1
-            return
-        found = record_in(native, self._arrived.unknown)
-        if isinstance(found, Record):
-            self._count(found)
-        else:
-            count(self._arrived.dropped, found)
 
     def _keep(self, spans: Sequence[ExternalSpan], offset: int, size: int) -> None:
         """Let spans wait for the rest of their traces; those whose traces are done are counted as late."""

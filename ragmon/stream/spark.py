@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace as replaced
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,7 +49,7 @@ def replay(lines: DataFrame, config: str | Path | Settings, labels: Iterable[Lab
     plan = ScorerFactory(settings, load_gold(settings.gold))
     alarms = AlarmReplay(plan)
     run = Run(alarms.scorer, ReadSummary())
-    for counted in _results(lines, _Count(plan)):
+    for counted in _results(lines, partial(_count, plan)):
         run.merge(counted)
         alarms.put(counted.steps)
     alarms.finish()
@@ -56,30 +57,22 @@ def replay(lines: DataFrame, config: str | Path | Settings, labels: Iterable[Lab
     for label in (*run.labels, *labels):
         final.add(label)
     if final:
-        for found in _results(lines, _Find(frozenset(final.traces))):
+        for found in _results(lines, partial(_find, frozenset(final.traces))):
             final.meet(found)
         run.finalise(final, lambda pipeline: settings.of(pipeline).proxy)
     report = run.report(settings.policy(seen=run.pipelines()), notes=alarms.notes())
     return SparkReplay(replaced(report, histories=run.history(report)), alarms.transitions)
 
 
-class _Count:
-    def __init__(self, plan: ScorerFactory) -> None:
-        self._plan = plan
-
-    def __call__(self, lines: Iterable[str]) -> RunCounts:
-        run = Run(AlarmReplay(self._plan).make_scorer(), intake := ReadSummary())
-        run.feed(_decoded(lines, intake))
-        return run.counted()
+def _count(plan: ScorerFactory, lines: Iterable[str]) -> RunCounts:
+    run = Run(AlarmReplay(plan).make_scorer(), intake := ReadSummary())
+    run.feed(_decoded(lines, intake))
+    return run.counted()
 
 
-class _Find:
-    def __init__(self, traces: frozenset[str]) -> None:
-        self._traces = traces
-
-    def __call__(self, lines: Iterable[str]) -> list[Line]:
-        decoded = _decoded(lines, ReadSummary())
-        return [line for line in decoded if isinstance(line, Record) and (line.trace_id or "").lower() in self._traces]
+def _find(traces: frozenset[str], lines: Iterable[str]) -> list[Line]:
+    decoded = _decoded(lines, ReadSummary())
+    return [line for line in decoded if isinstance(line, Record) and (line.trace_id or "").lower() in traces]
 
 
 def _decoded(lines: Iterable[str], intake: ReadSummary) -> Iterator[Line]:

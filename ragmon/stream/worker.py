@@ -1,20 +1,13 @@
-"""The time of a log, told by its messages alone: whoever reads them, whenever, hears the same.
+"""A worker: a member of a Kafka consumer group that counts its partitions, chunk by chunk, and writes the chunks.
 
-It is the running maximum of the messages' times, without those that a producer's clock set too far ahead. Such a
-message waits. One after it that is not ahead shows that its clock is wrong: it is dropped. Time did pass, as over a
-night without messages and workers, if a tick of a worker agrees with a message that waits, or if very many wait.
+A worker has no disk and no state but what it can read again. A chunk is written to the topic of chunks, and the last
+chunk there says where the next owner begins: output and position are one message, so offsets that the group commits are
+for graphs of lag alone. A partition in which nothing comes is told the time, so that it holds up no other.
 
-Reading single messages of a Kafka topic again: those in which the answers of labels stand.
-
-Writing chunks to their topic: in order, in pieces where they are large, and nobody goes on before they are there.
-
-The admin port of a worker: whether it is alive, and some twenty series on its own work.
-
-A worker: a member of a Kafka consumer group that counts its partitions, chunk by chunk, and writes the chunks.
-
-It has no disk and no state but what it can read again. A chunk is written to the topic of chunks, and the last one
-there says where whoever goes on begins: output and position are one message, so offsets that the group commits are for
-graphs of lag alone. A partition in which nothing comes is told the time, so that it holds up nobody.
+The time of a log is told by its messages alone: the running maximum of their times, without those that a producer's
+clock set too far ahead. Such a message waits. A later message that is not ahead shows that its clock is wrong: it is
+dropped. Time did pass, as over a night without messages and workers, if a tick of a worker agrees with a message that
+waits, or if very many wait.
 """
 
 from __future__ import annotations
@@ -109,27 +102,24 @@ class LogClock:
                 yield from self._drop()
                 self.now = max(self.now, message.time)
                 yield LogMessage(message.offset, self.now, message.body)
+                continue
+            self.waiting.append(message)
+            self._bytes += len(message.body)
+            if len(self.waiting) >= MOST or self._bytes >= MOST_BYTES:
+                shown = median_low(waiting.time for waiting in self.waiting)
+            elif not message.body and any(abs(message.time - other.time) <= self._ahead for other in self.waiting[:-1]):
+                shown = message.time
             else:
-                self._wait(message, unread)
+                continue
+            # Those that wait show that time did pass: it is set, and they are read again.
+            first = next(waiting.time for waiting in self.waiting if waiting.time <= shown + self._ahead)
+            # The edge of a period, because a chunk ends there, and whoever goes on knows no other time.
+            self.now = first // self._period * self._period
+            unread.extendleft(reversed(self.waiting))
+            self.waiting, self._bytes = [], 0
 
     def _drop(self) -> Iterator[LogMessage]:
         yield from (message._replace(time=self.now, is_ahead=True) for message in self.waiting)
-        self.waiting, self._bytes = [], 0
-
-    def _wait(self, message: LogMessage, unread: deque[LogMessage]) -> None:
-        """Let a message wait; if those that wait show that time did pass, set the time, and they are read again."""
-        self.waiting.append(message)
-        self._bytes += len(message.body)
-        if len(self.waiting) >= MOST or self._bytes >= MOST_BYTES:
-            shown = median_low(waiting.time for waiting in self.waiting)
-        elif not message.body and any(abs(message.time - other.time) <= self._ahead for other in self.waiting[:-1]):
-            shown = message.time
-        else:
-            return
-        first = next(waiting.time for waiting in self.waiting if waiting.time <= shown + self._ahead)
-        # The edge of a period, because a chunk ends there, and whoever goes on knows no other time.
-        self.now = first // self._period * self._period
-        unread.extendleft(reversed(self.waiting))
         self.waiting, self._bytes = [], 0
 
 
@@ -152,17 +142,24 @@ class LogReader:
 
     def read(self, topic: str, partition: int, offsets: Sequence[int]) -> list[bytes]:
         """The messages at some offsets; those that are not there any more are left out."""
-        found = (self._message(topic, partition, offset) for offset in offsets)
-        return [message for message in found if message is not None]
-
-    def _message(self, topic: str, partition: int, offset: int) -> bytes | None:
-        for earlier in EARLIER:
-            start = max(0, offset - earlier)
-            self._open().assign([self._kafka.TopicPartition(topic, partition, start)])
-            message = self._search(offset)
-            if message is not None:
-                return message
-        return None
+        if offsets and self._consumer is None:
+            settings = client_settings(
+                self._stream,
+                group__id=f"{self._stream.group}-again",
+                enable__auto__commit=False,
+                auto__offset__reset="earliest",
+                fetch__wait__max__ms=50,
+            )
+            self._consumer = client(self._kafka.Consumer, settings)
+        messages = []
+        for offset in offsets:
+            for earlier in EARLIER:
+                self._consumer.assign([self._kafka.TopicPartition(topic, partition, max(0, offset - earlier))])
+                message = self._search(offset)
+                if message is not None:
+                    messages.append(message)
+                    break
+        return messages
 
     def _search(self, offset: int) -> bytes | None:
         deadline = monotonic() + TIMEOUT
@@ -173,18 +170,6 @@ class LogReader:
                 if message.offset() >= offset:
                     return (message.value() or b"") if message.offset() == offset else None
         raise UnavailableError(f"offset {offset} cannot be read again in {TIMEOUT:g} s", hint="is the broker up?")
-
-    def _open(self) -> Any:
-        if self._consumer is None:
-            settings = client_settings(
-                self._stream,
-                group__id=f"{self._stream.group}-again",
-                enable__auto__commit=False,
-                auto__offset__reset="earliest",
-                fetch__wait__max__ms=50,
-            )
-            self._consumer = client(self._kafka.Consumer, settings)
-        return self._consumer
 
     def close(self) -> None:
         """Close the consumer, if there is one."""
@@ -213,9 +198,16 @@ class ChunkWriter:
         body = chunk.dump()
         self._counts["chunks"] += 1
         self._counts["chunk_bytes"] += len(body)
-        place = {"key": chunk.part.encode(), "partition": chunk_partition(chunk.part, partitions)}
+        key, partition = chunk.part.encode(), chunk_partition(chunk.part, partitions)
         for headers, piece in pieces(body, self._size):
-            self._producer.produce(self._stream.chunks, piece, headers=headers, on_delivery=self._delivered, **place)
+            self._producer.produce(
+                self._stream.chunks,
+                piece,
+                key=key,
+                partition=partition,
+                headers=headers,
+                on_delivery=self._delivered,
+            )
 
     def tick(self, topic: str, partition: int, now: float) -> None:
         """Put an empty message into a partition that is counted: it only tells the time."""
@@ -325,7 +317,7 @@ class _Partition:
         tries: How often what a fetch left out was asked for.
         asked: The batch in which it was asked for last.
         seen: When its last message was read, on the monotonic clock.
-        told: When it was told the time last, on the same clock.
+        ticked: When it was told the time last, on the same clock.
         cut: Where the log ended, when it was found to end before what was counted. The messages that come there up to
             `resume` have offsets that were counted before, and are not counted. None where it did not.
         overwritten: Messages since the last chunk that nobody counts: their offsets were counted before.
@@ -333,7 +325,7 @@ class _Partition:
 
     def __init__(self, counter: PartitionCounter, clock: LogClock, resume: int, following: int) -> None:
         self.counter, self.clock, self.resume, self.following = counter, clock, resume, following
-        self.tries, self.asked, self.seen, self.told = 0, -1, monotonic(), 0.0
+        self.tries, self.asked, self.seen, self.ticked = 0, -1, monotonic(), 0.0
         self.cut: int | None = None
         self.overwritten = 0
 
@@ -352,14 +344,7 @@ class StreamWorker:
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._outgoing: list[tuple[tuple[str, int], Chunk]] = []
         self._batch, self._next_look = 0, monotonic() + LOOK
-        self._consumer = client(self._kafka.Consumer, self._consumer_settings())
-        self._writer = ChunkWriter(self._stream, self.counts)
-        self._topics = find_topics(self._consumer, self._stream)
-        self._reader = LogReader(self._stream)
-        self._ends = PartitionEnds(self._stream)
-
-    def _consumer_settings(self) -> dict[str, Any]:
-        return client_settings(
+        consumer_settings = client_settings(
             self._stream,
             group__id=self._stream.group,
             enable__auto__commit=False,
@@ -370,6 +355,11 @@ class StreamWorker:
             max__poll__interval__ms=120_000,
             fetch__wait__max__ms=50,
         )
+        self._consumer = client(self._kafka.Consumer, consumer_settings)
+        self._writer = ChunkWriter(self._stream, self.counts)
+        self._topics = find_topics(self._consumer, self._stream)
+        self._reader = LogReader(self._stream)
+        self._ends = PartitionEnds(self._stream)
 
     @property
     def partitions(self) -> list[str]:
@@ -397,9 +387,9 @@ class StreamWorker:
                 edge = now // self._limits.period * self._limits.period
                 for (topic, number), partition in self._partitions.items():
                     is_quiet = partition.seen < quiet and partition.counter.now < edge
-                    if is_quiet or (partition.clock.waiting and partition.told < quiet):
+                    if is_quiet or (partition.clock.waiting and partition.ticked < quiet):
                         self._writer.tick(topic, number, now)
-                        partition.seen = partition.told = monotonic()
+                        partition.seen = partition.ticked = monotonic()
                         self.counts["ticks"] += 1
         finally:
             self._consumer.close()
@@ -440,21 +430,21 @@ class StreamWorker:
             self.counts["made_anew"] += 1
             last, deleted = None, last
         now, base, low = (0.0, first, first) if last is None else (last.until, last.upto, max(first, last.low))
-        counter = self._counter(part, place.topic, base, now, log, last)
+        waiting, labels = (b"", []) if last is None else (last.waiting, last.labels)
+        common = (part, base, self._settings, self._gold, self._limits, now, log)
+        is_traces = place.topic == self._stream.spans
+        read = partial(self._reader.read, place.topic, place.partition) if is_traces else None
+        counter = (
+            TracePartitionCounter(*common, waiting=waiting, labels=labels, read=read)
+            if is_traces and self._stream.encoding == "otlp_proto"
+            else PartitionCounter(*common, labels=labels, read=read)
+        )
         if deleted is not None:
             counter.replaces(deleted)
         if base < first:
             self._put(key, counter.gap(first))
         place.offset = max(first, low - RESUME_EARLIER)
         self._partitions[key] = _Partition(counter, LogClock(self._limits, last), max(base, first), low)
-
-    def _counter(self, part: str, topic: str, base: int, now: float, log: str, last: Chunk | None) -> PartitionCounter:
-        waiting, labels = (b"", []) if last is None else (last.waiting, last.labels)
-        place = (part, base, self._settings, self._gold, self._limits, now, log)
-        read = partial(self._reader.read, topic, int(part.rpartition("/")[2])) if topic == self._stream.spans else None
-        if topic == self._stream.spans and self._stream.encoding == "otlp_proto":
-            return TracePartitionCounter(*place, waiting=waiting, labels=labels, read=read)
-        return PartitionCounter(*place, labels=labels, read=read)
 
     def _revoked(self, _: Any, __: Sequence[Any]) -> None:
         """Forget everything: who owns a partition next counts the open chunk again."""
@@ -489,13 +479,13 @@ class StreamWorker:
                 return
             partition.cut = None
         self.counts["read"] += 1
-        for told in partition.clock.take(LogMessage(offset, arrival, value)):
-            if told.offset >= partition.counter.upto:
-                for chunk in self._count(partition.counter, message.topic(), told):
+        for timed in partition.clock.take(LogMessage(offset, arrival, value)):
+            if timed.offset >= partition.counter.upto:
+                for chunk in self._count(partition.counter, message.topic(), timed):
                     self._put(key, chunk)
                 self.counts["counted"] += 1
             else:
-                partition.counter.warm_up([(told.offset, told.time, b"" if told.is_ahead else told.body)])
+                partition.counter.warm_up([(timed.offset, timed.time, b"" if timed.is_ahead else timed.body)])
                 self.counts["remembered"] += 1
 
     def _note_error(self, error: Any, key: tuple[str, int]) -> None:
@@ -550,7 +540,15 @@ class StreamWorker:
             except Rejected as found:
                 rejected.append(found.reason)
         elif value:
-            lines = list(_lines(value, rejected))
+            # For a line that cannot be read the reason is counted, as for a line of a file.
+            texts: Iterable[bytes] = (value,)
+            if b"\n" in value or len(value) > MAX_LINE:
+                texts = LineReader(io.BytesIO(value), lambda _, reason, __: rejected.append(reason))
+            for text in texts:
+                try:
+                    lines.append(decode(text))
+                except Rejected as found:
+                    rejected.append(found.reason)
         chunks = list(counter.take(offset, arrival, value, lines, is_ahead=is_ahead))
         for reason in rejected:
             counter.reject(reason)
@@ -569,7 +567,10 @@ class StreamWorker:
         if not self._outgoing and monotonic() < self._next_look:
             return
         # What was read before this question is of the log that the answer names, unless it is another one by now.
-        anew = self._made_anew()
+        self._next_look = monotonic() + LOOK
+        logs = {topic: found.counter.log for (topic, _), found in self._partitions.items() if found.counter.log}
+        ids = self._ends.log_ids(list(logs)) if logs else {}
+        anew = [key for key in self._partitions if key[0] in ids and ids[key[0]] != logs[key[0]]]
         if anew:
             self._find_topics()
             self._finish(anew)
@@ -578,18 +579,17 @@ class StreamWorker:
                 chunk.partitions = self._topics.inputs.get(topic, 0)
                 self._writer.put(chunk, self._topics.chunks)
             self._writer.flush()
-            self._commit()
+            # The group is told how far this is, for graphs of the lag.
+            upto = [self._kafka.TopicPartition(*key, chunk.upto) for key, chunk in self._outgoing]
+            try:
+                self._consumer.commit(offsets=upto, asynchronous=True)
+            except self._kafka.KafkaException as error:
+                _log.debug("offsets are not committed: %s", error)
             self._outgoing.clear()
         if anew:
             inputs = self._topics.inputs
             places = [at for at in self._consumer.assignment() if at.partition < inputs.get(at.topic, 0)]
             self._assigned(self._consumer, places)
-
-    def _made_anew(self) -> list[tuple[str, int]]:
-        self._next_look = monotonic() + LOOK
-        logs = {topic: found.counter.log for (topic, _), found in self._partitions.items() if found.counter.log}
-        ids = self._ends.log_ids(list(logs)) if logs else {}
-        return [key for key in self._partitions if key[0] in ids and ids[key[0]] != logs[key[0]]]
 
     def _finish(self, anew: Sequence[tuple[str, int]]) -> None:
         """End the partitions of a topic that was deleted; what may have come from the new one is not counted here."""
@@ -606,29 +606,8 @@ class StreamWorker:
             what = f"from offset {partition.counter.base} on is not counted"
             _log.warning("%s was made anew while it was read: what came %s", printable(partition.counter.part), what)
 
-    def _commit(self) -> None:
-        """Tell the group how far this is, for whoever looks at the lag."""
-        upto = [self._kafka.TopicPartition(*key, chunk.upto) for key, chunk in self._outgoing]
-        try:
-            self._consumer.commit(offsets=upto, asynchronous=True)
-        except self._kafka.KafkaException as error:
-            _log.debug("offsets are not committed: %s", error)
-
 
 def _cut_off(partition: _Partition) -> str:
     part = printable(partition.counter.part)
     counted = f"{part} ends at offset {partition.cut}, and was counted up to {partition.resume}"
     return f"{counted}: what comes at the offsets between is not counted"
-
-
-def _lines(value: bytes, rejected: list[str]) -> Iterator[Line]:
-    """The lines of a message that can be read; for each that cannot, the reason, as for a line of a file."""
-    if b"\n" not in value and len(value) <= MAX_LINE:
-        lines: Iterable[bytes] = (value,)
-    else:
-        lines = LineReader(io.BytesIO(value), lambda _, reason, __: rejected.append(reason))
-    for line in lines:
-        try:
-            yield decode(line)
-        except Rejected as found:
-            rejected.append(found.reason)
