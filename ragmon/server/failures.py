@@ -44,7 +44,7 @@ class Failure:
     """A request that failed a gate."""
 
     seq: int
-    place: int
+    line: int
     ts: float
     pipeline: str
     source: str
@@ -106,7 +106,7 @@ class FailureIndex:
             if self.erased:
                 find = "SELECT lines FROM rows WHERE seq = ?"
                 row = self._connection.execute(find, (failure.seq,)).fetchone()
-                if row is not None and is_tombstone(row[0].split(b"\n")[failure.place]):
+                if row is not None and is_tombstone(row[0].split(b"\n")[failure.line]):
                     continue
             series = self._series_id(
                 (failure.pipeline, failure.source, failure.build or _MISSING, failure.index_hash or _MISSING)
@@ -114,8 +114,8 @@ class FailureIndex:
             scores, facts = (
                 json.dumps(dict(values), separators=(",", ":")) for values in (failure.scores, failure.facts)
             )
-            rows.append((failure.seq, failure.place, series, failure.ts, failure.trace_id, scores, facts))
-            index += [(metric, series, failure.ts, failure.seq, failure.place) for metric in (_ALL, *failure.scores)]
+            rows.append((failure.seq, failure.line, series, failure.ts, failure.trace_id, scores, facts))
+            index += [(metric, series, failure.ts, failure.seq, failure.line) for metric in (_ALL, *failure.scores)]
         self._connection.executemany("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         self._connection.executemany("INSERT OR REPLACE INTO failed VALUES (?, ?, ?, ?, ?)", index)
 

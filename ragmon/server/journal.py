@@ -274,15 +274,15 @@ class JournalBatch:
                 kept = body if step == READING else keep_trace(form, body, trace)
                 add(self._connection, arrival, step, trace, form, kept)
 
-    def quarantine_line(self, seq: int, arrival: float, place: int) -> bool:
+    def quarantine_line(self, seq: int, arrival: float, index: int) -> bool:
         """Quarantine a line that ended the process twice while it was scored; a quarantine entry takes its place."""
         find = "SELECT n, counts, lines FROM rows WHERE seq = ? AND arrival = ?"
         n, counts, text = self._connection.execute(find, (seq, arrival)).fetchone() or (0, b"", b"")
         lines: list[bytes] = text.split(b"\n")
-        line = lines[place] if place < len(lines) else b""
+        line = lines[index] if index < len(lines) else b""
         if not line or record.is_tombstone(line) or record.is_quarantined(line):
             return False
-        lines[place] = record.quarantined(line)
+        lines[index] = record.quarantined(line)
         remaining = b"\n".join(lines)
         values = (remaining, checksum(seq, arrival, n, counts, remaining), seq)
         self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", values)

@@ -29,7 +29,7 @@ _SLOT: Final = struct.Struct("=II24s")
 _SLOTS: Final = SIZE // _SLOT.size
 _MAX_ATTEMPTS: Final = 1000
 """A slot with this many attempts or more is invalid: no server makes so many."""
-_PLACE: Final = 1
+_LINE: Final = 1
 """The index of the word of the page that holds the line in progress."""
 _NUMBERED: Final = struct.Struct(">cqd")
 """A key of a row or of a request: kind, sequence number, arrival time."""
@@ -39,7 +39,7 @@ class WorkItem(NamedTuple):
     """A unit of work that can fail by itself."""
 
     key: bytes
-    place: int = 0
+    line: int = 0
 
 
 def trace_key(trace_id: bytes) -> bytes:
@@ -73,10 +73,10 @@ class Attempts:
         self._words = memoryview(self._page).cast("I")
         self._failed: dict[WorkItem, int] = {}
         for slot in (*range(1, _SLOTS), 0):  # the work in progress is the newest, so it is read last
-            n, place, padded = _SLOT.unpack_from(self._page, slot * _SLOT.size)
+            n, line, padded = _SLOT.unpack_from(self._page, slot * _SLOT.size)
             key = padded[: _NUMBERED.size]  # cut by length, not at zeros: ids may end in zeros
             if 0 < n < _MAX_ATTEMPTS and key[:1] in (b"t", b"r", b"b"):
-                self._failed[WorkItem(key, place)] = self._failed.pop(WorkItem(key, place), 0) + n
+                self._failed[WorkItem(key, line)] = self._failed.pop(WorkItem(key, line), 0) + n
         self._words[0] = 0
         self._write()
 
@@ -107,10 +107,10 @@ class Attempts:
         finally:
             self.end(key)
 
-    def at(self, place: int) -> None:
+    def at(self, line: int) -> None:
         """Note which line of the current row is next."""
         self.begun += 1
-        self._words[_PLACE] = place
+        self._words[_LINE] = line
 
     def end(self, key: bytes) -> None:
         """Note that work ended, with or without an exception: it did not end the process."""
@@ -137,7 +137,7 @@ class Attempts:
     def _write(self) -> None:
         """Write the failed items to the page; the newest, if the page cannot hold all."""
         kept = [*self._failed.items()][1 - _SLOTS :]
-        slots = b"".join(_SLOT.pack(n, item.place, item.key.ljust(24, b"\0")) for item, n in kept)
+        slots = b"".join(_SLOT.pack(n, item.line, item.key.ljust(24, b"\0")) for item, n in kept)
         self._page[_SLOT.size :] = slots.ljust(SIZE - _SLOT.size, b"\0")
         with suppress(OSError):
             self._page.flush()

@@ -654,7 +654,7 @@ class QueryService:
             if isinstance(score, int) and not gate.holds(score / MICRO):
                 failure = Failure(
                     seq=0,
-                    place=0,
+                    line=0,
                     ts=record.ts or 0.0,
                     pipeline=record.pipeline or DEFAULT_PIPELINE,
                     source=record.source or constants.REPLAY,

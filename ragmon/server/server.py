@@ -219,7 +219,7 @@ def _quarantine(journal: Journal) -> None:
         if row is None:
             continue
         with journal.begin() as batch:
-            moved = batch.quarantine_line(*row, item.place)
+            moved = batch.quarantine_line(*row, item.line)
         if moved:
             _log.error("a line of row %d is set aside: twice the process ended while it was scored", row[0])
 

@@ -291,7 +291,7 @@ class ServerState:
             self.failures.append(
                 Failure(
                     seq=seq,
-                    place=line,
+                    line=line,
                     ts=record.ts or 0.0,
                     pipeline=record.pipeline or DEFAULT_PIPELINE,
                     source=failed.source,

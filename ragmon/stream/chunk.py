@@ -7,7 +7,7 @@ bits. Counts and position are one message: neither is there without the other.
 
 A chunk that is larger than a message travels in pieces that carry its hash, so pieces that come twice are the same.
 
-Chunks that come again are dropped by their place. A chunk that overlaps what was added is refused, and what lies
+Chunks that come again are dropped by their offsets. A chunk that overlaps what was added is refused, and what lies
 between two chunks is lost, and accounted for. So neither transactions nor an election are needed.
 """
 
@@ -66,7 +66,7 @@ class Chunk(msgspec.Struct, kw_only=True):
         log: What tells the offsets of this log from those of another one in its place; "" where that cannot be.
         lost: Messages of the stretch that nobody counted, because the log had deleted them.
         partitions: How many partitions the log has; 0 where they are told otherwise.
-        labels: Where labels stand that wait for their answers: the offset, and the place among the labels there.
+        labels: Where labels stand that wait for their answers: the offset, and its number among the labels there.
         lines: Lines for the journal of whoever adds up: labels, samples of records, traces that were erased.
         times: Offsets from `low` on, and the time of the log at each: what lies between them follows from the log.
         v: The version of the format.
@@ -170,7 +170,7 @@ def config_version(settings: Settings, gold: Sequence[GoldSet]) -> str:
 
 
 HEADER: Final = "ragmon-piece"
-"""The message header of a piece: its place, how many there are, and the hash of the whole."""
+"""The message header of a piece: its number, how many there are, and the hash of the whole."""
 MESSAGE: Final = 1_000_000
 """Bytes of a message at most unless `message.max.bytes` says otherwise: librdkafka's default, just below Kafka's."""
 BESIDE: Final = 800
@@ -347,7 +347,7 @@ class ChunkAdder:
         return next((found for found in self.state.replaced.get(part, ()) if found.log == log), None)
 
     def take(self, chunk: Chunk) -> bool:
-        """Whether a chunk is to be added now; its place is remembered then.
+        """Whether a chunk is to be added now; its position is remembered then.
 
         The topic of chunks was read without a gap: what is missing before a chunk never comes. It is lost, and
         accounted for.

@@ -136,22 +136,22 @@ class PartitionEnds:
                 found[name] = str(topic_id)
         return found
 
-    def first(self, places: Sequence[Any]) -> dict[tuple[str, int], int]:
+    def first(self, partitions: Sequence[Any]) -> dict[tuple[str, int], int]:
         """The first offset of each partition that is still there."""
-        return self._offsets(places, self._admin.OffsetSpec.earliest())
+        return self._offsets(partitions, self._admin.OffsetSpec.earliest())
 
-    def end(self, places: Sequence[Any]) -> dict[tuple[str, int], int]:
+    def end(self, partitions: Sequence[Any]) -> dict[tuple[str, int], int]:
         """The offset after the last message of each partition."""
-        return self._offsets(places, self._admin.OffsetSpec.latest())
+        return self._offsets(partitions, self._admin.OffsetSpec.latest())
 
     def beyond(self, offsets: Mapping[tuple[str, int], int]) -> set[tuple[str, int]]:
         """The partitions that end before an offset.
 
         The end that a broker names is not trusted alone: a consumer reads there and must be told that there is nothing.
         """
-        places = [self._kafka.TopicPartition(*key, offset) for key, offset in offsets.items()]
-        end = self.end(places)
-        suspect = [place for place in places if place.offset > end[place.topic, place.partition]]
+        partitions = [self._kafka.TopicPartition(*key, offset) for key, offset in offsets.items()]
+        end = self.end(partitions)
+        suspect = [asked for asked in partitions if asked.offset > end[asked.topic, asked.partition]]
         if not suspect:
             return set()
         own = {"group__id": f"{self._stream.group}-tail", "enable__partition__eof": True, "fetch__wait__max__ms": 50}
@@ -167,11 +167,11 @@ class PartitionEnds:
             consumer.close()
         return {key for key, is_beyond in answers.items() if is_beyond}
 
-    def _offsets(self, places: Sequence[Any], which: Any) -> dict[tuple[str, int], int]:
-        asked = {self._kafka.TopicPartition(place.topic, place.partition): which for place in places}
+    def _offsets(self, partitions: Sequence[Any], which: Any) -> dict[tuple[str, int], int]:
+        asked = {self._kafka.TopicPartition(partition.topic, partition.partition): which for partition in partitions}
         try:
             answers = self._client.list_offsets(asked, request_timeout=METADATA_TIMEOUT) if asked else {}
-            return {(place.topic, place.partition): found.result().offset for place, found in answers.items()}
+            return {(asked.topic, asked.partition): found.result().offset for asked, found in answers.items()}
         except self._kafka.KafkaException as error:
             hint = "is the broker up?"
             raise UnavailableError(f"the ends of partitions cannot be read ({error})", hint=hint) from error
@@ -190,10 +190,10 @@ class ChunkTail:
     def last(self, parts: Sequence[str]) -> dict[str, Chunk]:
         """The last chunk of each part; one that has none is missing."""
         numbers = {chunk_partition(part, self._partitions) for part in parts}
-        places = [self._kafka.TopicPartition(self._stream.chunks, number) for number in sorted(numbers)]
+        partitions = [self._kafka.TopicPartition(self._stream.chunks, number) for number in sorted(numbers)]
         first, end = (
             {number: offset for (_, number), offset in found.items()}
-            for found in (self._ends.first(places), self._ends.end(places))
+            for found in (self._ends.first(partitions), self._ends.end(partitions))
         )
         found: dict[str, Chunk] = {}
         wanted, look_back = set(parts), TAIL

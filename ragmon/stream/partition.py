@@ -226,7 +226,7 @@ class EarlyLabels:
         due = list(takewhile(lambda trace_id: self._waiting[trace_id][0][1] < now - self._memory, self._waiting))
         return [(label, came) for trace_id in due for label, came, _ in self._waiting.pop(trace_id)]
 
-    def places(self) -> list[LabelPosition]:
+    def positions(self) -> list[LabelPosition]:
         """Where those that wait stand, in order."""
         return sorted(position for waiting in self._waiting.values() for *_, position in waiting)
 
@@ -371,7 +371,7 @@ class PartitionCounter:
             log=self.log,
             counts=self._counter.take(),
             arrived=self._arrived,
-            labels=self._early.places(),
+            labels=self._early.positions(),
             lines=b"".join(map(encode_entry, self._counter.take_lines())),
             times=times,
         )

@@ -402,9 +402,9 @@ class StreamWorker:
             self._find_topics()
             first, ids = self._ends.first(assigned), self._ends.log_ids(list(self._topics.inputs))
             tail = ChunkTail(self._stream, self._topics.chunks).last(kafka.names_of(assigned))
-            for place in assigned:
-                last = tail.get(f"{place.topic}/{place.partition}")
-                self._begin(place, first[place.topic, place.partition], last, ids.get(place.topic, ""))
+            for target in assigned:
+                last = tail.get(f"{target.topic}/{target.partition}")
+                self._begin(target, first[target.topic, target.partition], last, ids.get(target.topic, ""))
             self.counts["assignments"] += len(assigned)
             # Find logs that end before what was counted of them.
             resume = {key: partition.resume for key, partition in self._partitions.items()}
@@ -421,8 +421,8 @@ class StreamWorker:
         except UnknownNameError as error:
             raise UnavailableError(str(error), hint="it is begun again when the topic is there") from error
 
-    def _begin(self, place: Any, first: int, last: Chunk | None, log: str) -> None:
-        key, part = (place.topic, place.partition), f"{place.topic}/{place.partition}"
+    def _begin(self, target: Any, first: int, last: Chunk | None, log: str) -> None:
+        key, part = (target.topic, target.partition), f"{target.topic}/{target.partition}"
         deleted: Chunk | None = None
         log = log or (last.log if last else "")
         if last is not None and last.log and last.log != log:
@@ -432,8 +432,8 @@ class StreamWorker:
         now, base, low = (0.0, first, first) if last is None else (last.until, last.upto, max(first, last.low))
         waiting, labels = (b"", []) if last is None else (last.waiting, last.labels)
         common = (part, base, self._settings, self._gold, self._limits, now, log)
-        is_traces = place.topic == self._stream.spans
-        read = partial(self._reader.read, place.topic, place.partition) if is_traces else None
+        is_traces = target.topic == self._stream.spans
+        read = partial(self._reader.read, target.topic, target.partition) if is_traces else None
         counter = (
             TracePartitionCounter(*common, waiting=waiting, labels=labels, read=read)
             if is_traces and self._stream.encoding == "otlp_proto"
@@ -443,7 +443,7 @@ class StreamWorker:
             counter.replaces(deleted)
         if base < first:
             self._put(key, counter.gap(first))
-        place.offset = max(first, low - RESUME_EARLIER)
+        target.offset = max(first, low - RESUME_EARLIER)
         self._partitions[key] = _Partition(counter, LogClock(self._limits, last), max(base, first), low)
 
     def _revoked(self, _: Any, __: Sequence[Any]) -> None:
@@ -464,8 +464,8 @@ class StreamWorker:
             return
         if message.offset() > partition.following >= partition.resume:
             # Account for messages that the log has deleted before they were counted.
-            place = self._kafka.TopicPartition(message.topic(), message.partition())
-            first, _ = self._consumer.get_watermark_offsets(place, timeout=kafka.METADATA_TIMEOUT)
+            target = self._kafka.TopicPartition(message.topic(), message.partition())
+            first, _ = self._consumer.get_watermark_offsets(target, timeout=kafka.METADATA_TIMEOUT)
             if first > partition.following:
                 gap = partition.counter.gap(message.offset())
                 self._put((message.topic(), message.partition()), gap)
@@ -493,13 +493,13 @@ class StreamWorker:
         self._error, partition = str(error), self._partitions.get(key)
         if partition is None or not kafka.is_out_of_range(error):
             return
-        place = self._kafka.TopicPartition(*key)
-        first, end = self._consumer.get_watermark_offsets(place, timeout=kafka.METADATA_TIMEOUT)
-        place.offset, self._error = first, ""
+        target = self._kafka.TopicPartition(*key)
+        first, end = self._consumer.get_watermark_offsets(target, timeout=kafka.METADATA_TIMEOUT)
+        target.offset, self._error = first, ""
         if first <= partition.following and end < partition.following:
             self._note_cut(partition, end)
-            place.offset = end
-        self._consumer.seek(place)
+            target.offset = end
+        self._consumer.seek(target)
 
     def _note_cut(self, partition: _Partition, end: int) -> None:
         partition.cut, partition.resume = end, max(partition.resume, partition.following)
@@ -524,8 +524,7 @@ class StreamWorker:
             return False
         self.counts["asked_again"] += 1
         partition.tries, partition.asked = partition.tries + 1, self._batch
-        place = self._kafka.TopicPartition(message.topic(), message.partition(), partition.following)
-        self._consumer.seek(place)
+        self._consumer.seek(self._kafka.TopicPartition(message.topic(), message.partition(), partition.following))
         return True
 
     def _count(self, counter: PartitionCounter, topic: str, message: LogMessage) -> list[Chunk]:
@@ -588,8 +587,8 @@ class StreamWorker:
             self._outgoing.clear()
         if anew:
             inputs = self._topics.inputs
-            places = [at for at in self._consumer.assignment() if at.partition < inputs.get(at.topic, 0)]
-            self._assigned(self._consumer, places)
+            there = [at for at in self._consumer.assignment() if at.partition < inputs.get(at.topic, 0)]
+            self._assigned(self._consumer, there)
 
     def _finish(self, anew: Sequence[tuple[str, int]]) -> None:
         """End the partitions of a topic that was deleted; what may have come from the new one is not counted here."""
