@@ -36,44 +36,39 @@ ACK_PAUSE: Final = 5.0
 """Seconds after which an acknowledgement may be sent again."""
 
 
-class AckSender:
-    """Writes acknowledgements to the topic of chunks."""
+def send_ack(stream: StreamTable, ack: Ack, *, fired: bool) -> Future[bool]:
+    """Write an acknowledgement to the topic of chunks, in a thread of its own; the result is `fired`, once it is there.
 
-    def __init__(self, stream: StreamTable) -> None:
-        self._stream = stream
+    It is rare, and the broker may take its time.
+    """
+    done: Future[bool] = Future()
 
-    def send(self, ack: Ack, *, fired: bool) -> Future[bool]:
-        """Write an acknowledgement, in a thread of its own: it is rare, and the broker may take its time."""
-        done: Future[bool] = Future()
+    def work() -> None:
+        try:
+            errors: list[str] = []
+            settings = client_settings(stream, acks="all", message__timeout__ms=int(WRITTEN_WITHIN * 1000))
+            producer = client(kafka.confluent().Producer, settings)
+            producer.produce(
+                stream.chunks,
+                encode_entry(ack),
+                key=KEY,
+                partition=PARTITION,
+                on_delivery=lambda error, _: errors.append(str(error)) if error is not None else None,
+            )
+            if producer.flush(WRITTEN_WITHIN) and not errors:
+                errors.append(f"no answer in {WRITTEN_WITHIN:g} s")
+            if not errors:
+                return done.set_result(fired)
+            why = errors[0]
+        except RagmonError as error:
+            why = str(error)
+        except BaseException as error:  # noqa: BLE001 - the future carries the error
+            return done.set_exception(error)
+        message = f"the acknowledgement cannot be written to {stream.chunks}: {why}"
+        return done.set_exception(RejectedError(HTTPStatus.SERVICE_UNAVAILABLE, "broker", message, ACK_PAUSE))
 
-        def work() -> None:
-            try:
-                self._write(ack)
-            except RagmonError as error:
-                message = f"the acknowledgement cannot be written to {self._stream.chunks}: {error}"
-                done.set_exception(RejectedError(HTTPStatus.SERVICE_UNAVAILABLE, "broker", message, ACK_PAUSE))
-            except BaseException as error:  # noqa: BLE001 - the future carries the error
-                done.set_exception(error)
-            else:
-                done.set_result(fired)
-
-        Thread(target=work, name="ragmon-ack", daemon=True).start()
-        return done
-
-    def _write(self, ack: Ack) -> None:
-        errors: list[str] = []
-        settings = client_settings(self._stream, acks="all", message__timeout__ms=int(WRITTEN_WITHIN * 1000))
-        producer = client(kafka.confluent().Producer, settings)
-        producer.produce(
-            self._stream.chunks,
-            encode_entry(ack),
-            key=KEY,
-            partition=PARTITION,
-            on_delivery=lambda error, _: errors.append(str(error)) if error is not None else None,
-        )
-        left = producer.flush(WRITTEN_WITHIN)
-        if left or errors:
-            raise RagmonError(errors[0] if errors else f"no answer in {WRITTEN_WITHIN:g} s", hint="is the broker up?")
+    Thread(target=work, name="ragmon-ack", daemon=True).start()
+    return done
 
 
 WITHIN_MS: Final = 30_000
@@ -114,40 +109,36 @@ class LabelProducer:
 
         A label that is sent again with the others is counted as a duplicate.
         """
-        sending = _Sending(len(labels))
+        sent: Future[None] = Future()
+        lock, left, errors = Lock(), len(labels), list[str]()
+
+        def delivered(error: Any, _: Any) -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                if error is not None:
+                    errors.append(str(error))
+                is_last = not left
+            if is_last and not errors:
+                sent.set_result(None)
+            elif is_last:
+                _log.warning("labels cannot be sent: %s", errors[0])
+                message = f"the broker does not take it ({errors[0]})"
+                sent.set_exception(RejectedError(UNAVAILABLE, _REASON, message, RETRY_AFTER))
+
+        if not labels:
+            sent.set_result(None)
         for label in labels:
+            key = label.trace_id.encode()
             try:
-                self._producer.produce(
-                    self._topic, encode(label).rstrip(), label.trace_id.encode(), on_delivery=sending.delivered
-                )
+                self._producer.produce(self._topic, encode(label).rstrip(), key, on_delivery=delivered)
             except (BufferError, kafka.confluent().KafkaException) as error:
-                sending.delivered(error, None)
-        return sending.future
+                delivered(error, None)
+        return sent
 
     def _work(self) -> None:
         while not self._stopping.is_set():
             self._producer.poll(_POLL)
-
-
-class _Sending:
-    def __init__(self, number: int) -> None:
-        self.future: Future[None] = Future()
-        self._left, self._error = number, ""
-        self._lock = Lock()
-        if not number:
-            self.future.set_result(None)
-
-    def delivered(self, error: Any, _: Any) -> None:
-        with self._lock:
-            self._left -= 1
-            self._error = self._error or ("" if error is None else str(error))
-            is_last = not self._left
-        if is_last and not self._error:
-            self.future.set_result(None)
-        elif is_last:
-            _log.warning("labels cannot be sent: %s", self._error)
-            message = f"the broker does not take it ({self._error})"
-            self.future.set_exception(RejectedError(UNAVAILABLE, _REASON, message, RETRY_AFTER))
 
 
 TOGETHER: Final = 200

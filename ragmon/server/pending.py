@@ -308,7 +308,7 @@ class PendingReplies:
                 self._waiting.pop(trace_id, None)
                 self._numbers.pop(trace_id, None)
 
-    def loose(self) -> dict[bytes, Record]:
+    def unstored(self) -> dict[bytes, Record]:
         """The replies that arrived and are not on disk."""
         if not self._waiting:
             return {}

@@ -105,14 +105,12 @@ class JournalReaderBase:
     path: Path
     _connection: sqlite3.Connection
 
-    def rows(self, after: int = 0, *, upto: int | None = None) -> Iterator[JournalRow]:
-        """Rows after a number, in order; without `upto` those that are written meanwhile, too."""
+    def rows(self, after: int = 0) -> Iterator[JournalRow]:
+        """Rows after a number, in order; those that are written meanwhile, too."""
         with translate_read_errors(self.path):
             for *values, expected in self._each("seq, arrival, n, counts, lines, sum", "rows", after):
                 row = JournalRow._make(values)
                 _check(f"row {row.seq}", expected, checksum(*row))
-                if upto is not None and row.seq > upto:
-                    return
                 yield row
 
     def oldest(self) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -19,7 +20,7 @@ from ragmon.core.process import read_token
 from ragmon.ingest.receiver import receiver_app
 from ragmon.scoring.minutes import STEP
 from ragmon.server.admin import server_admin
-from ragmon.server.chunks import AckSender, LabelProducer, StreamReader
+from ragmon.server.chunks import LabelProducer, StreamReader, send_ack
 from ragmon.server.grpc import GrpcServer
 from ragmon.server.journal import Journal
 from ragmon.server.pending import REPLY_WAIT, TraceTracker
@@ -114,7 +115,7 @@ class Server:
         self.probing = ProbeSupervisor(self.writer, Path(serve.state_dir), wait=reply_wait)
         self.reloading = ConfigReloader(settings, self.writer, self.probing)
         self.reader = StreamReader(self.writer) if serve.reads_stream else None
-        self.writer.ack_sender = AckSender(settings.stream) if serve.reads_stream else None
+        self.writer.send_ack = partial(send_ack, settings.stream) if serve.reads_stream else None
         self.labels = LabelProducer(settings.stream) if serve.reads_stream else None
         if self.labels is not None:
             self.writer.send_labels = self.labels.send

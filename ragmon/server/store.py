@@ -12,7 +12,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -308,16 +308,11 @@ def excess_bytes(connection: sqlite3.Connection, path: Path, size: int) -> int:
     log cannot be moved and grows; it counts only up to a bound, as deleting rows would make it even larger.
     """
     limit = wal_limit(size)
-    wal = min(max(limit, wal_size(path)), _MAX_WAL_GROWTH * limit)
+    wal = 0
+    with suppress(OSError):  # there is none
+        wal = path.with_name(path.name + SIDE_FILES[0]).stat().st_size
+    wal = min(max(limit, wal), _MAX_WAL_GROWTH * limit)
     return (pages(connection) - free_pages(connection)) * PAGE + wal - size
-
-
-def wal_size(path: Path) -> int:
-    """Bytes of the write-ahead log of a file; 0 if there is none."""
-    try:
-        return path.with_name(path.name + SIDE_FILES[0]).stat().st_size
-    except OSError:
-        return 0
 
 
 def pages(connection: sqlite3.Connection) -> int:

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from threading import Condition, RLock, Thread
 from time import monotonic, sleep
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -264,7 +264,7 @@ class _RowWriter:
             else:
                 self._put(record)
                 batch.mark_finished([trace_id], row.arrival, recorded=True)
-        unstored = self.traces.replies.loose().items()
+        unstored = self.traces.replies.unstored().items()
         waiting = {trace_id: reply for trace_id, reply in unstored if trace_id not in row.answered}
         row.replies.update(_store_replies(waiting, batch, row.arrival))
 
@@ -430,13 +430,6 @@ BROKEN_FOR: Final = 5.0
 """Seconds after which a sender may retry."""
 
 
-class AckWriter(Protocol):
-    """Writes acknowledgements to a log that several servers read."""
-
-    def send(self, ack: Ack, *, fired: bool) -> Future[bool]:
-        """Write an acknowledgement; the result is `fired`, once it is written."""
-
-
 class JournalWriter:
     """The consumer that receivers hand requests to, and the owner of the server state.
 
@@ -447,8 +440,8 @@ class JournalWriter:
         trouble_since: Since when, seconds since the epoch; None where the journal can be written.
         refused: Rejected requests, by reason.
         quarantined: Requests quarantined in the journal.
-        ack_sender: Writes acknowledgements where every server that adds up the same hears them; None where they
-            concern this one alone.
+        send_ack: Writes acknowledgements where every server that adds up the same hears them; None where they
+            concern this server alone.
         send_labels: Sends labels to where answers are counted, if that is not here; None where labels are taken here.
     """
 
@@ -460,7 +453,7 @@ class JournalWriter:
         self.trouble = ""
         self.trouble_since: float | None = None
         self.refused: dict[str, int] = {}
-        self.ack_sender: AckWriter | None = None
+        self.send_ack: Callable[..., Future[bool]] | None = None
         self.quarantined = journal.quarantine_size()
         self.send_labels: Callable[[Sequence[Label]], Future[None]] | None = None
         self._lock = RLock()
@@ -543,9 +536,9 @@ class JournalWriter:
         with self.lock:
             ack = ack_entry(self.server_state.engine, pipeline, alert, reason, by)
             fires = (pipeline, alert) in _firing(self.server_state.engine)
-        if self.ack_sender is None:
+        if self.send_ack is None:
             return self._submit(QueuedRequest(entries=[ack]))
-        return self.ack_sender.send(replace(ack, at=self.clock.now()), fired=fires)
+        return self.send_ack(replace(ack, at=self.clock.now()), fired=fires)
 
     def reply(self, record: Record, wait: float, *, arrived: bool = True) -> bool:
         """Submit the reply to a probe, or announce one."""
@@ -753,7 +746,7 @@ class JournalWriter:
     def _write_without_row(self) -> None:
         """Write what needs no row: failures, waiting replies, the release of requests whose text must be deleted."""
         now, traces, failures = self.clock.arrival(), self.open_traces, self.server_state.failures
-        unstored = traces.replies.loose()
+        unstored = traces.replies.unstored()
         if not (failures or traces.released or unstored):
             return
         with self.journal.begin() as batch:

@@ -41,7 +41,6 @@ from ragmon.stream.accounts import BatchCounts, count
 from ragmon.stream.assembler import (
     UNSAMPLED,
     Assembler,
-    AssemblyLimits,
     JournalledTraceBuffer,
     OpenTrace,
     is_sampled,
@@ -419,12 +418,11 @@ class TracePartitionCounter(PartitionCounter):
         log: str = "",
         *,
         waiting: bytes = b"",
-        assembly: AssemblyLimits | None = None,
         labels: Sequence[LabelPosition] = (),
         read: ReadMessages | None = None,
     ) -> None:
         super().__init__(part, base, settings, gold, limits, now, log, labels=labels, read=read)
-        self._buffer = JournalledTraceBuffer(assembly)
+        self._buffer = JournalledTraceBuffer()
         self._assembler = Assembler(settings, LONGEST_ASSEMBLY)
         self._held = {waiting[start : start + TRACE_ID] for start in range(0, len(waiting), TRACE_ID)}
         self._is_warm = not waiting

@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
 from statistics import median_low
@@ -333,10 +333,10 @@ class _Partition:
 class StreamWorker:
     """Counts the partitions that its group gives it."""
 
-    def __init__(self, settings: Settings, gold: Sequence[GoldSet], clock: Callable[[], float] = time) -> None:
+    def __init__(self, settings: Settings, gold: Sequence[GoldSet]) -> None:
         self.counts: Counter[str] = Counter()
         self._error = ""
-        self._settings, self._gold, self._clock = settings, gold, clock
+        self._settings, self._gold = settings, gold
         self._stream = settings.stream
         memory, samples = float(self._stream.memory), self._stream.samples
         self._limits = CountingLimits(float(self._stream.period), memory=memory, samples=samples)
@@ -383,7 +383,7 @@ class StreamWorker:
                 self._write()
                 # Put an empty message, a tick, into partitions in which nothing came of a period, or where messages
                 # wait.
-                now, quiet = self._clock(), monotonic() - QUIET
+                now, quiet = time(), monotonic() - QUIET
                 edge = now // self._limits.period * self._limits.period
                 for (topic, number), partition in self._partitions.items():
                     is_quiet = partition.seen < quiet and partition.counter.now < edge
