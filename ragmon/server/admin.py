@@ -57,6 +57,12 @@ _RECORDS: Final = (
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
 _SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
+_CHALLENGE: Final = 'Basic realm="the token of the write ports is the password", charset="UTF-8"'
+_OTHERS: Final = "the admin port shows content to whoever sends the token of `[serve] token_file`"
+_NOBODY: Final = (
+    "the admin port shows no content where the server has no `[serve] token_file`; "
+    "`ragmon show TRACE --state-dir DIR` reads the journal on its machine"
+)
 
 
 def records(asking: QueryService, given: QueryParams) -> dict[str, Any]:
@@ -146,14 +152,6 @@ def trace_page(asking: QueryService, request: Request, token: str | None) -> Res
     may_ask = token is not None and is_private and not given
     asked = request.scope["path"].rpartition("/")[2]
     return html(pages.trace_page(asked, reports, now=asking.now(), version=current_version(), may_ask=may_ask))
-
-
-_CHALLENGE: Final = 'Basic realm="the token of the write ports is the password", charset="UTF-8"'
-_OTHERS: Final = "the admin port shows content to whoever sends the token of `[serve] token_file`"
-_NOBODY: Final = (
-    "the admin port shows no content where the server has no `[serve] token_file`; "
-    "`ragmon show TRACE --state-dir DIR` reads the journal on its machine"
-)
 
 
 def _params(given: QueryParams, *allowed: str) -> dict[str, str]:

@@ -31,9 +31,22 @@ from ragmon.stream.kafka import LOOK, METADATA_AGE, PartitionEnds, client, clien
 KEY: Final = b"ack"
 PARTITION: Final = 0
 """The partition of the topic of chunks in which acknowledgements are."""
-WRITTEN_WITHIN: Final = 10.0
-ACK_PAUSE: Final = 5.0
-"""Seconds after which an acknowledgement may be sent again."""
+ACK_TIMEOUT: Final = 10.0
+"""Seconds in which the broker must take an acknowledgement."""
+LABEL_TIMEOUT_MS: Final = 30_000
+"""Milliseconds in which the broker must take a label; its sender may try again after that."""
+RETRY_AFTER: Final = 5.0
+"""Seconds after which an acknowledgement or a label may be sent again."""
+_LABEL_POLL: Final = 0.1
+_LABEL_JOIN: Final = 5.0
+_log = logging.getLogger("ragmon.server")
+TOGETHER: Final = 200
+POLL: Final = 0.25
+PAUSE: Final = 5.0
+"""Seconds after which a broker that did not answer is asked again."""
+TRIES: Final = 3
+"""How often what a fetch left out is asked for again; after that it is not there."""
+JOIN: Final = 10.0
 
 
 def send_ack(stream: StreamTable, ack: Ack, *, fired: bool) -> Future[bool]:
@@ -46,7 +59,7 @@ def send_ack(stream: StreamTable, ack: Ack, *, fired: bool) -> Future[bool]:
     def work() -> None:
         try:
             errors: list[str] = []
-            settings = client_settings(stream, acks="all", message__timeout__ms=int(WRITTEN_WITHIN * 1000))
+            settings = client_settings(stream, acks="all", message__timeout__ms=int(ACK_TIMEOUT * 1000))
             producer = client(kafka.confluent().Producer, settings)
             producer.produce(
                 stream.chunks,
@@ -55,8 +68,8 @@ def send_ack(stream: StreamTable, ack: Ack, *, fired: bool) -> Future[bool]:
                 partition=PARTITION,
                 on_delivery=lambda error, _: errors.append(str(error)) if error is not None else None,
             )
-            if producer.flush(WRITTEN_WITHIN) and not errors:
-                errors.append(f"no answer in {WRITTEN_WITHIN:g} s")
+            if producer.flush(ACK_TIMEOUT) and not errors:
+                errors.append(f"no answer in {ACK_TIMEOUT:g} s")
             if not errors:
                 return done.set_result(fired)
             why = errors[0]
@@ -65,20 +78,14 @@ def send_ack(stream: StreamTable, ack: Ack, *, fired: bool) -> Future[bool]:
         except BaseException as error:  # noqa: BLE001 - the future carries the error
             return done.set_exception(error)
         message = f"the acknowledgement cannot be written to {stream.chunks}: {why}"
-        return done.set_exception(RejectedError(HTTPStatus.SERVICE_UNAVAILABLE, "broker", message, ACK_PAUSE))
+        return done.set_exception(_unavailable(message))
 
     Thread(target=work, name="ragmon-ack", daemon=True).start()
     return done
 
 
-WITHIN_MS: Final = 30_000
-"""Milliseconds in which the broker must take a label; its sender may try again after that."""
-UNAVAILABLE: Final = 503
-RETRY_AFTER: Final = 5.0
-_POLL: Final = 0.1
-_JOIN: Final = 5.0
-_REASON: Final = "broker"
-_log = logging.getLogger("ragmon.server")
+def _unavailable(message: str) -> RejectedError:
+    return RejectedError(HTTPStatus.SERVICE_UNAVAILABLE, "broker", message, RETRY_AFTER)
 
 
 class LabelProducer:
@@ -87,7 +94,7 @@ class LabelProducer:
     def __init__(self, stream: StreamTable) -> None:
         self._topic = stream.spans
         settings = client_settings(
-            stream, partitioner=stream.partitioner, linger__ms=5, message__timeout__ms=WITHIN_MS, acks="all"
+            stream, partitioner=stream.partitioner, linger__ms=5, message__timeout__ms=LABEL_TIMEOUT_MS, acks="all"
         )
         self._producer = client(kafka.confluent().Producer, settings)
         self._stopping = Event()
@@ -101,8 +108,8 @@ class LabelProducer:
         """Send what waits, and end the thread."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(_JOIN)
-        self._producer.flush(_JOIN)
+            self._thread.join(_LABEL_JOIN)
+        self._producer.flush(_LABEL_JOIN)
 
     def send(self, labels: Sequence[Label]) -> Future[None]:
         """Send labels; the result is there once the broker has all of them.
@@ -124,7 +131,7 @@ class LabelProducer:
             elif is_last:
                 _log.warning("labels cannot be sent: %s", errors[0])
                 message = f"the broker does not take it ({errors[0]})"
-                sent.set_exception(RejectedError(UNAVAILABLE, _REASON, message, RETRY_AFTER))
+                sent.set_exception(_unavailable(message))
 
         if not labels:
             sent.set_result(None)
@@ -138,16 +145,7 @@ class LabelProducer:
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            self._producer.poll(_POLL)
-
-
-TOGETHER: Final = 200
-POLL: Final = 0.25
-PAUSE: Final = 5.0
-"""Seconds after which a broker that did not answer is asked again."""
-TRIES: Final = 3
-"""How often what a fetch left out is asked for again; after that it is not there."""
-JOIN: Final = 10.0
+            self._producer.poll(_LABEL_POLL)
 
 
 class StreamReader:

@@ -41,6 +41,15 @@ JSON: Final = "json"
 RECORD: Final = "record"
 _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 """The exceptions raised by a request that is not in its declared encoding."""
+_WIPED_WITHIN: Final = 15.0
+"""Seconds after which truncating the write-ahead log is given up."""
+_LOCK_TIMEOUT_MS: Final = 500
+"""Milliseconds of one wait for the write-ahead log: no process can write meanwhile."""
+_TOMBSTONES: Final = {
+    kind: entries.encode_entry(entries.Tombstone(kind)).rstrip(b"\n")
+    for kind in (entries.RECORD_ENTRY, entries.LABEL_ENTRY, *entries.SAMPLES)
+}
+_decode_state: Final = msgspec.msgpack.Decoder(SavedServerState).decode
 
 
 class RemainingRequest(NamedTuple):
@@ -144,16 +153,6 @@ def _keep_messages(field: Any, kept: list[Any]) -> None:
         field.extend(copies)
 
 
-_WIPED_WITHIN: Final = 15.0
-"""Seconds after which truncating the write-ahead log is given up."""
-_LOCK_TIMEOUT_MS: Final = 500
-"""Milliseconds of one wait for the write-ahead log: no process can write meanwhile."""
-_TOMBSTONES: Final = {
-    kind: entries.encode_entry(entries.Tombstone(kind)).rstrip(b"\n")
-    for kind in (entries.RECORD_ENTRY, entries.LABEL_ENTRY, *entries.SAMPLES)
-}
-
-
 @dataclass
 class Erasure:
     """The result of an erasure.
@@ -189,7 +188,6 @@ class _Line(msgspec.Struct):
 
 
 _decode: Final = msgspec.json.Decoder(_Line).decode
-_decode_state: Final = msgspec.msgpack.Decoder(SavedServerState).decode
 
 
 def erase(

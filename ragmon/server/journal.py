@@ -61,6 +61,19 @@ _PREFIX: Final = 5
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
+_CHECKPOINTS: Final = 8
+"""Checkpoints divide the retention into so many parts."""
+_DAY: Final = 86_400.0
+_SELECT_CHECKPOINTS: Final = "SELECT seq, at, upto FROM checkpoints ORDER BY seq"
+KEY_STEP: Final = 10.0
+"""Seconds of event time in a time step of the deduplication keys."""
+_AT_ONCE: Final = 4 << 20
+"""Bytes of lines deleted in one transaction; a single row may have more."""
+_MAX_ROWS: Final = 1024
+_MAX_OTHER_ROWS: Final = 4096
+_FREE_SHARE: Final = 8
+"""One in so many pages of the file may be free: new rows use those pages."""
+_MIN_FREE: Final = 64
 
 
 def _prefix(step: int) -> bytes:
@@ -182,12 +195,6 @@ class Keys:
         return n_deleted > 0
 
 
-_CHECKPOINTS: Final = 8
-"""Checkpoints divide the retention into so many parts."""
-_DAY: Final = 86_400.0
-_SELECT_CHECKPOINTS: Final = "SELECT seq, at, upto FROM checkpoints ORDER BY seq"
-
-
 @dataclass(frozen=True)
 class RetentionLimits:
     """How much data a journal keeps, and for how long.
@@ -203,17 +210,6 @@ class RetentionLimits:
     size: int = 5 << 30
     keys: float = _DAY + 600
     assembled: float = _DAY + 600
-
-
-KEY_STEP: Final = 10.0
-"""Seconds of event time in a time step of the deduplication keys."""
-_AT_ONCE: Final = 4 << 20
-"""Bytes of lines deleted in one transaction; a single row may have more."""
-_MAX_ROWS: Final = 1024
-_MAX_OTHER_ROWS: Final = 4096
-_FREE_SHARE: Final = 8
-"""One in so many pages of the file may be free: new rows use those pages."""
-_MIN_FREE: Final = 64
 
 
 class JournalBatch:

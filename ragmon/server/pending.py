@@ -68,6 +68,21 @@ from ragmon.stream.chunk import ChunkAdder, ChunkError, ChunkStretch, split
 
 BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413
+REPLY_WAIT: Final = 10.0
+"""Seconds a reply waits for the application's own record, which takes some seconds to arrive."""
+LATELY: Final = 600.0
+"""Seconds of rows that are searched for probes at start: a prober on another host sends its own record soon after."""
+MAX_REPLIES: Final = 10_000
+REMEMBERED: Final = 200_000
+"""Finished traces that are remembered, to recognise their late spans."""
+MEMORY: Final = 3600.0
+"""Seconds of finished traces that are read back at start."""
+IN_MEMORY: Final = 3
+"""Bytes in memory per byte of a waiting request, at most: two for protobuf, three for JSON."""
+RETRIED: Final = 30.0
+"""Seconds after which an exporter tries again at the latest: the longest pause of the collector's retries."""
+NATIVE_KEY: Final = TRACE_ID + 8
+"""Bytes of a native record's key: its trace and its span."""
 
 
 @dataclass
@@ -243,13 +258,6 @@ def drop_repeated(chunks: list[ChunkLines], adder: ChunkAdder | None) -> None:
             chunk.entries.clear()
 
 
-REPLY_WAIT: Final = 10.0
-"""Seconds a reply waits for the application's own record, which takes some seconds to arrive."""
-LATELY: Final = 600.0
-"""Seconds of rows that are searched for probes at start: a prober on another host sends its own record soon after."""
-MOST: Final = 10_000
-
-
 class ProbeReply(NamedTuple):
     """A reply that waits for the application's record, or that is expected.
 
@@ -277,7 +285,7 @@ class PendingReplies:
         """Add a reply; safe in any thread."""
         trace_id = bytes.fromhex(record.trace_id or "")
         with self._lock:
-            if len(self._waiting) >= MOST and trace_id not in self._waiting:
+            if len(self._waiting) >= MAX_REPLIES and trace_id not in self._waiting:
                 return False
             self._waiting[trace_id] = ProbeReply(record, due, arrived)
         return True
@@ -432,18 +440,6 @@ class PendingProbeRecords:
     def reset_journal(self) -> None:
         """Forget all numbers: the journal was lost."""
         self._waiting = {trace_id: pending._replace(seq=0) for trace_id, pending in self._waiting.items()}
-
-
-REMEMBERED: Final = 200_000
-"""Finished traces that are remembered, to recognise their late spans."""
-MEMORY: Final = 3600.0
-"""Seconds of finished traces that are read back at start."""
-IN_MEMORY: Final = 3
-"""Bytes in memory per byte of a waiting request, at most: two for protobuf, three for JSON."""
-RETRIED: Final = 30.0
-"""Seconds after which an exporter tries again at the latest: the longest pause of the collector's retries."""
-WHOLE: Final = TRACE_ID + 8
-"""Bytes of a native record's key: its trace and its span."""
 
 
 class TraceTracker:
@@ -611,7 +607,7 @@ class TraceTracker:
             if arrival < 0:
                 self.forgotten.append(trace_id)
         for key in journal.recent():
-            if len(key) == WHOLE:
+            if len(key) == NATIVE_KEY:
                 remember(self._own, key[:TRACE_ID], REMEMBERED)
         for trace_id in recently_probed(journal):
             remember(self._probed, trace_id, REMEMBERED)

@@ -43,6 +43,50 @@ from ragmon.core.text import parse
 from ragmon.monitor.exporting import application_identity
 from ragmon.monitor.install import Installation
 
+OK: Final = "ok"
+CACHED: Final = "cached"
+FAILED: Final = "error"
+TIMEOUT: Final = "timeout"
+THROTTLED: Final = "throttled"
+LOST: Final = "lost"
+SKIPPED: Final = "skipped"
+"""The results of a question that is due. `skipped` was not sent. `cached`, `throttled` and `lost` have no record: the
+pipeline did not answer, or the answer is unknown.
+"""
+TRIES: Final = 3
+"""How often a question is sent to an application that is busy."""
+_HIT: Final = re.compile(r"(?:\b|_)hit\b", re.IGNORECASE)
+"""`HIT`; Squid and Akamai send `TCP_HIT` and `TCP_MEM_HIT`."""
+_CACHE_HEADERS: Final = (
+    "X-Cache",
+    "X-Cache-Status",
+    "CF-Cache-Status",
+    "X-Proxy-Cache",
+    "X-Varnish-Cache",
+    "Cache-Status",
+)
+"""Cache status headers of Varnish, Fastly, CloudFront, nginx, Cloudflare and RFC 9211."""
+MAX_REPLY_BYTES: Final = 4 << 20
+_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+"""Status codes that may come with a `Retry-After`."""
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+_VALUE: Final = re.compile(r"[\t -~]*")
+"""Allowed characters of a header (RFC 9110, section 5)."""
+_HINT: Final = 'target = "myapp.rag:answer", importable from here: a function that takes a question'
+_STREAM_ATTRIBUTE: Final = "body_iterator"
+_JOIN_TIMEOUT: Final = 1.0
+"""Seconds to wait for the event loop's thread to end."""
+_RECORD_TIMEOUT: Final = 5.0
+"""Seconds to wait for the record of a finished call."""
+_LATE: Final = "TimeoutError"
+MIN_SPEEDUP: Final = 5.0
+"""A cached answer is at least this many times as fast as when it was made."""
+MIN_SAVED_MS: Final = 50.0
+"""A cached answer is at least this many milliseconds faster; saving less is not worth a cache."""
+HISTORY: Final = 101
+"""Answers whose latency is kept."""
+MIN_HISTORY: Final = 5
+
 
 class ProbeCounts:
     """Counts of results, by probe and result."""
@@ -77,20 +121,6 @@ def trace_headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dic
         "baggage": ",".join(f"{name}={quote(value, safe='', errors='replace')}" for name, value in baggage.items()),
         "Cache-Control": "no-cache",
     }
-
-
-OK: Final = "ok"
-CACHED: Final = "cached"
-FAILED: Final = "error"
-TIMEOUT: Final = "timeout"
-THROTTLED: Final = "throttled"
-LOST: Final = "lost"
-SKIPPED: Final = "skipped"
-"""The results of a question that is due. `skipped` was not sent. `cached`, `throttled` and `lost` have no record: the
-pipeline did not answer, or the answer is unknown.
-"""
-TRIES: Final = 3
-"""How often a question is sent to an application that is busy."""
 
 
 @dataclass(frozen=True)
@@ -161,19 +191,6 @@ class Target(Protocol):
         """Send the question; returns an answer, a stream of one, or an awaitable."""
 
 
-_HIT: Final = re.compile(r"(?:\b|_)hit\b", re.IGNORECASE)
-"""`HIT`; Squid and Akamai send `TCP_HIT` and `TCP_MEM_HIT`."""
-_CACHE_HEADERS: Final = (
-    "X-Cache",
-    "X-Cache-Status",
-    "CF-Cache-Status",
-    "X-Proxy-Cache",
-    "X-Varnish-Cache",
-    "Cache-Status",
-)
-"""Cache status headers of Varnish, Fastly, CloudFront, nginx, Cloudflare and RFC 9211."""
-
-
 def is_from_cache(headers: httpx.Headers) -> bool:
     """Whether the headers declare that a cache answered.
 
@@ -186,14 +203,6 @@ def is_from_cache(headers: httpx.Headers) -> bool:
     if any(age.strip() != "0" for age in headers.get_list("Age")):
         return True
     return any(_HIT.search(value) for name in _CACHE_HEADERS for value in headers.get_list(name))
-
-
-MAX_REPLY_BYTES: Final = 4 << 20
-_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
-"""Status codes that may come with a `Retry-After`."""
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
-_VALUE: Final = re.compile(r"[\t -~]*")
-"""Allowed characters of a header (RFC 9110, section 5)."""
 
 
 class ReplyError(Exception):
@@ -275,12 +284,6 @@ def read(reply: HttpResponse) -> Any:
     raise UnreadableReplyError(f"it is no JSON: {content_type.get_content_type()}")
 
 
-_HINT: Final = 'target = "myapp.rag:answer", importable from here: a function that takes a question'
-_STREAM_ATTRIBUTE: Final = "body_iterator"
-_JOIN_TIMEOUT: Final = 1.0
-"""Seconds to wait for the event loop's thread to end."""
-
-
 class FunctionTarget:
     """Calls a function with the question."""
 
@@ -354,11 +357,6 @@ def read_to_end(content: Any, loop: EventLoopThread, sending: InFlight) -> None:
     elif isinstance(content, Iterator):
         for _ in content:
             sending.left()
-
-
-_RECORD_TIMEOUT: Final = 5.0
-"""Seconds to wait for the record of a finished call."""
-_LATE: Final = "TimeoutError"
 
 
 class ExpectedRecords:
@@ -574,15 +572,6 @@ class ProbeClient:
     def close(self) -> None:
         """Stop the event loop."""
         self.loop.close()
-
-
-MIN_SPEEDUP: Final = 5.0
-"""A cached answer is at least this many times as fast as when it was made."""
-MIN_SAVED_MS: Final = 50.0
-"""A cached answer is at least this many milliseconds faster; saving less is not worth a cache."""
-HISTORY: Final = 101
-"""Answers whose latency is kept."""
-MIN_HISTORY: Final = 5
 
 
 class CacheHitDetector:

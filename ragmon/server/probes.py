@@ -57,8 +57,32 @@ EXPORT_WAIT: Final = 10.0
 """Seconds a record waits before export to a server: the application's own record of it has more data and should arrive
 first.
 """
-MOST: Final = 10_000
-"""Maximum number of waiting records."""
+MAX_WAITING: Final = 10_000
+NAME = "probe"
+"""The name of a probe from the command line."""
+SWEEP_INTERVAL: Final = 3600.0
+"""Seconds between two sweeps for the same alarm: within the hour most answers stay the same, so a second sweep adds
+little, and an alarm that flaps must not spend the day's quota.
+"""
+RESERVE: Final = 0.2
+"""The share of the daily quota reserved for sweeps."""
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 300.0
+"""The limits of the first and of every pause after failures of the application, in seconds."""
+Draw = Callable[[], float]
+"""A random number in [0, 1)."""
+_MAX_PAUSE: Final = 60.0
+"""Maximum seconds before the prober checks again what is due."""
+GRACE: Final = 1.0
+"""Seconds after its deadline for a question to report the timeout itself."""
+STDOUT: Final = "-"
+_PAUSE: Final = 1.0
+"""Seconds without questions where an application has too much to do and names no time; a question has few tries."""
+LOOK: Final = 1.0
+"""Seconds between two polls of the alarms."""
+JOIN_TIMEOUT: Final = 5.0
+"""Seconds the server waits at shutdown for a target that is being loaded."""
+_log = logging.getLogger("ragmon.server")
 
 
 class ProbeExporter:
@@ -72,7 +96,7 @@ class ProbeExporter:
 
     def put(self, record: Record) -> bool:
         """Queue a record, in any thread; returns False if the queue is full."""
-        if len(self._queue) >= MOST:
+        if len(self._queue) >= MAX_WAITING:
             return False
         self._queue.append((monotonic() + self._wait, record))
         return True
@@ -102,10 +126,6 @@ def probe_exporter(settings: Settings, redact: Redactions, output: str | None) -
         yield ProbeExporter(exporter, EXPORT_WAIT if to_server is not None else 0.0)
     finally:
         close(exporter)
-
-
-NAME = "probe"
-"""The name of a probe from the command line."""
 
 
 def questions(gold: GoldSet) -> list[GoldQuestion]:
@@ -179,12 +199,6 @@ def key_of(settings: Settings, pipeline: str) -> bytes | None:
     return probe_key(settings.of(pipeline).capture)
 
 
-SWEEP_INTERVAL: Final = 3600.0
-"""Seconds between two sweeps for the same alarm: within the hour most answers stay the same, so a second sweep adds
-little, and an alarm that flaps must not spend the day's quota.
-"""
-
-
 class SweepTrigger:
     """Finds pipelines with new look alarms, for which a sweep is due; at most one per alarm and hour."""
 
@@ -207,16 +221,6 @@ class SweepTrigger:
 
 def _starts_look(transition: AlarmTransition) -> bool:
     return transition.severity == constants.LOOK and transition.state == "firing"
-
-
-RESERVE: Final = 0.2
-"""The share of the daily quota reserved for sweeps."""
-FIRST_PAUSE: Final = 1.0
-LONGEST_PAUSE: Final = 300.0
-"""The limits of the first and of every pause after failures of the application, in seconds."""
-
-Draw = Callable[[], float]
-"""A random number in [0, 1)."""
 
 
 def interval(items: int, every: float, max_per_day: int, *, reserve: bool) -> float:
@@ -252,10 +256,6 @@ class JitteredSchedule:
     def _advance(self, intervals: int) -> None:
         self._index += intervals
         self.due = self._start + (self._index + self._draw()) * self._interval
-
-
-_MAX_PAUSE: Final = 60.0
-"""Maximum seconds before the prober checks again what is due."""
 
 
 class Prober:
@@ -382,10 +382,6 @@ class Prober:
         self._paused_until = max(self._paused_until, monotonic() + self._back_off.pause(wait or None))
 
 
-GRACE: Final = 1.0
-"""Seconds after its deadline for a question to report the timeout itself."""
-
-
 class ProbeWorkers:
     """Sends questions concurrently.
 
@@ -477,9 +473,6 @@ class ProbeWorkers:
         return lost
 
 
-STDOUT: Final = "-"
-
-
 class RecordSorter:
     """Passes records on in the order of their index."""
 
@@ -543,10 +536,6 @@ class TraceFile:
             self._file.close()
 
 
-_PAUSE: Final = 1.0
-"""Seconds without questions where an application has too much to do and names no time; a question has few tries."""
-
-
 def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Iterator[ProbeResult]:
     """Send every question once."""
     waiting, until = deque(questions), 0.0
@@ -562,13 +551,6 @@ def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Itera
             yield answered
         if waiting and not (workers.busy or workers.free):
             return
-
-
-LOOK: Final = 1.0
-"""Seconds between two polls of the alarms."""
-JOIN_TIMEOUT: Final = 5.0
-"""Seconds the server waits at shutdown for a target that is being loaded."""
-_log = logging.getLogger("ragmon.server")
 
 
 class ProbeSupervisor:

@@ -38,6 +38,19 @@ _SPARE: Final = 4 << 20
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
+FROZEN: Final = 6.0
+"""Seconds of CPU of the whole process without any Python thread running, after which the kernel ends it."""
+STUCK: Final = 30.0
+"""Seconds of CPU that one trace or one line may take."""
+WAITING: Final = 300.0
+"""Seconds, summed over the polls, after which the same trace or line is stuck although it uses no CPU."""
+LEAVE: Final = 8.0
+"""Seconds after a termination signal at which the process exits, whatever it is doing."""
+LOOK: Final = 0.5
+"""Seconds between two polls, at most."""
+_POLLS: Final = 4
+"""Polls in the time in which the process could use `FROZEN` seconds of CPU on all processors at once."""
+_log = logging.getLogger("ragmon.server")
 
 
 def limit_arenas() -> None:
@@ -65,21 +78,6 @@ class MemoryTrimmer:
             self._last_came = arrivals
             with suppress(OSError, AttributeError):
                 ctypes.CDLL(None).malloc_trim(0)
-
-
-FROZEN: Final = 6.0
-"""Seconds of CPU of the whole process without any Python thread running, after which the kernel ends it."""
-STUCK: Final = 30.0
-"""Seconds of CPU that one trace or one line may take."""
-WAITING: Final = 300.0
-"""Seconds, summed over the polls, after which the same trace or line is stuck although it uses no CPU."""
-LEAVE: Final = 8.0
-"""Seconds after a termination signal at which the process exits, whatever it is doing."""
-LOOK: Final = 0.5
-"""Seconds between two polls, at most."""
-_POLLS: Final = 4
-"""Polls in the time in which the process could use `FROZEN` seconds of CPU on all processors at once."""
-_log = logging.getLogger("ragmon.server")
 
 
 def _processors() -> int:

@@ -33,6 +33,14 @@ _LINE: Final = 1
 """The index of the word of the page that holds the line in progress."""
 _NUMBERED: Final = struct.Struct(">cqd")
 """A key of a row or of a request: kind, sequence number, arrival time."""
+MAX_REQUESTS: Final = 100
+"""Maximum number of requests in the quarantine; the oldest are deleted, but stay counted."""
+MAX_BYTES: Final = 16 << 20
+"""Maximum bytes in the quarantine; a larger single request is kept without its content."""
+ASSEMBLING: Final = "assembling"
+SCORING: Final = "scoring"
+READING: Final = "reading"
+"""The processing step during which the process ended."""
 
 
 class WorkItem(NamedTuple):
@@ -152,16 +160,6 @@ def _open(path: Path) -> mmap:
         finally:
             os.close(file)
     return mmap(-1, SIZE)
-
-
-MAX_REQUESTS: Final = 100
-"""Maximum number of requests in the quarantine; the oldest are deleted, but stay counted."""
-MAX_BYTES: Final = 16 << 20
-"""Maximum bytes in the quarantine; a larger single request is kept without its content."""
-ASSEMBLING: Final = "assembling"
-SCORING: Final = "scoring"
-READING: Final = "reading"
-"""The processing step during which the process ended."""
 
 
 class QuarantinedRequest(NamedTuple):

@@ -65,6 +65,26 @@ _NAMES: Final = {
 }
 _MINUTE: Final = 60
 _MIN_LEVEL: Final = 1e-6
+SHORTEST: Final = 8
+"""The fewest hex digits by which a trace is searched."""
+PATIENCE: Final = 20.0
+"""Seconds in which a journal is searched for the beginning of an id."""
+MAX_RECORDS: Final = 100
+"""Records of one trace that are shown."""
+ID_DIGITS: Final = 32
+"""Hex digits of a whole trace id."""
+_MANY: Final = 5
+_BEGINNING: Final = re.compile(r"[0-9a-f]{8,31}", re.ASCII)
+TO_OPEN: Final = 5
+"""Failing traces that are listed with a diagnosis."""
+ON_PAGE: Final = 20
+"""Failing requests on the page of a gate."""
+MAX_ASSESSED: Final = 20_000
+"""Records that are looked at for requests that score badly in a metric without a gate."""
+COMPARED: Final = 86_400.0
+"""Seconds of records that two releases are compared on."""
+MAX_DROP: Final = 0.02
+"""How much worse a metric of a release may be."""
 
 
 @dataclass(frozen=True)
@@ -205,18 +225,6 @@ def _outcome(engine: Engine, snapshot: Snapshot, gate: Gate) -> Outcome:
     return outcome
 
 
-SHORTEST: Final = 8
-"""The fewest hex digits by which a trace is searched."""
-PATIENCE: Final = 20.0
-"""Seconds in which a journal is searched for the beginning of an id."""
-MOST: Final = 100
-"""Records of one trace that are shown."""
-ID_DIGITS: Final = 32
-"""Hex digits of a whole trace id."""
-_MANY: Final = 5
-_BEGINNING: Final = re.compile(r"[0-9a-f]{8,31}", re.ASCII)
-
-
 class UnknownTraceError(RagmonError):
     """There is no record of a trace; the hint says what is kept, and where else to look."""
 
@@ -233,7 +241,7 @@ def in_journal(journal: JournalReader, asked: str, settings: Settings) -> list[R
         raise AmbiguousTraceError(f"{shorten(asked)} is no trace id", hint=hint)
     if len(trace_id) < ID_DIGITS:
         trace_id = _only(trace_id, _ids_in(journal, trace_id)) or trace_id
-    records = journal.records_of(trace_id, MOST)
+    records = journal.records_of(trace_id, MAX_RECORDS)
     if not records:
         oldest = journal.oldest()
         since = "" if oldest is None else f" since {datetime.fromtimestamp(oldest, UTC):%Y-%m-%d %H:%M} UTC"
@@ -261,7 +269,7 @@ def in_files(lines: Iterable[Line], asked: str, settings: Settings) -> list[Reco
     name = asked if asked in found else _only(asked, found) or ""
     if name not in found:
         raise _unknown(asked, settings, f"{n} records were read, and none has this id")
-    return found[name][-MOST:]
+    return found[name][-MAX_RECORDS:]
 
 
 def described(record: Record, scorer: Scorer, settings: Settings, *, from_file: bool = False) -> RequestReport:
@@ -480,18 +488,6 @@ class StatusService:
             oldest = newest = saved = None
         checkpoint = None if saved is None else {"row": saved[0], "at": saved[1]}
         return {"limit": limit, "row": row, "oldest": oldest, "newest": newest, "checkpoint": checkpoint}
-
-
-TO_OPEN: Final = 5
-"""Failing traces that are listed with a diagnosis."""
-ON_PAGE: Final = 20
-"""Failing requests on the page of a gate."""
-MAX_ASSESSED: Final = 20_000
-"""Records that are looked at for requests that score badly in a metric without a gate."""
-COMPARED: Final = 86_400.0
-"""Seconds of records that two releases are compared on."""
-MAX_DROP: Final = 0.02
-"""How much worse a metric of a release may be."""
 
 
 class CountedState(Protocol):

@@ -32,6 +32,10 @@ from ragmon.server.store import (
 
 _LOOKUP_BATCH: Final = 500
 """Ids in one query: SQLite accepts some thousand parameters."""
+WIDTH: Final = 8
+"""Bytes of a trace id that are kept: its end, which is random whichever system made the id."""
+FEW: Final = 16
+"""Up to so many ids, searching for each id is faster than decoding everything."""
 
 
 class JournalRow(NamedTuple):
@@ -257,12 +261,6 @@ class JournalReader(JournalReaderBase):
 def open_readonly(folder: Path) -> JournalReader:
     """Open a journal for reading; another process may write it."""
     return JournalReader(folder)
-
-
-WIDTH: Final = 8
-"""Bytes of a trace id that are kept: its end, which is random whichever system made the id."""
-FEW: Final = 16
-"""Up to so many ids, searching for each id is faster than decoding everything."""
 
 
 def trace_id_ends(trace_ids: Iterable[str | None]) -> bytes:

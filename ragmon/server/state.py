@@ -64,6 +64,15 @@ SLICE: Final = 0.05
 
 _elapsed: Final = partial(clock_gettime, CLOCK_BOOTTIME)
 """Elapsed seconds, including time in which the machine sleeps."""
+TRAITS: Final = "traits"
+LATENCY_MS: Final = "latency_ms"
+"""The key of the traits of a failing request, in the terms of a diagnosis."""
+STAGE: Final = "ingest"
+_ACK: Final = b'{"kind":"ack"'
+"""With what an acknowledgement begins in the topic of chunks; a chunk is compressed."""
+_encode: Final = msgspec.msgpack.Encoder().encode
+_traits: Final = lru_cache(maxsize=4096)(traits_of)
+"""Cached, as many failures share their facts."""
 
 
 class Clock:
@@ -119,14 +128,6 @@ class Clock:
         return self._arrival[0]
 
 
-TRAITS: Final = "traits"
-LATENCY_MS: Final = "latency_ms"
-"""The key of the traits of a failing request, in the terms of a diagnosis."""
-STAGE: Final = "ingest"
-_ACK: Final = b'{"kind":"ack"'
-"""With what an acknowledgement begins in the topic of chunks; a chunk is compressed."""
-
-
 class CheckpointVersion(msgspec.Struct, frozen=True):
     """The versions of a checkpoint: that of its form, that of the facts that were counted, and that of the digest."""
 
@@ -154,7 +155,6 @@ class _Head(msgspec.Struct):
     version: CheckpointVersion
 
 
-_encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(SavedServerState).decode
 _decode_head: Final = msgspec.msgpack.Decoder(_Head).decode
 
@@ -399,10 +399,6 @@ def latency_fact(record: Record) -> dict[str, float]:
     """How long a request took in all, in milliseconds, for a list of failures; nothing where that is unknown."""
     total = None if record.latency_ms is None else record.latency_ms.total
     return {} if total is None else {LATENCY_MS: round(total, 1)}
-
-
-_traits: Final = lru_cache(maxsize=4096)(traits_of)
-"""Cached, as many failures share their facts."""
 
 
 def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:

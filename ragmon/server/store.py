@@ -25,20 +25,6 @@ from ragmon.core.errors import RagmonError, UnavailableError
 
 VERSION: Final = 1
 TRACE_ID: Final = 16
-
-
-def checksum(*values: float | str | bytes) -> int:
-    """A CRC-32 checksum of values that are written together.
-
-    >>> checksum(1, 2.0, b"lines") == checksum(1, 2.0, b"lined")
-    False
-    """
-    crc = 0
-    for value in values:
-        crc = zlib.crc32(value if isinstance(value, bytes) else f"{value} ".encode(), crc)
-    return crc
-
-
 TABLES: Final = """
 -- Whether the version is what it says is seen where both places that hold it agree.
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -85,6 +71,76 @@ CREATE TABLE erased (trace_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE quarantined (seq INTEGER PRIMARY KEY AUTOINCREMENT, arrival REAL NOT NULL, step TEXT NOT NULL,
     trace_id TEXT NOT NULL, form TEXT NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL);
 """
+Reason = Literal["disk_full", "io", "corrupt", "busy"]
+_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_PRIMARY: Final = 0xFF
+"""Mask of the primary result code, the low byte of an extended one (SQLite, "Result and Error Codes")."""
+_REASON_BY_CODE: Final[dict[int, Reason]] = {
+    sqlite3.SQLITE_FULL: "disk_full",
+    sqlite3.SQLITE_CORRUPT: "corrupt",
+    sqlite3.SQLITE_NOTADB: "corrupt",
+    sqlite3.SQLITE_BUSY: "busy",
+    sqlite3.SQLITE_LOCKED: "busy",
+    sqlite3.SQLITE_ERROR: "corrupt",  # the statements are correct, so a table or a column is missing
+}
+_MESSAGES: Final[dict[Reason, tuple[str, str]]] = {
+    "disk_full": ("there is no room left for the journal", "free some: a server that runs goes on by itself"),
+    "io": ("the journal can be neither read nor written", "look at the disk and at who owns the folder"),
+    "corrupt": ("the journal is damaged", "`ragmon serve` sets it aside by itself and begins a new one"),
+    "busy": ("somebody else writes to the journal and does not let go", "try again"),
+}
+DATABASE: Final = "journal.db"
+SIDE_FILES: Final = ("-wal", "-shm")
+"""Suffixes of the files that SQLite keeps beside a database in WAL mode."""
+_LOCK_TIMEOUT: Final = 5.0
+"""Seconds to wait while another connection writes."""
+_SHORT_TIMEOUT_MS: Final = 50
+"""Milliseconds to wait for readers when the work can also be done later."""
+PAGE: Final = 4096
+_CACHE: Final = 16 << 10
+"""Size of the page cache, in KiB."""
+_MAX_WAL: Final = 16 << 20
+"""Bytes of the write-ahead log after which it is moved into the file: hot pages are moved once for many changes."""
+_MIN_WAL: Final = 1 << 18
+_WAL_SHARE: Final = 16
+"""The write-ahead log may be one in so many parts of the journal."""
+_MAX_WAL_GROWTH: Final = 2
+"""The write-ahead log counts at most so many times its limit; just after a large row was written it is that large."""
+# For an empty file only; journal_mode is last, because setting it writes the other two to the file.
+_LAYOUT_PRAGMAS: Final = (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
+_WRITER_PRAGMAS: Final = (
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "temp_store = MEMORY",  # no user content in temporary files
+    "cell_size_check = ON",
+    "trusted_schema = OFF",
+    f"cache_size = -{_CACHE}",
+)
+_READER_PRAGMAS: Final = ("query_only = ON", "temp_store = MEMORY", "cell_size_check = ON", "trusted_schema = OFF")
+LOCK_FILE: Final = "journal.lock"
+_MAX_PID_LENGTH: Final = 32
+_ATTEMPTS: Final = 20
+_PAUSE: Final = 0.01
+"""Attempts to read the holder's process id, and seconds between them."""
+ASIDE: Final = ".corrupt-"
+"""The part of a file name, before the time, of a journal that was set aside."""
+_SUFFIXES: Final = ("", *SIDE_FILES)
+_CHECKED: Final = 16 << 20
+"""The largest file, in bytes, that is checked as a whole when it is opened."""
+LEVEL: Final = 1
+"""The compression level of checkpoints: low, as they are written often and read seldom."""
+
+
+def checksum(*values: float | str | bytes) -> int:
+    """A CRC-32 checksum of values that are written together.
+
+    >>> checksum(1, 2.0, b"lines") == checksum(1, 2.0, b"lined")
+    False
+    """
+    crc = 0
+    for value in values:
+        crc = zlib.crc32(value if isinstance(value, bytes) else f"{value} ".encode(), crc)
+    return crc
 
 
 def check(connection: sqlite3.Connection, path: Path) -> bool:
@@ -115,27 +171,6 @@ def create_tables(connection: sqlite3.Connection, path: Path) -> None:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-
-
-Reason = Literal["disk_full", "io", "corrupt", "busy"]
-
-_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_PRIMARY: Final = 0xFF
-"""Mask of the primary result code, the low byte of an extended one (SQLite, "Result and Error Codes")."""
-_REASON_BY_CODE: Final[dict[int, Reason]] = {
-    sqlite3.SQLITE_FULL: "disk_full",
-    sqlite3.SQLITE_CORRUPT: "corrupt",
-    sqlite3.SQLITE_NOTADB: "corrupt",
-    sqlite3.SQLITE_BUSY: "busy",
-    sqlite3.SQLITE_LOCKED: "busy",
-    sqlite3.SQLITE_ERROR: "corrupt",  # the statements are correct, so a table or a column is missing
-}
-_MESSAGES: Final[dict[Reason, tuple[str, str]]] = {
-    "disk_full": ("there is no room left for the journal", "free some: a server that runs goes on by itself"),
-    "io": ("the journal can be neither read nor written", "look at the disk and at who owns the folder"),
-    "corrupt": ("the journal is damaged", "`ragmon serve` sets it aside by itself and begins a new one"),
-    "busy": ("somebody else writes to the journal and does not let go", "try again"),
-}
 
 
 class JournalError(UnavailableError):
@@ -195,38 +230,6 @@ def _reason(error: sqlite3.Error, path: Path) -> Reason:
     except OSError:
         return "io"
     return "disk_full" if status.f_bavail == 0 or (status.f_files > 0 and status.f_favail == 0) else "io"
-
-
-DATABASE: Final = "journal.db"
-SIDE_FILES: Final = ("-wal", "-shm")
-"""Suffixes of the files that SQLite keeps beside a database in WAL mode."""
-
-_LOCK_TIMEOUT: Final = 5.0
-"""Seconds to wait while another connection writes."""
-_SHORT_TIMEOUT_MS: Final = 50
-"""Milliseconds to wait for readers when the work can also be done later."""
-PAGE: Final = 4096
-_CACHE: Final = 16 << 10
-"""Size of the page cache, in KiB."""
-_MAX_WAL: Final = 16 << 20
-"""Bytes of the write-ahead log after which it is moved into the file: hot pages are moved once for many changes."""
-_MIN_WAL: Final = 1 << 18
-_WAL_SHARE: Final = 16
-"""The write-ahead log may be one in so many parts of the journal."""
-_MAX_WAL_GROWTH: Final = 2
-"""The write-ahead log counts at most so many times its limit; just after a large row was written it is that large."""
-
-# For an empty file only; journal_mode is last, because setting it writes the other two to the file.
-_LAYOUT_PRAGMAS: Final = (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
-_WRITER_PRAGMAS: Final = (
-    "synchronous = FULL",
-    "secure_delete = ON",
-    "temp_store = MEMORY",  # no user content in temporary files
-    "cell_size_check = ON",
-    "trusted_schema = OFF",
-    f"cache_size = -{_CACHE}",
-)
-_READER_PRAGMAS: Final = ("query_only = ON", "temp_store = MEMORY", "cell_size_check = ON", "trusted_schema = OFF")
 
 
 def create_file(path: Path) -> None:
@@ -329,13 +332,6 @@ def _pragma_value(connection: sqlite3.Connection, pragma: str) -> int:
     return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
 
-LOCK_FILE: Final = "journal.lock"
-_MAX_PID_LENGTH: Final = 32
-_ATTEMPTS: Final = 20
-_PAUSE: Final = 0.01
-"""Attempts to read the holder's process id, and seconds between them."""
-
-
 class Lock:
     """Locks a folder until `release` is called or the process ends."""
 
@@ -369,13 +365,6 @@ class Lock:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-
-ASIDE: Final = ".corrupt-"
-"""The part of a file name, before the time, of a journal that was set aside."""
-_SUFFIXES: Final = ("", *SIDE_FILES)
-_CHECKED: Final = 16 << 20
-"""The largest file, in bytes, that is checked as a whole when it is opened."""
 
 
 def open_file(path: Path) -> sqlite3.Connection:
@@ -434,7 +423,3 @@ def files_set_aside(path: Path) -> list[Path]:
 
 def _with_suffix(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
-
-
-LEVEL: Final = 1
-"""The compression level of checkpoints: low, as they are written often and read seldom."""

@@ -54,6 +54,40 @@ NO_REPLY: Final = "no_reply"
 """Results for an application's own record of a probe: joined with the reply, or the reply did not arrive in time."""
 OLDEST: Final = 86_400.0
 """Seconds for which the keys of earlier records are known; older records are dropped."""
+EVERY: Final = 60.0
+"""Seconds between two checkpoints, and between two deletions of old data."""
+CHECKPOINT_RECORDS: Final = 20_000
+"""Records after which a checkpoint is written in any case: scoring them again takes about half a second."""
+CHECKPOINT_CHUNKS: Final = 8 << 20
+"""Bytes of the journal after which a server that adds up chunks writes a checkpoint in any case: adding them again
+takes some seconds, whatever number of records they stand for."""
+SLICES: Final = 8
+"""Delete transactions between two rows, at most: together they delete more than one row adds."""
+PARTS: Final = 8
+"""Checkpoints per full journal: the oldest rows can be deleted only up to a checkpoint."""
+LEAST: Final = 8 << 20
+"""Journal size in bytes below which checkpoints are not written more often: each takes time and some space."""
+PAUSE: Final = 5.0
+"""Seconds before a failed checkpoint or recount is tried again: each takes time."""
+_log = logging.getLogger("ragmon.server")
+TICK: Final = 0.25
+"""Seconds after which time advances although nothing arrived."""
+BATCH_RECORDS: Final = 4_000
+"""Native records per batch: the next batch waits until they are scored, about 0.2 s."""
+YIELD: Final = 0.0005
+"""Seconds in which a thread that waits for the lock wakes up and takes it."""
+QUEUED: Final = 128 << 20
+"""Limit of bytes in the queue; above it, senders are asked to retry later."""
+TOGETHER: Final = 16 << 20
+"""Bytes of requests per batch."""
+BUSY: Final = 429
+MISDIRECTED: Final = 421
+UNAVAILABLE: Final = 503
+CORRUPT: Final = "corrupt"
+UNCOUNTED: Final = "uncounted"
+BUSY_FOR: Final = 1.0
+BROKEN_FOR: Final = 5.0
+"""Seconds after which a sender may retry."""
 
 
 class _RowWriter:
@@ -314,24 +348,6 @@ def _only_ack(request: QueuedRequest) -> Ack | None:
     return entry if isinstance(entry, Ack) else None
 
 
-EVERY: Final = 60.0
-"""Seconds between two checkpoints, and between two deletions of old data."""
-CHECKPOINT_RECORDS: Final = 20_000
-"""Records after which a checkpoint is written in any case: scoring them again takes about half a second."""
-CHECKPOINT_CHUNKS: Final = 8 << 20
-"""Bytes of the journal after which a server that adds up chunks writes a checkpoint in any case: adding them again
-takes some seconds, whatever number of records they stand for."""
-SLICES: Final = 8
-"""Delete transactions between two rows, at most: together they delete more than one row adds."""
-PARTS: Final = 8
-"""Checkpoints per full journal: the oldest rows can be deleted only up to a checkpoint."""
-LEAST: Final = 8 << 20
-"""Journal size in bytes below which checkpoints are not written more often: each takes time and some space."""
-PAUSE: Final = 5.0
-"""Seconds before a failed checkpoint or recount is tried again: each takes time."""
-_log = logging.getLogger("ragmon.server")
-
-
 class Housekeeping:
     """Writes checkpoints, deletes old rows and replaces a damaged journal."""
 
@@ -408,26 +424,6 @@ class Housekeeping:
             self.save(server_state)
         except JournalError as error:
             log_error(f"no new journal can be begun ({error.reason})", error)
-
-
-TICK: Final = 0.25
-"""Seconds after which time advances although nothing arrived."""
-BATCH_RECORDS: Final = 4_000
-"""Native records per batch: the next batch waits until they are scored, about 0.2 s."""
-YIELD: Final = 0.0005
-"""Seconds in which a thread that waits for the lock wakes up and takes it."""
-QUEUED: Final = 128 << 20
-"""Limit of bytes in the queue; above it, senders are asked to retry later."""
-TOGETHER: Final = 16 << 20
-"""Bytes of requests per batch."""
-BUSY: Final = 429
-MISDIRECTED: Final = 421
-UNAVAILABLE: Final = 503
-CORRUPT: Final = "corrupt"
-UNCOUNTED: Final = "uncounted"
-BUSY_FOR: Final = 1.0
-BROKEN_FOR: Final = 5.0
-"""Seconds after which a sender may retry."""
 
 
 class JournalWriter:

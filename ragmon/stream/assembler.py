@@ -29,6 +29,15 @@ from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace
 from ragmon.monitor.capture_settings import Redactions, span_settings
 from ragmon.stream.accounts import BatchCounts, count
 
+UNSAMPLED: Final = "unsampled"
+"""Reason why a trace makes no record: the sampler dropped it."""
+LONGEST_ASSEMBLY: Final = 5.0
+"""Seconds of CPU that one trace may take; after that, the rest of it is not read."""
+OFTEN: Final = 16
+"""Spans between two checks of the deadline; a check costs as much as a short span."""
+DEFAULT_RATER: Final = "human"
+"""The rater of an evaluation on a span that names none."""
+
 
 class RawSpan(Protocol):
     """A span that is not decoded yet."""
@@ -159,16 +168,6 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
     def forget_requests(self) -> None:
         """Drop all references to journalled requests."""
         self._held.clear()
-
-
-UNSAMPLED: Final = "unsampled"
-"""Reason why a trace makes no record: the sampler dropped it."""
-LONGEST_ASSEMBLY: Final = 5.0
-"""Seconds of CPU that one trace may take; after that, the rest of it is not read."""
-OFTEN: Final = 16
-"""Spans between two checks of the deadline; a check costs as much as a short span."""
-DEFAULT_RATER: Final = "human"
-"""The rater of an evaluation on a span that names none."""
 
 
 class AssembledRecord(NamedTuple):

@@ -43,6 +43,38 @@ _BESIDE: Final = ("export", "judges", "labels", "links", "probes", "rules", "ser
 """Tables of settings that do not decide how records are counted."""
 _LEVEL: Final = 1
 """Higher levels of compression save a tenth, and take twice the time."""
+_encode: Final = msgspec.msgpack.Encoder().encode
+HEADER: Final = "ragmon-piece"
+"""The message header of a piece: its number, how many there are, and the hash of the whole."""
+MESSAGE: Final = 1_000_000
+"""Bytes of a message at most unless `message.max.bytes` says otherwise: librdkafka's default, just below Kafka's."""
+BESIDE: Final = 800
+"""Bytes of a message beside its body: the name of a part is 260 bytes long at most."""
+MOST: Final = 1 << 11
+"""Pieces of a chunk at most; a header that tells of more is damaged."""
+APART: Final = 1 << 12
+"""Offsets after which pieces no longer wait: whoever wrote them has ended, and the next owner wrote them again."""
+_DIGEST: Final = 8
+Headers = Sequence[tuple[str, bytes | str | None]]
+"""Headers of a message, as a client gives them."""
+ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
+    "added",
+    "returned",
+    "repeated",
+    "overlapping",
+    "missing",
+    "unknown",
+    "damaged",
+)
+"""What became of a chunk: counted; counted, of a log whose place another one had taken; counted before; partly counted
+before, so refused; counted, after a gap; of a log that is forgotten; not readable."""
+RESULTS: Final = (ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED)
+LOGS: Final = 8
+"""Logs of a partition whose positions are remembered: one is begun anew when a disk is lost, or a folder emptied."""
+ACKS: Final = 100
+"""Acknowledgements that are remembered, so that one that is read again is known."""
+RETIRED: Final = 1_000
+"""Names of still older logs that are remembered: what comes of them is refused, because it may be counted."""
 
 
 class ChunkError(RagmonError):
@@ -150,7 +182,6 @@ class _Version(msgspec.Struct):
     v: int
 
 
-_encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Chunk).decode
 _decode_version: Final = msgspec.msgpack.Decoder(_Version).decode
 _decode_stretch: Final = msgspec.msgpack.Decoder(ChunkStretch).decode
@@ -167,22 +198,6 @@ def config_version(settings: Settings, gold: Sequence[GoldSet]) -> str:
     }
     parts = [current_version(), VERSION, DIGEST, golds, sorted(values.items())]
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]
-
-
-HEADER: Final = "ragmon-piece"
-"""The message header of a piece: its number, how many there are, and the hash of the whole."""
-MESSAGE: Final = 1_000_000
-"""Bytes of a message at most unless `message.max.bytes` says otherwise: librdkafka's default, just below Kafka's."""
-BESIDE: Final = 800
-"""Bytes of a message beside its body: the name of a part is 260 bytes long at most."""
-MOST: Final = 1 << 11
-"""Pieces of a chunk at most; a header that tells of more is damaged."""
-APART: Final = 1 << 12
-"""Offsets after which pieces no longer wait: whoever wrote them has ended, and the next owner wrote them again."""
-_DIGEST: Final = 8
-
-Headers = Sequence[tuple[str, bytes | str | None]]
-"""Headers of a message, as a client gives them."""
 
 
 def piece_size(settings: Mapping[str, object]) -> int:
@@ -244,26 +259,6 @@ def _piece(headers: Headers | None) -> tuple[int, int, str]:
             if number.isdecimal() and total.isdecimal() and int(number) < int(total) <= MOST:
                 return int(number), int(total), rest
     return 0, 1, ""
-
-
-ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
-    "added",
-    "returned",
-    "repeated",
-    "overlapping",
-    "missing",
-    "unknown",
-    "damaged",
-)
-"""What became of a chunk: counted; counted, of a log whose place another one had taken; counted before; partly counted
-before, so refused; counted, after a gap; of a log that is forgotten; not readable."""
-RESULTS: Final = (ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED)
-LOGS: Final = 8
-"""Logs of a partition whose positions are remembered: one is begun anew when a disk is lost, or a folder emptied."""
-ACKS: Final = 100
-"""Acknowledgements that are remembered, so that one that is read again is known."""
-RETIRED: Final = 1_000
-"""Names of still older logs that are remembered: what comes of them is refused, because it may be counted."""
 
 
 class PartitionPosition(msgspec.Struct):

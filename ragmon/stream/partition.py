@@ -53,6 +53,19 @@ LABEL_LINE: Final = b'{"kind":"label"'
 """How a label begins that ragmon sends."""
 _TRACE_ID: Final = re.compile(rb'"trace_id"\s*:\s*"([^"\\]{1,1024})"')
 _Offsets = int | tuple[int, ...]
+MAX_OFFSETS: Final = 1 << 16
+"""Offsets of a chunk at most."""
+MEMORY: Final = 600.0
+"""Seconds of arrival for which a message is remembered at least, so that one that comes again is a duplicate."""
+GENERATIONS: Final = 3
+"""Parts of what is remembered: the oldest is forgotten as a whole, half of the memory later."""
+LabelPosition = tuple[int, int]
+"""Where a label stands: the offset of its message, and its number among the labels there."""
+LONGEST_ASSEMBLY: Final = 60.0
+"""Seconds of CPU for one trace. No trace within the limits of spans takes so long; one that does must not end all."""
+LINES: Final = b"{"
+"""How a message of labels begins, a JSON object a line; a request in protobuf begins with a field of its own."""
+_DECORATED: Final = b"decorated"
 
 
 class TraceOffsets:
@@ -127,14 +140,6 @@ def labels_in(message: bytes) -> Iterator[Label]:
             yield label
 
 
-MAX_OFFSETS: Final = 1 << 16
-"""Offsets of a chunk at most."""
-MEMORY: Final = 600.0
-"""Seconds of arrival for which a message is remembered at least, so that one that comes again is a duplicate."""
-GENERATIONS: Final = 3
-"""Parts of what is remembered: the oldest is forgotten as a whole, half of the memory later."""
-
-
 @dataclass(frozen=True)
 class CountingLimits:
     """How a partition is divided, and how long messages are remembered.
@@ -194,10 +199,6 @@ class Recent:
     def begins(self) -> list[tuple[int, float]]:
         """Where the generations begin, and when: whoever goes on reads from the first one on to remember the same."""
         return sorted(self._begins.values())
-
-
-LabelPosition = tuple[int, int]
-"""Where a label stands: the offset of its message, and its number among the labels there."""
 
 
 class EarlyLabels:
@@ -395,13 +396,6 @@ class PartitionCounter:
         chunk = self.seal(self.now)
         chunk.lost = lost
         return chunk
-
-
-LONGEST_ASSEMBLY: Final = 60.0
-"""Seconds of CPU for one trace. No trace within the limits of spans takes so long; one that does must not end all."""
-LINES: Final = b"{"
-"""How a message of labels begins, a JSON object a line; a request in protobuf begins with a field of its own."""
-_DECORATED: Final = b"decorated"
 
 
 class TracePartitionCounter(PartitionCounter):

@@ -62,6 +62,43 @@ MOST: Final = 4096
 """Messages that wait at most: so many in a row show that time did pass."""
 MOST_BYTES: Final = 16 << 20
 """Their bytes at most, likewise."""
+TIMEOUT: Final = 20.0
+"""Seconds for one message."""
+EARLIER: Final = (0, 100, 5_000)
+"""From how many offsets before it a message is read: a fetch that begins in the middle of a batch may begin at the next
+one. A message that none of them finds is not there any more."""
+_POLL: Final = 0.1
+_AT_ONCE: Final = 500
+FLUSH: Final = 60.0
+"""Seconds in which chunks must be written; a worker that cannot write ends, and is begun again elsewhere."""
+_COUNTERS: Final = {
+    "read": "Messages that were read",
+    "counted": "Messages that were counted",
+    "remembered": "Messages that were read again, to know what came shortly before",
+    "chunks": "Chunks that were written",
+    "chunk_bytes": "Bytes of these chunks",
+    "asked_again": "How often messages that a fetch left out were asked for again",
+    "passed_over": "Offsets at which there was no message after all",
+    "ticks": "Empty messages that told a quiet partition the time",
+    "made_anew": "Partitions that were begun anew because their topic had been deleted and made anew",
+    "cut_off": "How often a log was found to end before what had been counted of it",
+    "overwritten": "Messages at offsets that had been counted before their log was cut off; they are not counted",
+    "assignments": "Partitions that were given to this worker",
+}
+"""What a worker counts of its own work, and the HELP text of its series."""
+PREFIX: Final = "ragmon_worker_"
+TOGETHER: Final = 2000
+"""Messages that are taken at once."""
+POLL: Final = 0.25
+"""Seconds to wait for messages."""
+QUIET: Final = 1.0
+"""Seconds without a message after which a partition is told the time, once a period of its own is over."""
+RESUME_EARLIER: Final = 5_000
+"""Messages before those that are remembered from which it is read: a fetch that begins in the middle of a batch may
+begin at the next one. What is older than what is remembered is forgotten again."""
+TRIES: Final = 20
+"""How often messages that a fetch left out are asked for again; after that they are not there."""
+_log = logging.getLogger("ragmon.worker")
 
 
 class LogMessage(NamedTuple):
@@ -123,15 +160,6 @@ class LogClock:
         self.waiting, self._bytes = [], 0
 
 
-TIMEOUT: Final = 20.0
-"""Seconds for one message."""
-EARLIER: Final = (0, 100, 5_000)
-"""From how many offsets before it a message is read: a fetch that begins in the middle of a batch may begin at the next
-one. A message that none of them finds is not there any more."""
-_POLL: Final = 0.1
-_AT_ONCE: Final = 500
-
-
 class LogReader:
     """Reads messages by their offsets, with a consumer of its own; nothing is committed."""
 
@@ -176,10 +204,6 @@ class LogReader:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
-
-
-FLUSH: Final = 60.0
-"""Seconds in which chunks must be written; a worker that cannot write ends, and is begun again elsewhere."""
 
 
 class ChunkWriter:
@@ -234,24 +258,6 @@ class ChunkWriter:
         raise UnavailableError(f"chunks cannot be written ({why})", hint=hint)
 
 
-_COUNTERS: Final = {
-    "read": "Messages that were read",
-    "counted": "Messages that were counted",
-    "remembered": "Messages that were read again, to know what came shortly before",
-    "chunks": "Chunks that were written",
-    "chunk_bytes": "Bytes of these chunks",
-    "asked_again": "How often messages that a fetch left out were asked for again",
-    "passed_over": "Offsets at which there was no message after all",
-    "ticks": "Empty messages that told a quiet partition the time",
-    "made_anew": "Partitions that were begun anew because their topic had been deleted and made anew",
-    "cut_off": "How often a log was found to end before what had been counted of it",
-    "overwritten": "Messages at offsets that had been counted before their log was cut off; they are not counted",
-    "assignments": "Partitions that were given to this worker",
-}
-"""What a worker counts of its own work, and the HELP text of its series."""
-PREFIX: Final = "ragmon_worker_"
-
-
 class WorkerCollector(Collector):
     """The series of a worker."""
 
@@ -290,20 +296,6 @@ def worker_app(worker: StreamWorker, hosts: Collection[str]) -> ASGIApp:
 
     routes = [Route("/metrics", metrics), Route("/healthz", healthy), Route("/readyz", ready)]
     return check_origin(Starlette(routes=routes), own_names(tuple(hosts)))
-
-
-TOGETHER: Final = 2000
-"""Messages that are taken at once."""
-POLL: Final = 0.25
-"""Seconds to wait for messages."""
-QUIET: Final = 1.0
-"""Seconds without a message after which a partition is told the time, once a period of its own is over."""
-RESUME_EARLIER: Final = 5_000
-"""Messages before those that are remembered from which it is read: a fetch that begins in the middle of a batch may
-begin at the next one. What is older than what is remembered is forgotten again."""
-TRIES: Final = 20
-"""How often messages that a fetch left out are asked for again; after that they are not there."""
-_log = logging.getLogger("ragmon.worker")
 
 
 class _Partition:
