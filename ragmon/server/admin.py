@@ -139,7 +139,7 @@ def _requests(asking: QueryService, request: Request, token: str | None) -> list
 def trace_page(asking: QueryService, request: Request, token: str | None) -> Response:
     """The page of a trace; with `text=1` a browser asks for the token, as the password of Basic (RFC 7617).
 
-    The password is asked for where nobody between can read it: over a connection from this machine.
+    The password is asked for over a connection from this machine alone: no other machine can read it there.
     """
     wants_text = "text" in _params(request.query_params, "text")
     given, is_private = request.headers.get("authorization", ""), is_local(request)

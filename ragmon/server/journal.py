@@ -72,7 +72,7 @@ _AT_ONCE: Final = 4 << 20
 _MAX_ROWS: Final = 1024
 _MAX_OTHER_ROWS: Final = 4096
 _FREE_SHARE: Final = 8
-"""One in so many pages of the file may be free: new rows use those pages."""
+"""One in so many pages of the file may be free: new rows use free pages."""
 _MIN_FREE: Final = 64
 
 
@@ -171,7 +171,7 @@ class Keys:
         self.rolled_back()
 
     def in_memory(self) -> set[bytes]:
-        """The most recent keys, those in memory."""
+        """The keys in memory: the most recent keys."""
         return self._growing | self._merging
 
     def take_over(self, keys: set[bytes]) -> None:
@@ -181,7 +181,7 @@ class Keys:
             self._new |= keys
 
     def recent(self) -> Iterator[bytes]:
-        """The unique parts of the most recent keys, in no order: those in memory."""
+        """The unique parts of the keys in memory, in no order."""
         return (key[_PREFIX:] for key in self._growing | self._merging)
 
     def expire(self, before: int) -> bool:
@@ -311,7 +311,7 @@ class JournalBatch:
         return trace_ids
 
     def refused(self, trace_ids: Iterable[str]) -> set[str]:
-        """Those of some traces that were erased: nothing of them is taken again from chunks."""
+        """The erased traces among some: nothing of them is taken again from chunks."""
         find = "SELECT trace_id FROM erased WHERE trace_id = ?"
         return {trace_id for trace_id in set(trace_ids) if self._connection.execute(find, (trace_id,)).fetchone()}
 

@@ -199,19 +199,16 @@ class WriteBatch:
         counts: What arrived and what became of it.
         entries: Its lines, decoded, as they are scored.
         lines: The same lines as they are journalled.
-        body: All of them together.
         waiting_spans: Spans that wait, with the request that they came in and its number.
         native_traces: Traces with native records in this batch.
         begun: Traces that begin with this batch.
         ignored_traces: Traces that are ignored because a decorated call in them sent a native record.
         probe_traces: Traces whose native records are probes.
-        labelled: Traces whose answers are stored in the line of a label.
         answered: Traces of probe replies that this batch settles.
         early_probe_records: Probe records that wait for their replies, by trace.
         replies: Probe replies that wait, by trace, with their numbers in the journal.
         overdue: Traces whose records no longer wait for a reply.
         forgotten: Traces that were erased since the previous row.
-        brought: The answers of labels that came with chunks, by trace.
     """
 
     arrival: float
@@ -219,19 +216,16 @@ class WriteBatch:
     counts: BatchCounts = field(default_factory=BatchCounts)
     entries: list[Entry] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
-    body: bytes = b""
     waiting_spans: list[tuple[QueuedRequest, list[ExternalSpan], int]] = field(default_factory=list)
     native_traces: list[bytes] = field(default_factory=list)
     begun: set[bytes] = field(default_factory=set)
     ignored_traces: set[bytes] = field(default_factory=set)
     probe_traces: set[bytes] = field(default_factory=set)
-    labelled: set[str] = field(default_factory=set)
     answered: set[bytes] = field(default_factory=set)
     early_probe_records: dict[bytes, PendingProbeRecord] = field(default_factory=dict)
     replies: dict[bytes, int] = field(default_factory=dict)
     overdue: list[bytes] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
-    brought: dict[str, Record] = field(default_factory=dict)
 
     def put(self, entry: Entry, line: bytes) -> None:
         """Add a line."""
@@ -262,7 +256,7 @@ class ProbeReply(NamedTuple):
     """A reply that waits for the application's record, or that is expected.
 
     Attributes:
-        record: The reply; before it arrived, what is known of the request.
+        record: The reply; before it arrived, the known part of the request.
         due: When it is scored alone, or is no longer expected, seconds since the epoch.
         arrived: Whether it has arrived.
     """

@@ -138,7 +138,7 @@ class InFlight:
     """The state of a question in flight.
 
     Attributes:
-        qid: The question's id.
+        question: The question.
         probe: The probe's name.
         deadline: When to give up, on the monotonic clock.
         trace_id: Its trace id, 32 hex digits; "" before it is sent.
@@ -146,7 +146,7 @@ class InFlight:
         came_back: When its target returned, on the monotonic clock; without the time of capture and judges.
     """
 
-    qid: str
+    question: GoldQuestion
     probe: str
     deadline: float
     trace_id: str = ""
@@ -242,7 +242,7 @@ class HttpTarget:
         """Send the question; returns the decoded reply."""
         body = self._body.replace("{question}", json.dumps(text)[1:-1])
         # Ours replace configured headers, except baggage, which is a list and is extended.
-        probe_headers = _lowered(trace_headers(sending.qid, sending.probe, sending.trace_id, self._key))
+        probe_headers = _lowered(trace_headers(sending.question.qid, sending.probe, sending.trace_id, self._key))
         if "baggage" in self._headers:
             probe_headers["baggage"] = f"{self._headers['baggage']},{probe_headers['baggage']}"
         defaults = {"user-agent": f"ragmon/{current_version()}", "accept-encoding": "identity"}
@@ -516,11 +516,11 @@ class ProbeClient:
 
     def sending(self, question: GoldQuestion) -> InFlight:
         """The in-flight state of a question that is about to be sent."""
-        return InFlight(question.qid, self.spec.name, monotonic() + self.spec.timeout)
+        return InFlight(question, self.spec.name, monotonic() + self.spec.timeout)
 
-    def ask(self, question: GoldQuestion, sending: InFlight) -> ProbeResult:
+    def ask(self, sending: InFlight) -> ProbeResult:
         """Send a question, and wait for the answer."""
-        error: BaseException | None = None
+        question, error = sending.question, None
         with self.capture.call():
             try:
                 with probe(question.qid):
@@ -532,7 +532,7 @@ class ProbeClient:
         if record is not None:
             record.tags = {**(record.tags or {}), constants.PROBE_TAG: self.spec.name}
         if isinstance(error, TimeoutError) and sending.came_back >= sending.deadline:
-            return self.late(question, sending, record)
+            return self.late(sending, record)
         if isinstance(error, ReplyError) and error.wait is not None and question.tries + 1 < TRIES:
             return ProbeResult(question, THROTTLED, wait=error.wait, overloaded=True)
         if record is None:
@@ -550,9 +550,10 @@ class ProbeClient:
             unreachable=unreachable,
         )
 
-    def late(self, question: GoldQuestion, sending: InFlight, record: Record | None = None) -> ProbeResult:
+    def late(self, sending: InFlight, record: Record | None = None) -> ProbeResult:
         """The result of a question after its deadline: an error of the pipeline, even if it answers later."""
         self.capture.returns.take(sending.trace_id)
+        question = sending.question
         captured = record or Record(
             v=constants.CONTRACT_VERSION,
             trace_id=sending.trace_id or secrets.token_hex(16),

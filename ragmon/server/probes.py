@@ -393,7 +393,7 @@ class ProbeWorkers:
         self._size = size
         self._grace = grace
         self._changed = Condition()
-        self._in_flight: dict[int, tuple[GoldQuestion, InFlight]] = {}
+        self._in_flight: dict[int, InFlight] = {}
         self._abandoned: set[int] = set()
         self._results: list[ProbeResult] = []
         self._sent = 0
@@ -417,10 +417,10 @@ class ProbeWorkers:
         with self._changed:
             self._sent += 1
             number = self._sent
-            self._in_flight[number] = (question, sending)
+            self._in_flight[number] = sending
 
         def ask() -> None:
-            answered = self._client.ask(question, sending)
+            answered = self._client.ask(sending)
             with self._changed:
                 if self._in_flight.pop(number, None) is not None:
                     self._results.append(answered)
@@ -440,18 +440,18 @@ class ProbeWorkers:
         until = monotonic() + seconds
         with self._changed:
             while not (self._results or self._is_woken or self._overdue() or (now := monotonic()) >= until):
-                deadlines = [self._deadline(sending) for _, sending in self._in_flight.values()]
+                deadlines = [self._deadline(sending) for sending in self._in_flight.values()]
                 self._changed.wait(min([until, *deadlines]) - now)
             self._is_woken = False
             for number in self._overdue():
-                self._results.append(self._client.late(*self._in_flight.pop(number)))
+                self._results.append(self._client.late(self._in_flight.pop(number)))
                 self._abandoned.add(number)
             results, self._results = self._results, []
         return results
 
     def _overdue(self) -> list[int]:
         now = monotonic()
-        return [number for number, (_, sending) in self._in_flight.items() if self._deadline(sending) <= now]
+        return [number for number, sending in self._in_flight.items() if self._deadline(sending) <= now]
 
     def _deadline(self, sending: InFlight) -> float:
         """The time until which a question is waited for; infinite once its target has returned."""
@@ -663,7 +663,7 @@ class ProbeSupervisor:
     def _expect(self, spec: ProbeSpec, in_flight: InFlight) -> None:
         """Announce a question before it is sent: the application's own record may arrive first."""
         expected = Record(
-            trace_id=in_flight.trace_id, pipeline=spec.pipeline, source=constants.PROBE, qid=in_flight.qid
+            trace_id=in_flight.trace_id, pipeline=spec.pipeline, source=constants.PROBE, qid=in_flight.question.qid
         )
         self._writer.reply(expected, spec.timeout + GRACE + self._wait, arrived=False)
 

@@ -402,7 +402,7 @@ class StatusService:
         return f"the journal cannot be written ({self.writer.trouble})" if self.writer.trouble else ""
 
     def quarantine(self) -> str:
-        """What is quarantined, in a sentence; "" where nothing is."""
+        """The number of quarantined requests, in a sentence; "" where there are none."""
         n = self.writer.quarantined
         subject = "1 request is" if n == 1 else f"{n} requests are"
         return f"{subject} quarantined: twice the process ended or froze over each of them" if n else ""
@@ -491,7 +491,7 @@ class StatusService:
 
 
 class CountedState(Protocol):
-    """What has counted a journal: the journal writer of a server, or what is viewed without one."""
+    """The counts of a journal: the journal writer of a server, or a view without a server."""
 
     @property
     def lock(self) -> AbstractContextManager[Any]:

@@ -104,13 +104,16 @@ def _check(name: str, expected: int, actual: int) -> None:
 
 
 class JournalReaderBase:
-    """Reads a journal row by row: no result is in memory as a whole, and no reader blocks the writer."""
+    """Reads a journal row by row: no result is in memory as a whole, and no reader blocks the writer.
+
+    Every method raises a `JournalError` where the journal cannot be read.
+    """
 
     path: Path
     _connection: sqlite3.Connection
 
     def rows(self, after: int = 0) -> Iterator[JournalRow]:
-        """Rows after a number, in order; those that are written meanwhile, too."""
+        """Rows after a number, in order, with the rows that are written meanwhile."""
         with translate_read_errors(self.path):
             for *values, expected in self._each("seq, arrival, n, counts, lines, sum", "rows", after):
                 row = JournalRow._make(values)
@@ -143,7 +146,7 @@ class JournalReaderBase:
             yield row
 
     def assembled(self, since: float) -> dict[bytes, float]:
-        """The times at which traces became records, by trace id; those at or after `since`, seconds since the epoch.
+        """The times at which traces became records, by trace id, from `since` on, seconds since the epoch.
 
         Erased traces that no server has counted yet are included, however old; their times are negative.
         """

@@ -53,7 +53,7 @@ def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
 
     A client of a write port (`otlp`, `grpc`) can fill the journal and change the results of gates. With
     `tls = "upstream"` a proxy ends TLS, through which other machines reach even loopback addresses. The admin port only
-    reads, and shows content to whoever has the token: where other machines reach it, it causes a warning.
+    reads, and shows content where the token is given: where other machines reach it, it causes a warning.
 
     Raises:
         ConfigError: A write port has no token or no TLS where it needs them.

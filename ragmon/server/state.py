@@ -168,7 +168,7 @@ class ServerState:
         producers: The totals of producers.
         seq: The last journal row that was counted.
         failures: Requests that fail a gate and are not indexed yet.
-        adder: Adds up what workers count; None where this one counts what it is sent.
+        adder: Adds up the counts of workers; None where this server counts for itself.
     """
 
     def __init__(
@@ -304,7 +304,7 @@ class ServerState:
             )
 
     def _add_chunk(self, entry: ChunkEntry) -> bool:
-        """Add what another process counted, if it is new; what is refused is counted, and comes again."""
+        """Add the counts of another process if they are new; a refused chunk is noted, and comes again."""
         if self.adder is None:
             return False
         self.adder.read(entry.log, entry.partition, entry.offset + 1)

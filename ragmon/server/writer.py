@@ -101,6 +101,8 @@ class _RowWriter:
         self.batch = batch
         self.traces = traces
         self.row = WriteBatch(arrival)
+        self._labelled: set[str] = set()  # traces whose answers are stored in the line of a label
+        self._brought: dict[str, Record] = {}  # the answers of labels that came with chunks, by trace
 
     def write(self, requests: Sequence[QueuedRequest], unwritten: BatchCounts, wall: float) -> WriteBatch:
         row, batch, traces = self.row, self.batch, self.traces
@@ -128,8 +130,7 @@ class _RowWriter:
                 row.waiting_spans.append((request, pieces, seq))
         count(row.counts.ignored, ERASED, len(traces.forgotten))
         ends = trace_id_ends(entry.trace_id for entry in row.entries if isinstance(entry, Record))
-        row.body = b"".join(row.lines)
-        row.seq = batch.append(row.arrival, len(row.entries), row.counts.dump(), row.body, ends)
+        row.seq = batch.append(row.arrival, len(row.entries), row.counts.dump(), b"".join(row.lines), ends)
         batch.delete_pending(traces.released)
         batch.mark_finished([*row.ignored_traces, *traces.forgotten, *traces.unknown], row.arrival)
         return row
@@ -138,9 +139,9 @@ class _RowWriter:
         """Add an entry; of all labels on one answer in a row, only the first line holds the answer."""
         journalled = entry
         if isinstance(entry, Label) and entry.answer is not None:
-            if entry.trace_id in self.row.labelled:
+            if entry.trace_id in self._labelled:
                 journalled = replace(entry, answer=None)
-            self.row.labelled.add(entry.trace_id)
+            self._labelled.add(entry.trace_id)
         self.row.put(entry, encode_entry(journalled))
 
     def _put_entries(self, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
@@ -168,7 +169,7 @@ class _RowWriter:
         refused = self.batch.refused(entry.trace_id or "" for entry in lines if isinstance(entry, Label | Record))
         kept = [entry for entry in lines if not (isinstance(entry, Label | Record) and entry.trace_id in refused)]
         answers = self._answers_to(entry for entry in kept if isinstance(entry, Label) and entry.answer is None)
-        brought = self.row.brought
+        brought = self._brought
         for index, entry in enumerate(kept):
             if isinstance(entry, Label):
                 # The first label of a row holds the answer for all of them.
@@ -184,7 +185,7 @@ class _RowWriter:
     def _put_native(self, records: Sequence[NativeRecord], oldest: float) -> None:
         """Add the native records, each once; the spans of a decorated call may have made a record before.
 
-        Of the two records of a probe the first counts, where it did not wait for the other one.
+        Of the two records of a probe the first counts, where it did not wait for the second.
         """
         row = self.row
         row.counts.received += len(records)
@@ -284,7 +285,7 @@ class _RowWriter:
         self.batch.mark_finished([trace_id], self.row.arrival, recorded=True)
 
     def _put_unmatched_replies(self) -> None:
-        """Add the replies that wait no longer for the application's record, and store those that still wait.
+        """Add the replies that wait no longer for the application's record, and store the replies that still wait.
 
         A record of the application that arrives later is a duplicate.
         """
@@ -363,7 +364,7 @@ class Housekeeping:
         self._saved_upto = journal.upto
 
     def keep(self, server_state: ServerState, *, ending: bool = False) -> bool:
-        """Do what is due; returns whether a minute has passed, after which old data may be gone."""
+        """Do the work that is due; returns whether a minute has passed, after which old data may be gone."""
         now = monotonic()
         due = now >= self._due
         written = self._journal.upto - self._saved_upto
@@ -672,7 +673,7 @@ class JournalWriter:
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
-        """Hold the lock while the state changes; nobody reads or saves a state that an error left incomplete."""
+        """Hold the lock while the state changes; a state that an error left incomplete is neither read nor saved."""
         with self._lock:
             is_complete = False
             try:

@@ -53,7 +53,7 @@ BESIDE: Final = 800
 MOST: Final = 1 << 11
 """Pieces of a chunk at most; a header that tells of more is damaged."""
 APART: Final = 1 << 12
-"""Offsets after which pieces no longer wait: whoever wrote them has ended, and the next owner wrote them again."""
+"""Offsets after which pieces no longer wait: their writer has ended, and the next owner wrote them again."""
 _DIGEST: Final = 8
 Headers = Sequence[tuple[str, bytes | str | None]]
 """Headers of a message, as a client gives them."""
@@ -72,7 +72,7 @@ RESULTS: Final = (ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMA
 LOGS: Final = 8
 """Logs of a partition whose positions are remembered: one is begun anew when a disk is lost, or a folder emptied."""
 ACKS: Final = 100
-"""Acknowledgements that are remembered, so that one that is read again is known."""
+"""Acknowledgements that are remembered, so that an acknowledgement that is read again is known."""
 RETIRED: Final = 1_000
 """Names of still older logs that are remembered: what comes of them is refused, because it may be counted."""
 
@@ -90,16 +90,16 @@ class Chunk(msgspec.Struct, kw_only=True):
         upto: The offset after its last message.
         until: All that comes later in the partition came at this time or later, seconds since the epoch.
         now: When its last message came, on the same clock.
-        low: The offset from which whoever goes on reads, to know what came shortly before.
+        low: The offset from which the next owner reads, to know the messages shortly before.
         config: What it was counted by (`config_version`).
         counts: What its records add up to.
         arrived: What arrived and what became of it.
         waiting: The ids of traces that wait for more spans, 16 bytes each.
-        log: What tells the offsets of this log from those of another one in its place; "" where that cannot be.
-        lost: Messages of the stretch that nobody counted, because the log had deleted them.
+        log: Tells the offsets of this log from the offsets of another log in its place; "" where it is not known.
+        lost: Messages of the stretch that were not counted, because the log had deleted them.
         partitions: How many partitions the log has; 0 where they are told otherwise.
         labels: Where labels stand that wait for their answers: the offset, and its number among the labels there.
-        lines: Lines for the journal of whoever adds up: labels, samples of records, traces that were erased.
+        lines: Lines for the journal of the server that adds up: labels, samples of records, erased traces.
         times: Offsets from `low` on, and the time of the log at each: what lies between them follows from the log.
         v: The version of the format.
     """
@@ -245,7 +245,7 @@ class PieceJoiner:
         return b"".join(piece for _, piece in sorted(found.items()))
 
     def resume(self, following: int) -> int:
-        """The offset from which whoever goes on reads: where the first piece lies that waits for others."""
+        """The offset from which the next owner reads: that of the first piece that waits for others."""
         return min((first for first, _ in self._waiting.values()), default=following)
 
 
@@ -266,7 +266,7 @@ class PartitionPosition(msgspec.Struct):
 
     Attributes:
         upto: The offset of the message that comes next.
-        low: The offset from which whoever goes on counting reads.
+        low: The offset from which the next owner reads.
         until: All that comes later came at this time or later, seconds since the epoch.
         config: What its last chunk was counted by.
         log: Which log it is; the offsets of another one are its own.
@@ -294,7 +294,7 @@ class AdderState(msgspec.Struct):
         retired: By partition, its logs whose positions are forgotten.
         returned: By partition, until when it had spoken when a log came back whose place another one had taken.
         acks: Acknowledgements that came in the topic of chunks, the newest ones.
-        waiting: Those of them whose time not every partition has spoken of.
+        waiting: The acknowledgements whose time not every partition has reached.
         log: Which topic of chunks these offsets are of; "" where that is not known.
     """
 
@@ -318,7 +318,7 @@ class ChunkAdder:
         patience: Seconds of silence after which the others no longer wait for a partition; None: they wait. Its records
             count in a later minute of the alarms then.
         logs: The logs whose partitions are waited for; chunks say how many there are, and a partition is called
-            LOG/NUMBER. Chunks of other logs, as of a topic that was renamed, are added, and nobody waits for more.
+            LOG/NUMBER. Chunks of other logs, as of a topic that was renamed, are added, and not waited for.
     """
 
     def __init__(self, patience: float | None = None, logs: Iterable[str] | None = None) -> None:
@@ -454,7 +454,7 @@ class ChunkAdder:
 
     @property
     def lost(self) -> int:
-        """Messages that nobody counted, because the log had deleted them."""
+        """Messages that were not counted, because the log had deleted them."""
         return sum(position.lost for position in self.state.positions.values())
 
     @property

@@ -28,7 +28,7 @@ FARTHER: Final = 8
 """How many times as far is looked back if it is not among them."""
 FARTHEST: Final = 512
 """Messages that are looked back at most. Every part that has an owner writes a chunk in a period, so one that is not
-among them begins anew: its chunks are counted again, and whoever adds up drops what it has."""
+among them begins anew: its chunks are counted again, and the server that adds up drops the chunks it has."""
 KEPT: Final = 3
 """Chunks of a part that are kept while a partition is read: the last one may be damaged."""
 _EMPTY_POLL: Final = 0.2

@@ -197,12 +197,12 @@ class Recent:
 
     @property
     def begins(self) -> list[tuple[int, float]]:
-        """Where the generations begin, and when: whoever goes on reads from the first one on to remember the same."""
+        """Where the generations begin, and when: the next owner reads from the first on, to remember the same."""
         return sorted(self._begins.values())
 
 
 class EarlyLabels:
-    """Labels that came before their answers: they wait, so that who adds counts up gets both together."""
+    """Labels that came before their answers: they wait, so that the server that adds up gets both together."""
 
     def __init__(self, memory: float) -> None:
         self._memory = memory
@@ -227,7 +227,7 @@ class EarlyLabels:
         return [(label, came) for trace_id in due for label, came, _ in self._waiting.pop(trace_id)]
 
     def positions(self) -> list[LabelPosition]:
-        """Where those that wait stand, in order."""
+        """Where the waiting labels stand, in order."""
         return sorted(position for waiting in self._waiting.values() for *_, position in waiting)
 
 
@@ -240,8 +240,8 @@ class PartitionCounter:
         settings: The configuration.
         gold: Its gold sets.
         limits: How the partition is divided.
-        now: All that comes came at this time or later, seconds since the epoch: `until` of the last chunk.
-        log: What tells the offsets of this log from those of another one in its place.
+        now: Every message came at this time or later, seconds since the epoch: `until` of the last chunk.
+        log: Tells the offsets of this log from the offsets of another log in its place.
         labels: The labels that waited at the end of the last chunk.
         read: Reads messages of the partition again; without it labels join only answers that come after them.
     """
@@ -324,7 +324,7 @@ class PartitionCounter:
         edge = arrival // period * period
         is_over = self.now < edge
         is_full = self.upto > self.base and offset // self._limits.offsets > self.base // self._limits.offsets
-        if is_over:  # by the log's time alone, so that whoever goes on tells of the same labels
+        if is_over:  # by the log's time alone, so that the next owner tells of the same labels
             for label, came in self._early.expire(edge):
                 self._counter.label(label, came)
         if is_over or is_full:
@@ -386,7 +386,7 @@ class PartitionCounter:
         return self.seal(self.now)
 
     def replaces(self, last: Chunk) -> None:
-        """Account for what waited in the log that was in the place of this one: it was deleted."""
+        """Account for the traces and labels that waited in the deleted log before this log."""
         count(self._arrived.dropped, LOG_DELETED, len(last.waiting) // TRACE_ID)
         count(self._arrived.labels, LOG_DELETED, len(last.labels))
 
@@ -522,7 +522,7 @@ class TracePartitionCounter(PartitionCounter):
         return self._recent.see(trace_id + span_id, offset, now)
 
     def _keep(self, spans: Sequence[ExternalSpan], offset: int, size: int) -> None:
-        """Let spans wait for the rest of their traces; those whose traces are done are counted as late."""
+        """Let spans wait for the rest of their traces; spans of traces that are done are counted as late."""
         kept, arrived, lowest = [], self._arrived, self._assembler.lowest
         for span in spans:
             trace_id = span.trace_id
@@ -548,7 +548,7 @@ class TracePartitionCounter(PartitionCounter):
 
     def _complete(self, now: float, *, everything: bool = False) -> None:
         due = self._buffer.due(now, everything=everything)
-        # Sorted, because the buffer of whoever goes on may hand out in another order those that are due at once.
+        # Sorted, because the buffer of the next owner may hand out in another order the traces that are due at once.
         for trace_id, waiting in sorted(due, key=lambda found: (found[1].first, found[0])):
             self._held.discard(trace_id)
             is_decorated = _DECORATED + trace_id in self._recent

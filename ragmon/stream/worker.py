@@ -148,9 +148,9 @@ class LogClock:
                 shown = message.time
             else:
                 continue
-            # Those that wait show that time did pass: it is set, and they are read again.
+            # The waiting messages show that time did pass: it is set, and they are read again.
             first = next(waiting.time for waiting in self.waiting if waiting.time <= shown + self._ahead)
-            # The edge of a period, because a chunk ends there, and whoever goes on knows no other time.
+            # The edge of a period, because a chunk ends there, and the next owner knows no other time.
             self.now = first // self._period * self._period
             unread.extendleft(reversed(self.waiting))
             self.waiting, self._bytes = [], 0
@@ -312,7 +312,7 @@ class _Partition:
         ticked: When it was told the time last, on the same clock.
         cut: Where the log ended, when it was found to end before what was counted. The messages that come there up to
             `resume` have offsets that were counted before, and are not counted. None where it did not.
-        overwritten: Messages since the last chunk that nobody counts: their offsets were counted before.
+        overwritten: Messages since the last chunk that are not counted: their offsets were counted before.
     """
 
     def __init__(self, counter: PartitionCounter, clock: LogClock, resume: int, following: int) -> None:
@@ -439,7 +439,7 @@ class StreamWorker:
         self._partitions[key] = _Partition(counter, LogClock(self._limits, last), max(base, first), low)
 
     def _revoked(self, _: Any, __: Sequence[Any]) -> None:
-        """Forget everything: who owns a partition next counts the open chunk again."""
+        """Forget everything: the next owner of a partition counts the open chunk again."""
         self._partitions.clear()
         self._outgoing.clear()
 
@@ -505,7 +505,7 @@ class StreamWorker:
         """Ask again for messages before one that came too early; returns whether that is worth it.
 
         A batch may still hold messages of the assignment before this one, and a fetch may have left some out. Offsets
-        that are nobody's (of transactions, or of what was compacted) are passed over after some tries.
+        without a message (of transactions, or of compacted messages) are passed over after some tries.
         """
         if partition.asked == self._batch:
             return True
@@ -546,7 +546,7 @@ class StreamWorker:
         return chunks
 
     def _put(self, key: tuple[str, int], chunk: Chunk) -> None:
-        """Let a chunk wait until what is there is written."""
+        """Let a chunk wait for the next write."""
         partition = self._partitions.get(key)
         if partition is not None:
             chunk.lost += partition.overwritten
@@ -554,7 +554,7 @@ class StreamWorker:
         self._outgoing.append((key, chunk))
 
     def _write(self) -> None:
-        """Write the chunks that ended; those of a topic that was made anew are the last ones of the old one."""
+        """Write the chunks that ended; the chunks of a topic that was made anew are the last of the old topic."""
         if not self._outgoing and monotonic() < self._next_look:
             return
         # What was read before this question is of the log that the answer names, unless it is another one by now.
