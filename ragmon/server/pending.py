@@ -401,41 +401,6 @@ class PendingProbeRecord(NamedTuple):
     seq: int
 
 
-class PendingProbeRecords:
-    """Records that arrived before the replies to their probes, by trace; at most as many as expected replies."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[bytes, PendingProbeRecord] = {}
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def __contains__(self, trace_id: object) -> bool:
-        return trace_id in self._waiting
-
-    def add(self, found: Iterable[PendingProbeRecord]) -> None:
-        """Add records."""
-        self._waiting.update((record.trace_id, record) for record in found)
-
-    def due(self, replies: PendingReplies, now: float) -> Iterator[tuple[PendingProbeRecord, ProbeReply | None]]:
-        """The records that wait no longer, each with its reply; None where the reply is overdue."""
-        for pending in self._waiting.values():
-            reply = replies.get(pending.trace_id)
-            if reply is not None and reply.arrived:
-                yield pending, reply
-            elif reply is None or reply.due <= now or replies.hurried:
-                yield pending, None
-
-    def commit(self, trace_ids: Iterable[bytes]) -> None:
-        """Remove the records of these traces: their outcome is on disk."""
-        for trace_id in trace_ids:
-            self._waiting.pop(trace_id, None)
-
-    def reset_journal(self) -> None:
-        """Forget all numbers: the journal was lost."""
-        self._waiting = {trace_id: pending._replace(seq=0) for trace_id, pending in self._waiting.items()}
-
-
 class TraceTracker:
     """The life cycle of third-party traces: open, complete but not on disk, finished.
 
@@ -445,7 +410,7 @@ class TraceTracker:
         forgotten: Traces that were erased while no server ran, and are not counted yet.
         unknown: Finished traces that a new journal does not know yet.
         replies: Probe replies that wait for the application's records.
-        ahead: The application's records of probes whose replies have not arrived.
+        ahead: The application's records of probes whose replies have not arrived, at most as many as are expected.
         behind: Whether traces are due that are not assembled yet.
     """
 
@@ -455,7 +420,7 @@ class TraceTracker:
         self.forgotten: list[bytes] = []
         self.unknown: list[bytes] = []
         self.replies = PendingReplies()
-        self.ahead = PendingProbeRecords()
+        self.ahead: dict[bytes, PendingProbeRecord] = {}
         self.behind = False
         self._assembling = 0
         self._limits = limits
@@ -482,7 +447,7 @@ class TraceTracker:
 
     def has_news(self, now: float) -> bool:
         """Whether there is anything to write."""
-        return bool(self.ready or self.forgotten or self.overdue_replies(now) or any(self.ahead.due(self.replies, now)))
+        return bool(self.ready or self.forgotten or self.overdue_replies(now) or any(self.due_probe_records(now)))
 
     def overdue_replies(self, now: float) -> list[tuple[bytes, Record]]:
         """The probe replies that wait no longer for the application's record."""
@@ -492,6 +457,15 @@ class TraceTracker:
         ready_ids = {assembled.trace_id for assembled in self.ready}
         still_open = [trace_id for trace_id, _ in due if trace_id in self._room.traces or trace_id in ready_ids]
         return [reply for reply in due if reply[0] not in still_open or self.replies.hurried]
+
+    def due_probe_records(self, now: float) -> Iterator[tuple[PendingProbeRecord, ProbeReply | None]]:
+        """The application's records that wait no longer, each with its reply; None where the reply is overdue."""
+        for pending in self.ahead.values():
+            reply = self.replies.get(pending.trace_id)
+            if reply is not None and reply.arrived:
+                yield pending, reply
+            elif reply is None or reply.due <= now or self.replies.hurried:
+                yield pending, None
 
     def is_probe(self, trace_id: bytes) -> bool:
         """Whether a native record of a trace arrived recently and was counted as a probe."""
@@ -538,8 +512,9 @@ class TraceTracker:
         self.unknown.clear()
         self.replies.commit(row.answered)
         self.replies.mark_stored(row.replies)
-        self.ahead.commit(row.overdue)
-        self.ahead.add(row.early_probe_records.values())
+        for trace_id in row.overdue:
+            self.ahead.pop(trace_id, None)
+        self.ahead.update(row.early_probe_records)
         for trace_id in row.native_traces:
             remember(self._own, trace_id, REMEMBERED)
         for trace_id in row.probe_traces:
@@ -589,7 +564,7 @@ class TraceTracker:
         for assembled in self.ready:
             assembled.waiting.requests.clear()
         self._room.forget_requests()
-        self.ahead.reset_journal()
+        self.ahead = {trace_id: pending._replace(seq=0) for trace_id, pending in self.ahead.items()}
         self.replies.reset_journal()
         self.released.clear()
         self.unknown = list(self._done)
@@ -611,7 +586,7 @@ class TraceTracker:
             record = decode_entry(body.body)
             assert isinstance(record, Record)  # noqa: S101 - a checksum guarantees what was written
             # A waiting record waits for no reply: replies in flight were lost.
-            self.ahead.add(PendingProbeRecord(trace_id, record, body.seq) for trace_id in body.traces)
+            self.ahead |= {trace_id: PendingProbeRecord(trace_id, record, body.seq) for trace_id in body.traces}
             if not body.traces:
                 self.replies.put(record, now + REPLY_WAIT, arrived=True)
                 self.replies.mark_stored({bytes.fromhex(record.trace_id or ""): body.seq})

@@ -265,7 +265,7 @@ class _RowWriter:
     def _put_overdue(self) -> None:
         """Add the application's records of probes whose replies have arrived since, or are overdue."""
         row = self.row
-        for pending, reply in list(self.traces.ahead.due(self.traces.replies, row.arrival)):
+        for pending, reply in list(self.traces.due_probe_records(row.arrival)):
             row.overdue.append(pending.trace_id)
             row.probe_traces.add(pending.trace_id)
             if pending.seq and not self.batch.delete_pending([pending.seq]):  # another process erased it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
@@ -227,8 +228,12 @@ class ChunkTail:
             raise UnavailableError(f"the last chunks cannot be read ({error})", hint="is the broker up?") from error
         finally:
             consumer.close()
-        newest = {key.decode(): next(filter(None, map(_chunk, reversed(found))), None) for key, found in bodies.items()}
-        return {part: chunk for part, chunk in newest.items() if chunk is not None}
+        newest: dict[str, Chunk] = {}
+        for key, found in bodies.items():
+            while found and key.decode() not in newest:
+                with suppress(ChunkError):  # the server that adds up counts it as damaged
+                    newest[key.decode()] = Chunk.load(found.pop())
+        return newest
 
     def _read(self, consumer: Any, unread: set[int], keys: Collection[bytes]) -> dict[bytes, deque[bytes]]:
         bodies = {key: deque[bytes](maxlen=KEPT) for key in keys}
@@ -247,13 +252,6 @@ class ChunkTail:
                     body = joiners[key].take(key, message.headers(), message.value() or b"", message.offset())
                     if body is not None:
                         bodies[key].append(body)
-
-
-def _chunk(value: bytes) -> Chunk | None:
-    try:
-        return Chunk.load(value)
-    except ChunkError:  # the head counts it as damaged
-        return None
 
 
 def fnv1a_partition(key: bytes, partitions: int) -> int:
