@@ -116,38 +116,43 @@ def find_alarm(engine: Engine, snapshot: Snapshot, pipeline: str, name: str) -> 
         raise UnknownNameError("pipeline", pipeline, pipelines)
     gates = {outcome.gate.name: outcome for outcome in outcomes if outcome.gate.pipeline == pipeline}
     alarms = engine.alarms.pipelines.get(pipeline)
-    signals = {} if alarms is None else {signal.alert: signal for signal in alarms.drift.signals}
-    rule = None if alarms is None else alarms.rules.get(name)
-    alarm = None if alarms is None or rule is None else alarms.state.alarms[rule.alert]
-    seen = "" if rule is None or alarm is None or alarm.proof is None else shown(alarm.proof, rule).text
+    if alarms is None:
+        if name in gates:
+            return ExplainedAlarm(gates[name], None)
+        raise UnknownNameError("gate", name, [*gates])
+    rule = alarms.rules.get(name)
+    if rule is None:
+        signals = {signal.alert: signal for signal in alarms.drift.signals}
+        if name in gates:
+            return ExplainedAlarm(gates[name], minute_end(signals[name].firing) if name in signals else None)
+        if name in signals:
+            return _of_drift(engine, snapshot, alarms, signals[name])
+        raise UnknownNameError("gate", name, [*gates, *alarms.rules, *signals])
+    alarm = alarms.state.alarms[rule.alert]
+    seen = "" if alarm.proof is None else shown(alarm.proof, rule).text
     if name in gates:
-        firing = alarm.firing if alarm is not None else signals[name].firing if name in signals else None
-        return ExplainedAlarm(gates[name], minute_end(firing), seen)
-    if alarms is not None and rule is not None and alarm is not None:
-        # An alarm on a metric's own past.
-        level = alarms.held_against(rule)
-        is_latency = rule.metric == constants.LATENCY
-        # A paired rule detects items that became worse, whatever is better of its metric.
-        better = "higher" if is_latency else engine.scorer.table.metrics[rule.metric].better
-        at_least = better == "higher" if rule.kind == "paired" else rule.at_least
-        share = 0.5 if level is None or rule.kind == "paired" else min(1.0 - _MIN_LEVEL, max(_MIN_LEVEL, level))
-        gate = Gate(
-            name=rule.alert,
-            metric=rule.metric,
-            threshold=rule.ratio if is_latency else share,
-            direction="at_most" if is_latency or not at_least else "at_least",
-            pipeline=alarms.pipeline,
-            source=rule.source or alarms.selector.state.sources.get(rule.needs_gold),
-            gold=rule.gold,
-            where=rule.where,
-            window=_window(engine),
-            kind="quantile_ratio" if is_latency else "threshold",
-        )
-        text = seen or _compared(alarms, rule, level)
-        return ExplainedAlarm(_outcome(engine, snapshot, gate), minute_end(alarm.firing), text, derived=True)
-    if alarms is not None and name in signals:
-        return _of_drift(engine, snapshot, alarms, signals[name])
-    raise UnknownNameError("gate", name, [*gates, *([] if alarms is None else alarms.rules), *signals])
+        return ExplainedAlarm(gates[name], minute_end(alarm.firing), seen)
+    # An alarm on a metric's own past.
+    level = alarms.held_against(rule)
+    is_latency = rule.metric == constants.LATENCY
+    # A paired rule detects items that became worse, whatever is better of its metric.
+    better = "higher" if is_latency else engine.scorer.table.metrics[rule.metric].better
+    at_least = better == "higher" if rule.kind == "paired" else rule.at_least
+    share = 0.5 if level is None or rule.kind == "paired" else min(1.0 - _MIN_LEVEL, max(_MIN_LEVEL, level))
+    gate = Gate(
+        name=rule.alert,
+        metric=rule.metric,
+        threshold=rule.ratio if is_latency else share,
+        direction="at_most" if is_latency or not at_least else "at_least",
+        pipeline=alarms.pipeline,
+        source=rule.source or alarms.selector.state.sources.get(rule.needs_gold),
+        gold=rule.gold,
+        where=rule.where,
+        window=_window(engine),
+        kind="quantile_ratio" if is_latency else "threshold",
+    )
+    text = seen or _compared(alarms, rule, level)
+    return ExplainedAlarm(_outcome(engine, snapshot, gate), minute_end(alarm.firing), text, derived=True)
 
 
 def _compared(alarms: PipelineAlarms, rule: AlarmRule, level: float | None) -> str:
