@@ -21,10 +21,10 @@ def journal(tmp_path):
     made.close()
 
 
-def failure(seq, place=0, ts=None, *, scores=("answer_precision",), **told):
+def failure(seq, line=0, ts=None, *, scores=("answer_precision",), **told):
     """A failure with the fields nobody asks about filled in."""
     fields = {"pipeline": "shop", "source": "live", **told}
-    return Failure(seq, place, float(seq) if ts is None else ts, scores=dict.fromkeys(scores, 0.0), **fields)
+    return Failure(seq, line, float(seq) if ts is None else ts, scores=dict.fromkeys(scores, 0.0), **fields)
 
 
 def write(journal, *found):
