@@ -38,7 +38,6 @@ class ConfigReloader:
     Kubernetes updates a ConfigMap that way.
 
     Attributes:
-        probing: As given.
         broken: Why the configuration on disk is not in force, without any text of the gold; "" where it is in force.
         since: Since when it is not in force, seconds since the epoch; None where it is.
         hint: How to correct it.
