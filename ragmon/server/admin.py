@@ -1,8 +1,6 @@
-"""A server's admin port: the parsing of query parameters, and what it answers besides what every monitor does.
+"""What a server's admin port answers besides what every monitor does, and the pages of a journal without its server.
 
 A query parameter that is unknown, repeated or malformed is answered with an error that names it.
-
-The pages of a journal without its server: the state at its last row, read only, at a time that stands still.
 """
 
 from __future__ import annotations
@@ -59,18 +57,16 @@ _RECORDS: Final = (
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
 _SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
+_CHALLENGE: Final = 'Basic realm="the token of the write ports is the password", charset="UTF-8"'
+_OTHERS: Final = "the admin port shows content to whoever sends the token of `[serve] token_file`"
+_NOBODY: Final = (
+    "the admin port shows no content where the server has no `[serve] token_file`; "
+    "`ragmon show TRACE --state-dir DIR` reads the journal on its machine"
+)
 
 
 def records(asking: QueryService, given: QueryParams) -> dict[str, Any]:
-    """A page of the requests that fail a gate.
-
-    Args:
-        asking: The query service.
-        given: The query parameters.
-
-    Raises:
-        RagmonError: A parameter is wrong.
-    """
+    """A page of the requests that fail a gate."""
     params = _params(given, *_RECORDS)
     if params.get("outcome", OUTCOME) != OUTCOME:
         hint = f"{OUTCOME}: the index holds the requests that alone fail a gate, and no others"
@@ -100,29 +96,13 @@ def records(asking: QueryService, given: QueryParams) -> dict[str, Any]:
 
 
 def why(asking: QueryService, given: QueryParams) -> dict[str, Any]:
-    """What broke: the diagnosis of a gate.
-
-    Args:
-        asking: The query service.
-        given: The query parameters: the gate, and how far to look back.
-
-    Raises:
-        RagmonError: A parameter is wrong.
-    """
+    """What broke: the diagnosis of a gate."""
     params = _params(given, "gate", "pipeline", "since")
     return asking.why(*_gate(asking, params), _seconds(params))
 
 
 def compare(asking: QueryService, given: QueryParams) -> dict[str, Any]:
-    """Compare one release with another.
-
-    Args:
-        asking: The query service.
-        given: The query parameters.
-
-    Raises:
-        RagmonError: A parameter is wrong.
-    """
+    """Compare one release with another."""
     params = _params(given, "pipeline", "by", "baseline", "candidate", "max_drop", "intervals")
     by: By = "index_hash" if params.get("by") == "index_hash" else "build"
     if params.get("by", by) != by:
@@ -139,23 +119,12 @@ def compare(asking: QueryService, given: QueryParams) -> dict[str, Any]:
 
 
 def trace(asking: QueryService, request: Request, token: str | None) -> dict[str, Any]:
-    """The requests of a trace; their content only where the request has the token of the write ports.
-
-    Args:
-        asking: The query service.
-        request: The request; its path ends in the trace id, or in the beginning of one.
-        token: The token; None where the server has none.
-
-    Raises:
-        HTTPError: There is no such trace (404), or the token is another (401).
-        RagmonError: A parameter is wrong, or several traces begin so.
-    """
+    """The requests of a trace; their content only where the request has the token of the write ports."""
     _params(request.query_params)
     return {"requests": to_builtins(_requests(asking, request, token))}
 
 
 def _requests(asking: QueryService, request: Request, token: str | None) -> list[RequestReport]:
-    """The requests of the trace in a path, without their content where the request has no token."""
     given = request.headers.get("authorization", "")
     if given and token is not None:
         authorise(given.encode("latin-1"), token)
@@ -170,16 +139,7 @@ def _requests(asking: QueryService, request: Request, token: str | None) -> list
 def trace_page(asking: QueryService, request: Request, token: str | None) -> Response:
     """The page of a trace; with `text=1` a browser asks for the token, as the password of Basic (RFC 7617).
 
-    The password is asked for where nobody between can read it: over a connection from this machine.
-
-    Args:
-        asking: The query service.
-        request: The request; its path ends in the trace id, or in the beginning of one.
-        token: The token; None where the server has none.
-
-    Raises:
-        HTTPError: There is no such trace (404), or the token is another (401).
-        RagmonError: A parameter is wrong, or several traces begin so.
+    The password is asked for over a connection from this machine alone: no other machine can read it there.
     """
     wants_text = "text" in _params(request.query_params, "text")
     given, is_private = request.headers.get("authorization", ""), is_local(request)
@@ -194,20 +154,7 @@ def trace_page(asking: QueryService, request: Request, token: str | None) -> Res
     return html(pages.trace_page(asked, reports, now=asking.now(), version=current_version(), may_ask=may_ask))
 
 
-_CHALLENGE: Final = 'Basic realm="the token of the write ports is the password", charset="UTF-8"'
-_OTHERS: Final = "the admin port shows content to whoever sends the token of `[serve] token_file`"
-_NOBODY: Final = (
-    "the admin port shows no content where the server has no `[serve] token_file`; "
-    "`ragmon show TRACE --state-dir DIR` reads the journal on its machine"
-)
-
-
 def _params(given: QueryParams, *allowed: str) -> dict[str, str]:
-    """The query parameters of a request.
-
-    Raises:
-        RagmonError: A parameter is unknown, or is given twice.
-    """
     names = [name for name, _ in given.multi_items()]
     for name in names:
         if name not in allowed:
@@ -254,13 +201,7 @@ def _limit(params: dict[str, str]) -> int:
 
 
 def server_admin(views: StatusService, hosts: Collection[str], token: str | None = None) -> ASGIApp:
-    """The ASGI application of a server's admin port.
-
-    Args:
-        views: The status service.
-        hosts: The host names that requests may use, besides IP addresses and localhost.
-        token: The token of the write ports, with which content is shown; None shows none.
-    """
+    """The ASGI application of a server's admin port."""
     asking = QueryService(views.writer, views.folder)
     view = AdminView(
         views.monitor_snapshot,
@@ -278,12 +219,7 @@ def server_admin(views: StatusService, hosts: Collection[str], token: str | None
 
 
 def journal_queries(asking: QueryService, token: str | None) -> JournalQueries:
-    """What answers the paths that need a journal.
-
-    Args:
-        asking: The query service.
-        token: With which content is shown; None shows none.
-    """
+    """What answers the paths that need a journal."""
 
     def answer(query: Callable[[QueryService, QueryParams], dict[str, Any]]) -> Answer:
         return lambda request: JsonResponse(query(asking, request.query_params))
@@ -298,23 +234,7 @@ def journal_queries(asking: QueryService, token: str | None) -> JournalQueries:
 
 
 class JournalView:
-    """The state of a journal at its last row.
-
-    Args:
-        settings: The configuration; another one than the server's gives what it would have shown.
-        folder: The folder of the journal.
-
-    Attributes:
-        lock: What the state is locked by.
-        server_state: The state.
-        clock: Stands still at the arrival of the last row.
-        folder: As given.
-        queries: Answers queries about it.
-
-    Raises:
-        RagmonError: The folder holds no journal, or it has no row.
-        JournalError: The journal cannot be read.
-    """
+    """The state of a journal at its last row."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         with open_readonly(folder) as journal:
@@ -341,11 +261,7 @@ class JournalView:
             return self.server_state.monitor_snapshot(self.clock.now(), 0)
 
     def status(self, current: MonitorSnapshot) -> dict[str, Any]:
-        """The data of `/api/status`.
-
-        Args:
-            current: A snapshot.
-        """
+        """The data of `/api/status`."""
         settings, size = self.server_state.engine.settings, journal_file(self.folder).stat().st_size
         journal = {
             "bytes": size,

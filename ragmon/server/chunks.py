@@ -1,16 +1,12 @@
-"""Acknowledgements at a server that reads the topic of chunks: they go through it, so every such server hears them.
+"""A server that adds up what workers count: it reads the topic of chunks, and sends on what it is told.
 
-An acknowledgement tells when it was given. Each server takes it when all partitions have spoken of that time, so alarms
-are silenced in the same minute everywhere, and a server that reads the topic from its beginning silences them alike.
+Acknowledgements go through the topic of chunks, so every such server hears them. Each takes an acknowledgement when all
+partitions have spoken of its time, so alarms are silenced in the same minute everywhere.
 
-Labels that come to a server which adds up what workers count: they are sent to the topic in which the answers are.
+Labels go to the topic in which the answers are, as lines of a trace log with the trace id as key.
 
-A label is a line of a trace log, with the trace id as its key, so that it gets to the partition of its answer. It is
-the same line whatever else is in the topic; a worker tells it by its first byte.
-
-Reading the topic of chunks: this server adds up what workers counted, and its journal holds the chunks.
-
-Where it goes on stands in its journal, with what was added. A chunk that is read again is dropped by its place.
+Where the reader goes on stands in the server's journal, with what was added. A chunk that is read again is dropped by
+its position.
 """
 
 from __future__ import annotations
@@ -35,90 +31,70 @@ from ragmon.stream.kafka import LOOK, METADATA_AGE, PartitionEnds, client, clien
 KEY: Final = b"ack"
 PARTITION: Final = 0
 """The partition of the topic of chunks in which acknowledgements are."""
-WRITTEN_WITHIN: Final = 10.0
-"""Seconds in which the broker must take one."""
-ACK_PAUSE: Final = 5.0
-"""Seconds after which whoever acknowledges may try again."""
-
-
-class AckSender:
-    """Writes acknowledgements to the topic of chunks.
-
-    Args:
-        stream: The table of the configuration.
-    """
-
-    def __init__(self, stream: StreamTable) -> None:
-        self._stream = stream
-
-    def send(self, ack: Ack, *, fired: bool) -> Future[bool]:
-        """Write an acknowledgement, in a thread of its own: it is rare, and the broker may take its time.
-
-        Args:
-            ack: The acknowledgement, with its time.
-            fired: Whether the alarm fires: the result, once it is written.
-        """
-        done: Future[bool] = Future()
-
-        def work() -> None:
-            try:
-                self._write(ack)
-            except RagmonError as error:
-                message = f"the acknowledgement cannot be written to {self._stream.chunks}: {error}"
-                done.set_exception(RejectedError(HTTPStatus.SERVICE_UNAVAILABLE, "broker", message, ACK_PAUSE))
-            except BaseException as error:  # noqa: BLE001 - the future carries the error
-                done.set_exception(error)
-            else:
-                done.set_result(fired)
-
-        Thread(target=work, name="ragmon-ack", daemon=True).start()
-        return done
-
-    def _write(self, ack: Ack) -> None:
-        """Write an acknowledgement.
-
-        Raises:
-            RagmonError: The broker did not take it in time.
-        """
-        errors: list[str] = []
-        settings = client_settings(self._stream, acks="all", message__timeout__ms=int(WRITTEN_WITHIN * 1000))
-        producer = client(kafka.confluent().Producer, settings)
-        producer.produce(
-            self._stream.chunks,
-            encode_entry(ack),
-            key=KEY,
-            partition=PARTITION,
-            on_delivery=lambda error, _: errors.append(str(error)) if error is not None else None,
-        )
-        left = producer.flush(WRITTEN_WITHIN)
-        if left or errors:
-            raise RagmonError(errors[0] if errors else f"no answer in {WRITTEN_WITHIN:g} s", hint="is the broker up?")
-
-
-WITHIN_MS: Final = 30_000
+ACK_TIMEOUT: Final = 10.0
+"""Seconds in which the broker must take an acknowledgement."""
+LABEL_TIMEOUT_MS: Final = 30_000
 """Milliseconds in which the broker must take a label; its sender may try again after that."""
-UNAVAILABLE: Final = 503
 RETRY_AFTER: Final = 5.0
-_POLL: Final = 0.1
-_JOIN: Final = 5.0
-_REASON: Final = "broker"
+"""Seconds after which an acknowledgement or a label may be sent again."""
+_LABEL_POLL: Final = 0.1
+_LABEL_JOIN: Final = 5.0
 _log = logging.getLogger("ragmon.server")
+TOGETHER: Final = 200
+POLL: Final = 0.25
+PAUSE: Final = 5.0
+"""Seconds after which a broker that did not answer is asked again."""
+TRIES: Final = 3
+"""How often what a fetch left out is asked for again; after that it is not there."""
+JOIN: Final = 10.0
+
+
+def send_ack(stream: StreamTable, ack: Ack, *, fired: bool) -> Future[bool]:
+    """Write an acknowledgement to the topic of chunks, in a thread of its own; the result is `fired`, once it is there.
+
+    It is rare, and the broker may take its time.
+    """
+    done: Future[bool] = Future()
+
+    def work() -> None:
+        try:
+            errors: list[str] = []
+            settings = client_settings(stream, acks="all", message__timeout__ms=int(ACK_TIMEOUT * 1000))
+            producer = client(kafka.confluent().Producer, settings)
+            producer.produce(
+                stream.chunks,
+                encode_entry(ack),
+                key=KEY,
+                partition=PARTITION,
+                on_delivery=lambda error, _: errors.append(str(error)) if error is not None else None,
+            )
+            if producer.flush(ACK_TIMEOUT) and not errors:
+                errors.append(f"no answer in {ACK_TIMEOUT:g} s")
+            if not errors:
+                return done.set_result(fired)
+            why = errors[0]
+        except RagmonError as error:
+            why = str(error)
+        except BaseException as error:  # noqa: BLE001 - the future carries the error
+            return done.set_exception(error)
+        message = f"the acknowledgement cannot be written to {stream.chunks}: {why}"
+        return done.set_exception(_unavailable(message))
+
+    Thread(target=work, name="ragmon-ack", daemon=True).start()
+    return done
+
+
+def _unavailable(message: str) -> RejectedError:
+    return RejectedError(HTTPStatus.SERVICE_UNAVAILABLE, "broker", message, RETRY_AFTER)
 
 
 class LabelProducer:
-    """Sends labels to the topic of requests.
-
-    Args:
-        stream: The table.
-
-    Raises:
-        RagmonError: The Kafka client is not installed, or a setting of it is wrong.
-    """
+    """Sends labels to the topic of requests."""
 
     def __init__(self, stream: StreamTable) -> None:
         self._topic = stream.spans
         settings = client_settings(
-            stream, partitioner=stream.partitioner, linger__ms=5, message__timeout__ms=WITHIN_MS, acks="all"
+            stream, partitioner=stream.partitioner, linger__ms=5, message__timeout__ms=LABEL_TIMEOUT_MS, acks="all"
         )
         self._producer = client(kafka.confluent().Producer, settings)
         self._stopping = Event()
@@ -132,79 +108,48 @@ class LabelProducer:
         """Send what waits, and end the thread."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(_JOIN)
-        self._producer.flush(_JOIN)
+            self._thread.join(_LABEL_JOIN)
+        self._producer.flush(_LABEL_JOIN)
 
     def send(self, labels: Sequence[Label]) -> Future[None]:
         """Send labels; the result is there once the broker has all of them.
 
         A label that is sent again with the others is counted as a duplicate.
         """
-        sending = _Sending(len(labels))
+        sent: Future[None] = Future()
+        lock, left, errors = Lock(), len(labels), list[str]()
+
+        def delivered(error: Any, _: Any) -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+                if error is not None:
+                    errors.append(str(error))
+                is_last = not left
+            if is_last and not errors:
+                sent.set_result(None)
+            elif is_last:
+                _log.warning("labels cannot be sent: %s", errors[0])
+                message = f"the broker does not take it ({errors[0]})"
+                sent.set_exception(_unavailable(message))
+
+        if not labels:
+            sent.set_result(None)
         for label in labels:
+            key = label.trace_id.encode()
             try:
-                self._producer.produce(
-                    self._topic, encode(label).rstrip(), label.trace_id.encode(), on_delivery=sending.delivered
-                )
+                self._producer.produce(self._topic, encode(label).rstrip(), key, on_delivery=delivered)
             except (BufferError, kafka.confluent().KafkaException) as error:
-                sending.delivered(error, None)
-        return sending.future
+                delivered(error, None)
+        return sent
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            self._producer.poll(_POLL)
-
-
-class _Sending:
-    """Labels of one request that are under way.
-
-    Args:
-        number: How many.
-
-    Attributes:
-        future: Resolved when the broker has all of them, or one cannot be sent.
-    """
-
-    def __init__(self, number: int) -> None:
-        self.future: Future[None] = Future()
-        self._left, self._error = number, ""
-        self._lock = Lock()
-        if not number:
-            self.future.set_result(None)
-
-    def delivered(self, error: Any, _: Any) -> None:
-        """Note what became of one of them; the last one resolves the future."""
-        with self._lock:
-            self._left -= 1
-            self._error = self._error or ("" if error is None else str(error))
-            is_last = not self._left
-        if is_last and not self._error:
-            self.future.set_result(None)
-        elif is_last:
-            _log.warning("labels cannot be sent: %s", self._error)
-            message = f"the broker does not take it ({self._error})"
-            self.future.set_exception(RejectedError(UNAVAILABLE, _REASON, message, RETRY_AFTER))
-
-
-TOGETHER: Final = 200
-"""Chunks that are taken at once."""
-POLL: Final = 0.25
-PAUSE: Final = 5.0
-"""Seconds after which a broker that did not answer is asked again."""
-TRIES: Final = 3
-"""How often what a fetch left out is asked for again; after that it is not there."""
-JOIN: Final = 10.0
+            self._producer.poll(_LABEL_POLL)
 
 
 class StreamReader:
-    """Reads every partition of the topic of chunks.
-
-    Args:
-        writer: The journal writer of this server.
-
-    Raises:
-        RagmonError: The Kafka client is not installed, or a setting of it is wrong.
-    """
+    """Reads every partition of the topic of chunks."""
 
     def __init__(self, writer: JournalWriter) -> None:
         self._writer = writer
@@ -259,7 +204,7 @@ class StreamReader:
         try:
             ends = PartitionEnds(self._stream)
             found = self._find(consumer, ends)
-            consumer.assign(self._places(*found))
+            consumer.assign(self._positions(*found))
             next_look = monotonic() + LOOK
             while not self._stopping.is_set():
                 self._take(consumer, consumer.consume(TOGETHER, POLL))
@@ -275,8 +220,7 @@ class StreamReader:
         chunks = self._stream.chunks
         return find_topics(consumer, self._stream).chunks, ends.log_ids([chunks]).get(chunks, "")
 
-    def _places(self, partitions: int, log: str) -> list[Any]:
-        """Where to go on in each partition; a topic that was made anew is read from its beginning."""
+    def _positions(self, partitions: int, log: str) -> list[Any]:
         with self._writer.lock:
             adder = self._writer.server_state.adder
             offsets, known = ({}, "") if adder is None else (dict(adder.state.offsets), adder.state.log)
@@ -287,11 +231,12 @@ class StreamReader:
         self._next, self._tries = offsets, {}
         self._joiners = {number: PieceJoiner() for number in range(partitions)}
         first = self._kafka.OFFSET_BEGINNING
-        places = [(number, offsets.get(number, first)) for number in range(partitions)]
-        return [self._kafka.TopicPartition(self._stream.chunks, *place) for place in places]
+        return [
+            self._kafka.TopicPartition(self._stream.chunks, number, offsets.get(number, first))
+            for number in range(partitions)
+        ]
 
     def _take(self, consumer: Any, messages: list[Any]) -> None:
-        """Put chunks into the journal, those of a partition in order."""
         futures, asked = [], set[int]()
         for message in messages:
             partition, offset = message.partition(), message.offset()
@@ -308,9 +253,13 @@ class StreamReader:
             expected = self._next.get(partition)
             if partition in asked or (expected is not None and offset < expected):
                 continue
-            if expected is not None and offset > expected and self._asks_again(consumer, partition, expected):
-                asked.add(partition)
-                continue
+            if expected is not None and offset > expected:
+                # A fetch left messages out: they are asked for again, until they are not there any more.
+                self._tries[partition] = self._tries.get(partition, 0) + 1
+                if self._tries[partition] <= TRIES:
+                    consumer.seek(self._kafka.TopicPartition(self._stream.chunks, partition, expected))
+                    asked.add(partition)
+                    continue
             self._next[partition], self._tries[partition] = offset + 1, 0
             joiner = self._joiners[partition]
             body = joiner.take(message.key() or b"", message.headers(), message.value() or b"", offset)
@@ -320,11 +269,3 @@ class StreamReader:
             self._note("")
         for future in futures:
             future.result()
-
-    def _asks_again(self, consumer: Any, partition: int, expected: int) -> bool:
-        """Ask again for what a fetch left out; returns False where it is not there any more."""
-        self._tries[partition] = self._tries.get(partition, 0) + 1
-        if self._tries[partition] > TRIES:
-            return False
-        consumer.seek(self._kafka.TopicPartition(self._stream.chunks, partition, expected))
-        return True

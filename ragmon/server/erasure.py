@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -22,11 +22,10 @@ import msgspec
 
 from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
-from ragmon.scoring.captured import CapturedTable
-from ragmon.scoring.ratings import LabelStore
 from ragmon.server.failures import delete
 from ragmon.server.quarantine import QuarantinedRequest
 from ragmon.server.reader import JournalReaderBase, JournalRow, PendingRequest
+from ragmon.server.state import SavedServerState
 from ragmon.server.store import (
     LEVEL,
     check_version,
@@ -40,18 +39,21 @@ from ragmon.server.store import (
 PROTOBUF: Final = "protobuf"
 JSON: Final = "json"
 RECORD: Final = "record"
-"""One record, encoded as a line of the journal."""
 _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 """The exceptions raised by a request that is not in its declared encoding."""
+_WIPED_WITHIN: Final = 15.0
+"""Seconds after which truncating the write-ahead log is given up."""
+_LOCK_TIMEOUT_MS: Final = 500
+"""Milliseconds of one wait for the write-ahead log: no process can write meanwhile."""
+_TOMBSTONES: Final = {
+    kind: entries.encode_entry(entries.Tombstone(kind)).rstrip(b"\n")
+    for kind in (entries.RECORD_ENTRY, entries.LABEL_ENTRY, *entries.SAMPLES)
+}
+_decode_state: Final = msgspec.msgpack.Decoder(SavedServerState).decode
 
 
 class RemainingRequest(NamedTuple):
-    """What remains of a request after traces were removed.
-
-    Attributes:
-        body: The request; None if no span remains.
-        removed: How many spans were removed.
-    """
+    """What remains of a request after traces were removed."""
 
     body: bytes | None
     removed: int
@@ -62,17 +64,12 @@ def remove_traces(encoding: str, body: bytes, traces: AbstractSet[str]) -> Remai
 
     A request that cannot be decoded but contains one of the ids is removed as a whole.
 
-    Args:
-        encoding: Its encoding: `protobuf`, `json`, or `record`.
-        body: The request.
-        traces: The trace ids, 32 lower-case hex digits.
-
     >>> request = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
     >>> remove_traces("json", request, {"ab"}).body
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"cd"}]}]}]}'
     """
     try:
-        return _REMOVERS[encoding](body, traces)
+        return _remove(encoding, body, traces)
     except _UNREADABLE:
         lowered = body.lower()
         is_contained = any(trace.encode() in lowered or _id_bytes(trace) in body for trace in traces)
@@ -82,27 +79,18 @@ def remove_traces(encoding: str, body: bytes, traces: AbstractSet[str]) -> Remai
 def keep_trace(encoding: str, body: bytes, trace: str) -> bytes:
     """Keep only the spans of one trace; a request that cannot be decoded stays as it is.
 
-    Args:
-        encoding: Its encoding: `protobuf`, `json`, or `record`.
-        body: The request.
-        trace: The trace id, 32 lower-case hex digits.
-
     >>> request = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
     >>> keep_trace("json", request, "ab")
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"}]}]}]}'
     """
     try:
-        return _REMOVERS[encoding](body, _AllExcept(trace)).body or b""
+        return _remove(encoding, body, _AllExcept(trace)).body or b""
     except _UNREADABLE:
         return body
 
 
 class _AllExcept(Container[str]):
-    """The set of all trace ids except one.
-
-    Args:
-        trace: The id that is not in the set.
-    """
+    """The set of all trace ids except one."""
 
     def __init__(self, trace: str) -> None:
         self._trace = trace
@@ -118,17 +106,35 @@ def _id_bytes(trace: str) -> bytes:
         return trace.encode()
 
 
-def _protobuf(body: bytes, traces: Container[str]) -> RemainingRequest:
+def _remove(encoding: str, body: bytes, traces: Container[str]) -> RemainingRequest:
+    if encoding == RECORD:
+        is_erased = json.loads(body)["trace_id"].lower() in traces
+        return RemainingRequest(None, 1) if is_erased else RemainingRequest(body, 0)
+    removed = 0
+    if encoding == JSON:
+        request = json.loads(body)
+        for resource in request.get("resourceSpans") or []:
+            for scope in resource.get("scopeSpans") or []:
+                spans = scope.get("spans") or []
+                scope["spans"] = [span for span in spans if span["traceId"].lower() not in traces]
+                removed += len(spans) - len(scope["spans"])
+            resource["scopeSpans"] = [scope for scope in resource.get("scopeSpans") or [] if scope["spans"]]
+        if not removed:
+            return RemainingRequest(body, 0)
+        request["resourceSpans"] = [resource for resource in request["resourceSpans"] if resource["scopeSpans"]]
+        text = json.dumps(request, separators=(",", ":"), ensure_ascii=False)
+        return RemainingRequest(text.encode("utf-8", "surrogatepass") if request["resourceSpans"] else None, removed)
+    if encoding != PROTOBUF:
+        raise LookupError(encoding)
     # A heavy import, needed for an erasure only.
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415
     from opentelemetry.proto.collector.trace.v1 import trace_service_pb2  # noqa: PLC0415
 
     try:
-        request = trace_service_pb2.ExportTraceServiceRequest.FromString(body)
+        message = trace_service_pb2.ExportTraceServiceRequest.FromString(body)
     except DecodeError as error:
         raise ValueError(str(error)) from None
-    removed = 0
-    for resource in request.resource_spans:
+    for resource in message.resource_spans:
         for scope in resource.scope_spans:
             kept = [span for span in scope.spans if span.trace_id.hex() not in traces]
             removed += len(scope.spans) - len(kept)
@@ -136,135 +142,15 @@ def _protobuf(body: bytes, traces: Container[str]) -> RemainingRequest:
         _keep_messages(resource.scope_spans, [scope for scope in resource.scope_spans if scope.spans])
     if not removed:
         return RemainingRequest(body, 0)
-    _keep_messages(
-        request.resource_spans,
-        [resource for resource in request.resource_spans if resource.scope_spans],
-    )
-    return RemainingRequest(request.SerializeToString() if request.resource_spans else None, removed)
+    _keep_messages(message.resource_spans, [resource for resource in message.resource_spans if resource.scope_spans])
+    return RemainingRequest(message.SerializeToString() if message.resource_spans else None, removed)
 
 
 def _keep_messages(field: Any, kept: list[Any]) -> None:
-    """Replace the messages of a repeated field by those of them that are kept."""
     if len(kept) < len(field):
         copies = [type(message).FromString(message.SerializeToString()) for message in kept]
         del field[:]
         field.extend(copies)
-
-
-def _json(body: bytes, traces: Container[str]) -> RemainingRequest:
-    request = json.loads(body)
-    removed = 0
-    for resource in request.get("resourceSpans") or []:
-        for scope in resource.get("scopeSpans") or []:
-            spans = scope.get("spans") or []
-            scope["spans"] = [span for span in spans if span["traceId"].lower() not in traces]
-            removed += len(spans) - len(scope["spans"])
-        resource["scopeSpans"] = [scope for scope in resource.get("scopeSpans") or [] if scope["spans"]]
-    if not removed:
-        return RemainingRequest(body, 0)
-    request["resourceSpans"] = [resource for resource in request["resourceSpans"] if resource["scopeSpans"]]
-    text = json.dumps(request, separators=(",", ":"), ensure_ascii=False)
-    return RemainingRequest(text.encode("utf-8", "surrogatepass") if request["resourceSpans"] else None, removed)
-
-
-def _record(body: bytes, traces: Container[str]) -> RemainingRequest:
-    is_erased = json.loads(body)["trace_id"].lower() in traces
-    return RemainingRequest(None, 1) if is_erased else RemainingRequest(body, 0)
-
-
-_REMOVERS: Final = {PROTOBUF: _protobuf, JSON: _json, RECORD: _record}
-
-
-_parts = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
-_LABELS, _TO_CAPTURED = "labels", ("engine", "scorer", "captured")
-"""Where a checkpoint holds labels and examples of ids: below `engine`, and the path."""
-
-
-def checkpoint_seqs(connection: sqlite3.Connection) -> list[int]:
-    """The checkpoints, each by the last row it includes, in order."""
-    return [seq for (seq,) in connection.execute("SELECT seq FROM checkpoints ORDER BY seq")]
-
-
-def erase_from_checkpoint(connection: sqlite3.Connection, seq: int, trace_ids: Collection[str]) -> bool:
-    """Remove the labels of traces from a checkpoint, inside a transaction; all other bytes of it stay the same.
-
-    A checkpoint that cannot be decoded is deleted: no recovery can start from it, and its content is unknown.
-
-    Args:
-        connection: The journal.
-        seq: The last row the checkpoint includes.
-        trace_ids: The trace ids, in lower case.
-
-    Returns:
-        Whether the checkpoint was changed or deleted.
-    """
-    row = connection.execute("SELECT data FROM checkpoints WHERE seq = ?", (seq,)).fetchone()
-    if row is None:
-        return False
-    try:
-        remaining = _without(zlib.decompress(row[0]), trace_ids)
-    except (zlib.error, msgspec.MsgspecError, ValueError, LookupError, TypeError, AttributeError):
-        return connection.execute("DELETE FROM checkpoints WHERE seq = ?", (seq,)).rowcount > 0
-    if remaining is None:
-        return False
-    connection.execute("UPDATE checkpoints SET data = ? WHERE seq = ?", (zlib.compress(remaining, LEVEL), seq))
-    return True
-
-
-def _without(data: bytes, trace_ids: Collection[str]) -> bytes | None:
-    """The data of a checkpoint without the labels of traces and without examples of ids; None if it holds neither."""
-    parts = [_parts(data)]
-    for name in _TO_CAPTURED[:-1]:
-        parts.append(_parts(parts[-1][name]))
-    engine, labels = parts[1], msgspec.msgpack.decode(parts[1][_LABELS], type=LabelStore)
-    captured = msgspec.msgpack.decode(parts[-1][_TO_CAPTURED[-1]], type=CapturedTable)
-    if not (labels.erase(trace_ids) | captured.forget_examples()):
-        return None
-    engine[_LABELS] = msgspec.Raw(msgspec.msgpack.encode(labels))
-    below: object = captured
-    for name, part in zip(reversed(_TO_CAPTURED), reversed(parts), strict=True):
-        part[name] = msgspec.Raw(msgspec.msgpack.encode(below))
-        below = part
-    return msgspec.msgpack.encode(below)
-
-
-def write_erasures(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> None:
-    """Record, inside a transaction, which traces were erased.
-
-    The server still holds their labels in memory, and removes them before it saves the next checkpoint.
-    """
-    rows = [(trace_id,) for trace_id in trace_ids]
-    connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", rows)
-    connection.executemany("INSERT OR IGNORE INTO erased VALUES (?)", rows)
-
-
-def read_erasures(connection: sqlite3.Connection, *, clear: bool = True) -> list[str]:
-    """The traces erased since they were cleared last, which is done inside a transaction.
-
-    Args:
-        connection: The journal.
-        clear: Clear them.
-    """
-    trace_ids = [trace_id for (trace_id,) in connection.execute("SELECT trace_id FROM forgotten").fetchall()]
-    if trace_ids and clear:
-        connection.execute("DELETE FROM forgotten")
-    return trace_ids
-
-
-def refused(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> set[str]:
-    """Those of some traces that were erased: nothing of them is taken again from chunks."""
-    find = "SELECT trace_id FROM erased WHERE trace_id = ?"
-    return {trace_id for trace_id in set(trace_ids) if connection.execute(find, (trace_id,)).fetchone()}
-
-
-_WIPED_WITHIN: Final = 15.0
-"""Seconds after which truncating the write-ahead log is given up."""
-_LOCK_TIMEOUT_MS: Final = 500
-"""Milliseconds of one wait for the write-ahead log: no process can write meanwhile."""
-_TOMBSTONES: Final = {
-    kind: entries.encode_entry(entries.Tombstone(kind)).rstrip(b"\n")
-    for kind in (entries.RECORD_ENTRY, entries.LABEL_ENTRY, *entries.SAMPLES)
-}
 
 
 @dataclass
@@ -304,38 +190,6 @@ class _Line(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_Line).decode
 
 
-@dataclass
-class _Selection:
-    """What is to be erased.
-
-    Attributes:
-        traces: Ids of the traces whose labels and spans are erased, in lower case.
-        tag: Name and value of a tag whose records are erased.
-        user: The user whose records are erased; without a tag and a user the records of the traces are erased.
-    """
-
-    traces: set[str]
-    tag: tuple[str, str] | None = None
-    user: str | None = None
-
-    @property
-    def by_record(self) -> bool:
-        """Whether what a record holds decides, and not its trace."""
-        return self.tag is not None or self.user is not None
-
-    def record(self, line: _Line) -> bool:
-        """Whether a line is a record to be erased."""
-        if line.kind is not None and line.kind not in entries.SAMPLES:
-            return False
-        if self.tag is not None:
-            return (line.tags or {}).get(self.tag[0]) == self.tag[1]
-        return _trace_of(line) in self.traces if self.user is None else line.user == self.user
-
-    def label(self, line: _Line) -> bool:
-        """Whether a line is a label to be erased."""
-        return line.kind == "label" and _trace_of(line) in self.traces
-
-
 def erase(
     folder: Path, *, trace: str | None = None, tag: tuple[str, str] | None = None, user: str | None = None
 ) -> Erasure:
@@ -344,150 +198,155 @@ def erase(
     An erased line is replaced by a tombstone of the kind `forgotten`. Deduplication keys and the ids of assembled
     traces stay until they expire: without them, a producer that sends a batch twice would bring the data back. In
     checkpoints the counts stay, and the labels of raters are erased.
-
-    Args:
-        folder: The folder of the journal; a server may be writing to it.
-        trace: A trace id.
-        tag: Name and value of a tag.
-        user: A user, as the records have it.
-
-    Raises:
-        RagmonError: None or several of them were given, there is no journal, or its version is another one.
-        JournalError: The journal cannot be read or written.
     """
     if [trace, tag, user].count(None) != 2:
         raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value, or a user")
-    return _erase(folder, lambda _: _Selection(set() if trace is None else {trace.lower()}, tag, user))
-
-
-def _erase(folder: Path, select: Callable[[sqlite3.Connection], _Selection]) -> Erasure:
     path = journal_file(folder)
     with translate_read_errors(path), closing(open_writer(path)) as connection:
         check_version(connection, path)
-        eraser = _Eraser(path, connection, select(connection))
+        eraser = _Eraser(path, connection, set() if trace is None else {trace.lower()}, tag, user)
         eraser.run()
-        eraser.done.wiped = _wipe(connection)
+        # The write-ahead log still holds what was erased: it is moved into the file and truncated.
+        connection.execute(f"PRAGMA busy_timeout = {_LOCK_TIMEOUT_MS}")
+        deadline = monotonic() + _WIPED_WITHIN
+        while not eraser.done.wiped:
+            is_blocked, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            eraser.done.wiped = not is_blocked
+            if monotonic() >= deadline:
+                break
     eraser.done.unread = files_set_aside(path)
     return eraser.done
 
 
 class _Eraser(JournalReaderBase):
-    """Erases a selection from all tables of a journal.
-
-    Args:
-        path: The journal's file.
-        connection: A connection that can write.
-        selection: What is to be erased.
-
-    Attributes:
-        done: What was erased so far.
-    """
-
-    def __init__(self, path: Path, connection: sqlite3.Connection, selection: _Selection) -> None:
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        traces: set[str],
+        tag: tuple[str, str] | None,
+        user: str | None,
+    ) -> None:
         self.path = path
         self.done = Erasure()
         self._connection = connection
-        self._selection = selection
+        self._traces, self._tag, self._user = traces, tag, user
 
     def run(self) -> None:
-        """Erase the selection; each row in a transaction of its own, so that the server does not wait long."""
-        if self._selection.by_record:
-            self._selection.traces |= set(self._traces_of_records())
+        by_trace = bool(self._traces)
+        if not by_trace:
+            self._traces |= set(self._traces_of_records())
+        # Each row in a transaction of its own: the server must not wait long.
         for row in self.rows():
-            if self._without(row.lines)[1:] != ([], 0):
-                self._erase_from_row(row)
-        if not self._selection.by_record:
+            self._erase_from_row(row)
+        if by_trace:
             with self._transaction():
-                for trace in self._selection.traces:
+                for trace in self._traces:
                     delete(self._connection, "lower(trace_id) = ?", trace)
         for pending in self.pending_requests():
-            self._erase_from_pending(pending)
-        for request in self.quarantined():
-            self._erase_from_quarantine(request)
-        # Erase the labels from the checkpoints. The server is notified first: checkpoints it saves later hold no
-        # erased label, older ones are changed here.
-        with self._transaction():
-            write_erasures(self._connection, self._selection.traces)
-        for seq in checkpoint_seqs(self._connection):
+            remaining = remove_traces(pending.encoding, pending.body, self._traces)
+            if not remaining.removed:
+                continue
             with self._transaction():
-                self.done.states += erase_from_checkpoint(self._connection, seq, self._selection.traces)
+                if remaining.body is None:
+                    self._connection.execute("DELETE FROM bodies WHERE seq = ?", (pending.seq,))
+                else:
+                    values = (remaining.body, checksum(*pending._replace(body=remaining.body)[1:]), pending.seq)
+                    self._connection.execute("UPDATE bodies SET body = ?, sum = ? WHERE seq = ?", values)
+                # Spans of such a trace that come later make no record. Negative: not counted by a server yet.
+                erased = [trace_id for trace_id in pending.traces if trace_id.hex() in self._traces]
+                traces = [(trace_id, -pending.arrival) for trace_id in erased]
+                self._connection.executemany("INSERT OR IGNORE INTO assembled VALUES (?, ?, 0)", traces)
+            self.done.spans += remaining.removed
+        # Quarantined requests were counted when they were quarantined, so no counts change.
+        for request in self.quarantined():
+            remaining = remove_traces(request.encoding, request.body, self._traces)
+            if not remaining.removed and request.trace_id not in self._traces:
+                continue
+            with self._transaction():
+                if remaining.removed and remaining.body is not None:
+                    values = (remaining.body, len(remaining.body), request.seq)
+                    self._connection.execute("UPDATE quarantined SET body = ?, size = ? WHERE seq = ?", values)
+                else:
+                    self._connection.execute("DELETE FROM quarantined WHERE seq = ?", (request.seq,))
+            self.done.quarantined += 1
+        # The server is told first: checkpoints it saves from now on hold no erased label, older ones are changed here.
+        with self._transaction():
+            rows = [(trace_id,) for trace_id in self._traces]
+            self._connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", rows)
+            self._connection.executemany("INSERT OR IGNORE INTO erased VALUES (?)", rows)
+        for (seq,) in self._connection.execute("SELECT seq FROM checkpoints ORDER BY seq").fetchall():
+            with self._transaction():
+                self.done.states += self._erase_from_checkpoint(seq)
 
     def _traces_of_records(self) -> Iterator[str]:
-        """The trace ids of all records that have the tag, or are of the user."""
         for row in self.rows():
             for text in row.lines.split(b"\n"):
                 line = _read(text)
                 # A label contains the record it is about: it may come days later, when the record's row has expired.
                 for entry in () if line is None else (line, line.answer):
-                    if entry is not None and self._selection.record(entry) and entry.trace_id:
-                        yield _trace_of(entry)
-        requests = chain(
-            ((request.encoding, request.body) for request in self.pending_requests()),
-            ((request.encoding, request.body) for request in self.quarantined()),
-        )
-        for form, body in requests:
-            record = _read(body) if form == RECORD else None
-            if record is not None and self._selection.record(record):
-                yield _trace_of(record)
+                    if entry is not None and self._is_selected(entry) and entry.trace_id:
+                        yield entry.trace_id.lower()
+        for request in chain[PendingRequest | QuarantinedRequest](self.pending_requests(), self.quarantined()):
+            record = _read(request.body) if request.encoding == RECORD else None
+            if record is not None and self._is_selected(record):
+                yield (record.trace_id or "").lower()
+
+    def _is_selected(self, line: _Line) -> bool:
+        """Whether a line is a record to be erased."""
+        if line.kind is not None and line.kind not in entries.SAMPLES:
+            return False
+        if self._tag is not None:
+            return (line.tags or {}).get(self._tag[0]) == self._tag[1]
+        return (line.trace_id or "").lower() in self._traces if self._user is None else line.user == self._user
 
     def _erase_from_row(self, row: JournalRow) -> None:
+        if self._without(row.lines)[1:] == ([], 0):
+            return
         with self._transaction():
             # The row may have expired, or another erasure may run at the same time.
             current = self._connection.execute("SELECT lines FROM rows WHERE seq = ?", (row.seq,)).fetchone()
             if current is None:
                 return
-            lines, places, labels = self._without(current[0])
+            lines, positions, labels = self._without(current[0])
             values = (lines, checksum(*row._replace(lines=lines)), row.seq)
             self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", values)
-            for place in places:
-                delete(self._connection, "seq = ? AND place = ?", row.seq, place)
+            for position in positions:
+                delete(self._connection, "seq = ? AND place = ?", row.seq, position)
         self.done.rows += 1
-        self.done.records += len(places)
+        self.done.records += len(positions)
         self.done.labels += labels
 
     def _without(self, lines: bytes) -> tuple[bytes, list[int], int]:
-        """Put tombstones for the selected lines; returns the lines, the places of the records, the number of labels."""
-        kept, places, labels = lines.split(b"\n"), [], 0
-        for place, text in enumerate(kept):
+        """Lines with tombstones in place of the selected ones, the positions of the records, the number of labels."""
+        kept, positions, labels = lines.split(b"\n"), [], 0
+        for position, text in enumerate(kept):
             line = _read(text)
             if line is None:
                 continue
-            if self._selection.record(line):
-                places.append(place)
-                kept[place] = _TOMBSTONES[line.kind or entries.RECORD_ENTRY]
-            elif self._selection.label(line):
+            if self._is_selected(line):
+                positions.append(position)
+                kept[position] = _TOMBSTONES[line.kind or entries.RECORD_ENTRY]
+            elif line.kind == entries.LABEL_ENTRY and (line.trace_id or "").lower() in self._traces:
                 labels += 1
-                kept[place] = _TOMBSTONES[entries.LABEL_ENTRY]
-        return b"\n".join(kept), places, labels
+                kept[position] = _TOMBSTONES[entries.LABEL_ENTRY]
+        return b"\n".join(kept), positions, labels
 
-    def _erase_from_pending(self, request: PendingRequest) -> None:
-        remaining = remove_traces(request.encoding, request.body, self._selection.traces)
-        if not remaining.removed:
-            return
-        with self._transaction():
-            if remaining.body is None:
-                self._connection.execute("DELETE FROM bodies WHERE seq = ?", (request.seq,))
-            else:
-                values = (remaining.body, checksum(*request._replace(body=remaining.body)[1:]), request.seq)
-                self._connection.execute("UPDATE bodies SET body = ?, sum = ? WHERE seq = ?", values)
-            # Spans of such a trace that come later make no record. Negative: not counted by a server yet.
-            erased = [trace_id for trace_id in request.traces if trace_id.hex() in self._selection.traces]
-            traces = [(trace_id, -request.arrival) for trace_id in erased]
-            self._connection.executemany("INSERT OR IGNORE INTO assembled VALUES (?, ?, 0)", traces)
-        self.done.spans += remaining.removed
-
-    def _erase_from_quarantine(self, request: QuarantinedRequest) -> None:
-        """Quarantined requests were counted when they were quarantined, so no counts change."""
-        remaining = remove_traces(request.encoding, request.body, self._selection.traces)
-        if not remaining.removed and request.trace_id not in self._selection.traces:
-            return
-        with self._transaction():
-            if remaining.removed and remaining.body is not None:
-                values = (remaining.body, len(remaining.body), request.seq)
-                self._connection.execute("UPDATE quarantined SET body = ?, size = ? WHERE seq = ?", values)
-            else:
-                self._connection.execute("DELETE FROM quarantined WHERE seq = ?", (request.seq,))
-        self.done.quarantined += 1
+    def _erase_from_checkpoint(self, seq: int) -> bool:
+        """Remove the labels of the traces, and examples of ids; returns whether the checkpoint changed or is gone."""
+        row = self._connection.execute("SELECT data FROM checkpoints WHERE seq = ?", (seq,)).fetchone()
+        if row is None:
+            return False
+        try:
+            saved = _decode_state(zlib.decompress(row[0]))
+        except (zlib.error, msgspec.MsgspecError, ValueError, TypeError):
+            # No recovery can start from it, and its content is unknown.
+            return self._connection.execute("DELETE FROM checkpoints WHERE seq = ?", (seq,)).rowcount > 0
+        if not saved.engine.labels.erase(self._traces) | saved.engine.scorer.captured.forget_examples():
+            return False
+        data = zlib.compress(msgspec.msgpack.encode(saved), LEVEL)
+        self._connection.execute("UPDATE checkpoints SET data = ? WHERE seq = ?", (data, seq))
+        return True
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -505,17 +364,3 @@ def _read(text: bytes) -> _Line | None:
         return _decode(text) if text else None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def _trace_of(line: _Line) -> str:
-    return (line.trace_id or "").lower()
-
-
-def _wipe(connection: sqlite3.Connection) -> bool:
-    """Move the write-ahead log into the file and truncate it; returns whether no other process prevented it."""
-    connection.execute(f"PRAGMA busy_timeout = {_LOCK_TIMEOUT_MS}")
-    deadline = monotonic() + _WIPED_WITHIN
-    while True:
-        blocked, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        if not blocked or monotonic() >= deadline:
-            return not blocked

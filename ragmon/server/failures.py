@@ -21,7 +21,6 @@ from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.record import is_tombstone
 
 MAX_PAGE: Final = 1000
-"""Maximum number of failures on a page."""
 SERIES: Final = 4096
 """Maximum number of series; beyond it, new builds and index hashes are counted as `OTHER`."""
 SLICES: Final = "slices"
@@ -31,11 +30,10 @@ MAX_SCANNED: Final = 20_000
 _ALL: Final = ""
 """The metric name under which every failure is indexed."""
 _BATCH: Final = 500
-"""Failures deleted with one statement."""
 _MISSING: Final = ""
 """A build or an index hash that is not known."""
 
-Place = tuple[float, int, int]
+_Position = tuple[float, int, int]
 """Event time, row, and line in the row: the sort key of failures."""
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _decode_cursor: Final = msgspec.json.Decoder(tuple[float, _Number, _Number]).decode
@@ -43,23 +41,10 @@ _decode_cursor: Final = msgspec.json.Decoder(tuple[float, _Number, _Number]).dec
 
 @dataclass(frozen=True)
 class Failure:
-    """A request that failed a gate.
-
-    Attributes:
-        seq: Its row.
-        place: Its line in that row, counted from 0.
-        ts: Its event time, seconds since the epoch.
-        pipeline: The pipeline that answered it.
-        source: The source it was counted under.
-        scores: The scores that failed, by metric.
-        trace_id: Its trace id.
-        build: The version of the application.
-        index_hash: The version of the index.
-        facts: Other properties shown in a list of failures.
-    """
+    """A request that failed a gate."""
 
     seq: int
-    place: int
+    line: int
     ts: float
     pipeline: str
     source: str
@@ -99,26 +84,15 @@ class FailureQuery:
 
 
 class FailurePage(NamedTuple):
-    """One page of failures, newest first; a page of a slice may be short although more pages follow.
-
-    Attributes:
-        failures: The failures.
-        cursor: The cursor of the next page; None after the last one.
-    """
+    """One page of failures, newest first; a page of a slice may be short although more pages follow."""
 
     failures: list[Failure]
     cursor: str | None
+    """The cursor of the next page; None after the last page."""
 
 
 class FailureIndex:
-    """Writes failures to the index, inside transactions.
-
-    Args:
-        connection: The journal.
-
-    Attributes:
-        erased: Records may have been erased after their failures were detected.
-    """
+    """Writes failures to the index, inside transactions."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.erased = False
@@ -128,23 +102,22 @@ class FailureIndex:
     def add(self, failures: Iterable[Failure]) -> None:
         """Write failures."""
         rows, index = [], []
-        for failure in filter(self._has_record, failures) if self.erased else failures:
+        for failure in failures:
+            if self.erased:
+                find = "SELECT lines FROM rows WHERE seq = ?"
+                row = self._connection.execute(find, (failure.seq,)).fetchone()
+                if row is not None and is_tombstone(row[0].split(b"\n")[failure.line]):
+                    continue
             series = self._series_id(
                 (failure.pipeline, failure.source, failure.build or _MISSING, failure.index_hash or _MISSING)
             )
             scores, facts = (
                 json.dumps(dict(values), separators=(",", ":")) for values in (failure.scores, failure.facts)
             )
-            rows.append((failure.seq, failure.place, series, failure.ts, failure.trace_id, scores, facts))
-            index += [(metric, series, failure.ts, failure.seq, failure.place) for metric in (_ALL, *failure.scores)]
+            rows.append((failure.seq, failure.line, series, failure.ts, failure.trace_id, scores, facts))
+            index += [(metric, series, failure.ts, failure.seq, failure.line) for metric in (_ALL, *failure.scores)]
         self._connection.executemany("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
         self._connection.executemany("INSERT OR REPLACE INTO failed VALUES (?, ?, ?, ?, ?)", index)
-
-    def _has_record(self, failure: Failure) -> bool:
-        """Whether the record of a failure was not erased."""
-        find = "SELECT lines FROM rows WHERE seq = ?"
-        row = self._connection.execute(find, (failure.seq,)).fetchone()
-        return row is None or not is_tombstone(row[0].split(b"\n")[failure.place])
 
     def _series_id(self, key: tuple[str, str, str, str]) -> int:
         series_id = self._series.get(key)
@@ -168,13 +141,7 @@ class FailureIndex:
 
 
 def delete(connection: sqlite3.Connection, where: str, *values: Any) -> None:
-    """Delete failures inside a transaction.
-
-    Args:
-        connection: The journal.
-        where: A condition on the columns of `failures`.
-        values: The parameters of the condition.
-    """
+    """Delete failures inside a transaction."""
     select = f"SELECT seq, place, series, ts, scores FROM failures WHERE {where} LIMIT {_BATCH}"  # noqa: S608 - no user input
     while batch := connection.execute(select, values).fetchall():
         entries = (
@@ -196,63 +163,50 @@ def delete_series(connection: sqlite3.Connection) -> None:
 
 
 def page(connection: sqlite3.Connection, query: FailureQuery) -> FailurePage:
-    """One page of failures.
-
-    Raises:
-        RagmonError: The cursor is not valid.
-    """
+    """One page of failures."""
     limit = max(1, min(query.limit, MAX_PAGE))
-    before = (query.until, 0, 0) if query.cursor is None else _parse_cursor(query.cursor)
-    by_series = [_newest(connection, series, query, before) for series in _series(connection, query)]
+    before: _Position = (query.until, 0, 0)
+    if query.cursor is not None:
+        try:
+            before = _decode_cursor(base64.urlsafe_b64decode(query.cursor))
+        except (ValueError, msgspec.DecodeError):
+            raise RagmonError(
+                f"this is no cursor: {shorten(query.cursor)}", hint="give the one that came with the page before"
+            ) from None
+    filters = {name: getattr(query, name) for name in ("pipeline", "source", "build", "index_hash")}
+    conditions = {name: value for name, value in filters.items() if value is not None}
+    where = " AND ".join(f"{name} = :{name}" for name in conditions) or "1"
+    series = connection.execute(f"SELECT id, source FROM series WHERE {where}", conditions).fetchall()  # noqa: S608
+    # The positions of each series, newest first; rows are read only as they are consumed.
+    newest = (
+        "SELECT ts, seq, place FROM failed WHERE metric = ? AND series = ? AND ts >= ? "
+        "AND (ts, seq, place) < (?, ?, ?) ORDER BY ts DESC, seq DESC, place DESC"
+    )
+    metric = _ALL if query.metric is None else query.metric
+    by_series: list[Iterator[_Position]] = [
+        connection.execute(newest, (metric, series_id, query.since, *before))
+        for series_id, source in series
+        if not query.sources or source in query.sources
+    ]
     matching: list[Failure] = []
-    previous: Place | None = None
-    for n_read, place in enumerate(heapq.merge(*by_series, reverse=True)):
+    previous: _Position | None = None
+    for n_read, position in enumerate(heapq.merge(*by_series, reverse=True)):
         if previous is not None and (len(matching) == limit or n_read == MAX_SCANNED):
-            return FailurePage(matching, _format_cursor(previous))
-        previous, failure = place, _failure(connection, place)
+            return FailurePage(matching, base64.urlsafe_b64encode(json.dumps(previous).encode()).decode())
+        previous, failure = position, _failure(connection, *position[1:])
         if failure is not None and (not query.where or query.where in failure.facts.get(SLICES, ())):
             matching.append(failure)
     return FailurePage(matching, None)
 
 
-def _series(connection: sqlite3.Connection, query: FailureQuery) -> list[int]:
-    filters = {name: getattr(query, name) for name in ("pipeline", "source", "build", "index_hash")}
-    conditions = {name: value for name, value in filters.items() if value is not None}
-    where = " AND ".join(f"{name} = :{name}" for name in conditions) or "1"
-    rows = connection.execute(f"SELECT id, source FROM series WHERE {where}", conditions)  # noqa: S608 - no user input
-    return [series_id for series_id, source in rows if not query.sources or source in query.sources]
-
-
-def _newest(connection: sqlite3.Connection, series: int, query: FailureQuery, before: Place) -> Iterator[Place]:
-    """The places of one series, newest first; rows are read only as they are consumed."""
-    return connection.execute(
-        "SELECT ts, seq, place FROM failed WHERE metric = ? AND series = ? AND ts >= ? "
-        "AND (ts, seq, place) < (?, ?, ?) ORDER BY ts DESC, seq DESC, place DESC",
-        (_ALL if query.metric is None else query.metric, series, query.since, *before),
-    )
-
-
-def _failure(connection: sqlite3.Connection, place: Place) -> Failure | None:
+def _failure(connection: sqlite3.Connection, row: int, line: int) -> Failure | None:
     find = (
-        "SELECT seq, place, ts, pipeline, source, scores, trace_id, build, index_hash, facts "
+        "SELECT ts, pipeline, source, scores, trace_id, build, index_hash, facts "
         "FROM failures JOIN series ON series.id = failures.series WHERE seq = ? AND place = ?"
     )
-    row = connection.execute(find, place[1:]).fetchone()
-    if row is None:
+    found = connection.execute(find, (row, line)).fetchone()
+    if found is None:
         return None
-    seq, line, ts, pipeline, source, scores, trace_id, build, index_hash, facts = row
+    ts, pipeline, source, scores, trace_id, build, index_hash, facts = found
     rest = json.loads(scores), trace_id, build or None, index_hash or None, json.loads(facts)
-    return Failure(seq, line, ts, pipeline, source, *rest)
-
-
-def _format_cursor(place: Place) -> str:
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
-
-
-def _parse_cursor(cursor: str) -> Place:
-    try:
-        return _decode_cursor(base64.urlsafe_b64decode(cursor))
-    except (ValueError, msgspec.DecodeError):
-        raise RagmonError(
-            f"this is no cursor: {shorten(cursor)}", hint="give the one that came with the page before"
-        ) from None
+    return Failure(row, line, ts, pipeline, source, *rest)

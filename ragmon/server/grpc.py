@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
@@ -34,7 +34,6 @@ from ragmon.ingest.receiver import (
     Encoding,
     ExportResult,
     MemoryLimiter,
-    Reservation,
     Signal,
     accept_logs,
     authorise,
@@ -54,22 +53,11 @@ _COLLECTOR: Final = "opentelemetry.proto.collector"
 _STATUS: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
-class _Export(NamedTuple):
-    """A signal, and the function that accepts its exports."""
-
-    signal: Signal
-    accept: Callable[[bytes, Encoding], Any]
-
-
 def options(limits: RequestLimits, connections: int) -> list[tuple[str, int]]:
     """The channel arguments of a server with some limits.
 
     Messages are received still compressed: gRPC's own decompression has no limit of the ratio, and in older versions
     no limit of the size.
-
-    Args:
-        limits: The limits of a call.
-        connections: Maximum number of concurrent connections.
     """
     return [
         ("grpc.so_reuseport", 0),
@@ -89,11 +77,6 @@ class Exports:
     """`TraceService/Export`, `MetricsService/Export` and `LogsService/Export`. Belongs to one event loop.
 
     The message of a call is read only after its token was checked, so an unauthorised call costs only its metadata.
-
-    Args:
-        consumer: Receives the exports.
-        token: The bearer token; None if none is required.
-        limits: The limits of a call.
     """
 
     def __init__(self, consumer: Consumer, token: str | None, limits: RequestLimits) -> None:
@@ -102,21 +85,21 @@ class Exports:
         self._limits = limits
         self._limiter = MemoryLimiter(limits)
         self._reading = 0
-        self._methods = {
-            f"/{_COLLECTOR}.trace.v1.TraceService/Export": _Export(TRACES, consumer.traces),
-            f"/{_COLLECTOR}.metrics.v1.MetricsService/Export": _Export(METRICS, consumer.metrics),
-            f"/{_COLLECTOR}.logs.v1.LogsService/Export": _Export(LOGS, partial(accept_logs, consumer)),
+        self._methods: dict[str, tuple[Signal, Callable[[bytes, Encoding], Any]]] = {
+            f"/{_COLLECTOR}.trace.v1.TraceService/Export": (TRACES, consumer.traces),
+            f"/{_COLLECTOR}.metrics.v1.MetricsService/Export": (METRICS, consumer.metrics),
+            f"/{_COLLECTOR}.logs.v1.LogsService/Export": (LOGS, partial(accept_logs, consumer)),
         }
 
     def service(self, call: Any) -> Any:
         """The handler of a call, before its message is read; None for an unknown method."""
-        export = self._methods.get(call.method)
-        if export is None:
+        method = self._methods.get(call.method)
+        if method is None:
             return None
 
         async def serve(_: Any, context: Any) -> bytes:
             try:
-                return await self._export(export, context)
+                return await self._export(*method, context)
             except RejectedError as error:
                 if isinstance(error, HTTPError):
                     self._consumer.refuse(error.reason)
@@ -137,29 +120,24 @@ class Exports:
         # A stream of one message is the same on the wire, and lets the handler decide when to read the message.
         return grpc.stream_unary_rpc_method_handler(serve)
 
-    async def _export(self, export: _Export, context: Any) -> bytes:
-        """The response to a call.
-
-        Raises:
-            RejectedError: The call is rejected.
-        """
-        authorise(_authorization(context.invocation_metadata()), self._token)
+    async def _export(self, signal: Signal, accept: Callable[[bytes, Encoding], Any], context: Any) -> bytes:
+        metadata = context.invocation_metadata() or ()
+        given = next((value for key, value in metadata if key == "authorization"), b"")
+        authorise(given.encode() if isinstance(given, str) else given, self._token)
         with self._limiter.ticket() as reservation:
             body = await self._read(context)
             reservation.reserve(len(body))
             reservation.begin()
-            body = await self._decompress(reservation, body)
+            if body.startswith(GZIP):  # a protobuf message cannot start with the first byte of gzip
+                if len(body) > self._limits.wire:
+                    raise oversize(self._limits.wire)
+                body = await self._limiter.inflated(reservation, body, "gzip")
             async with self._limiter.turn(len(body)):
-                result: ExportResult = await submit_and_wait(partial(export.accept, body, Encoding.PROTOBUF))
-        response: bytes = export_success(export.signal, result).SerializeToString()
+                result: ExportResult = await submit_and_wait(partial(accept, body, Encoding.PROTOBUF))
+        response: bytes = export_success(signal, result).SerializeToString()
         return response
 
     async def _read(self, context: Any) -> bytes:
-        """The message of a call, still compressed.
-
-        Raises:
-            HTTPError: It does not arrive in time, or too many messages are being read.
-        """
         if self._reading >= READING:
             raise busy_error()
         self._reading += 1
@@ -175,35 +153,11 @@ class Exports:
             raise HTTPError(400, NO_MESSAGE, "the call holds no message")
         return body
 
-    async def _decompress(self, reservation: Reservation, body: bytes) -> bytes:
-        """Decompress a message; the first byte of gzip cannot start a protobuf message."""
-        if not body.startswith(GZIP):
-            return body
-        if len(body) > self._limits.wire:
-            raise oversize(self._limits.wire)
-        return await self._limiter.inflated(reservation, body, "gzip")
-
-
-def _authorization(metadata: Sequence[tuple[str, str | bytes]] | None) -> bytes:
-    """The `authorization` of a call; empty if there is none."""
-    for key, value in metadata or ():
-        if key == "authorization":
-            return value.encode() if isinstance(value, str) else value
-    return b""
-
 
 class GrpcServer(Listener):
     """Serves `TraceService`, `MetricsService` and `LogsService` on a port, on an event loop in a thread of its own.
 
     A slow call waits in the loop and occupies no thread, so two hundred slow calls delay no other.
-
-    Args:
-        consumer: Receives the exports.
-        address: The address to listen on; port 0 takes a free port.
-        token: The bearer token; None if none is required.
-        tls: The certificate and its key, PEM files; None for plain text.
-        limits: The limits of a call.
-        connections: Maximum number of concurrent connections.
     """
 
     def __init__(
@@ -231,22 +185,19 @@ class GrpcServer(Listener):
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._loop = self._stopping = None
 
-    async def _serve(self, place: socket.socket) -> None:
-        place.close()  # gRPC binds the address again; it was bound before because gRPC's own error has no reason
+    async def _serve(self, listening: socket.socket) -> None:
+        listening.close()  # gRPC binds the address again; it was bound before because gRPC's own error has no reason
         server = grpc.aio.server(options=options(self._limits, self._connections))
         server.add_generic_rpc_handlers((Exports(self._consumer, self._token, self._limits),))
-        port = self._open(server)
+        if self._tls is None:
+            port = server.add_insecure_port(str(self._configured_address))
+        else:
+            cert, key = self._tls
+            credentials = grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
+            port = server.add_secure_port(str(self._configured_address), credentials)
         await server.start()
         stopping = self._stopping = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._opened(port)
+        self._opened(int(port))
         await stopping.wait()
         await server.stop(self._grace)
-
-    def _open(self, server: Any) -> int:
-        """Open the port; returns its number."""
-        if self._tls is None:
-            return int(server.add_insecure_port(str(self._configured_address)))
-        cert, key = self._tls
-        credentials = grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
-        return int(server.add_secure_port(str(self._configured_address), credentials))

@@ -1,15 +1,4 @@
-"""Deduplication: the keys of the records that were accepted, kept as long as a record may be sent again.
-
-New keys are random, so inserting them one by one would change one page of the table for each. Therefore each call of
-`claim` writes its new keys as one blob (a claim) and keeps them in memory. Later, the keys of many claims are sorted
-into the table together, where keys of one time step are adjacent.
-
-Checkpoints and retention.
-
-The newest checkpoint is for the next start. Older ones are kept so that a replay can start from them when the rows
-before them are deleted. Expired data is deleted in small transactions, so that requests do not wait long for the disk.
-
-The journal of one server, and one transaction on it.
+"""The journal of one server: its deduplication keys, its retention, and one transaction on it.
 
 After a crash, the server computes everything it shows from the journal again. A transaction is on disk as a whole or
 not at all.
@@ -32,9 +21,9 @@ import msgspec
 from ragmon.core import record
 from ragmon.core.process import make_state_folder
 from ragmon.core.record import Record
-from ragmon.server.erasure import RECORD, keep_trace, read_erasures, refused
+from ragmon.server.erasure import RECORD, keep_trace
 from ragmon.server.failures import Failure, FailureIndex, delete, delete_series
-from ragmon.server.quarantine import READING, SCORING, Attempts, add, count
+from ragmon.server.quarantine import READING, SCORING, Attempts, add
 from ragmon.server.reader import HighWaterMark, JournalReaderBase, finished_traces, records_of_traces
 from ragmon.server.store import (
     DATABASE,
@@ -72,6 +61,19 @@ _PREFIX: Final = 5
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
+_CHECKPOINTS: Final = 8
+"""Checkpoints divide the retention into so many parts."""
+_DAY: Final = 86_400.0
+_SELECT_CHECKPOINTS: Final = "SELECT seq, at, upto FROM checkpoints ORDER BY seq"
+KEY_STEP: Final = 10.0
+"""Seconds of event time in a time step of the deduplication keys."""
+_AT_ONCE: Final = 4 << 20
+"""Bytes of lines deleted in one transaction; a single row may have more."""
+_MAX_ROWS: Final = 1024
+_MAX_OTHER_ROWS: Final = 4096
+_FREE_SHARE: Final = 8
+"""One in so many pages of the file may be free: new rows use free pages."""
+_MIN_FREE: Final = 64
 
 
 def _prefix(step: int) -> bytes:
@@ -79,23 +81,24 @@ def _prefix(step: int) -> bytes:
 
 
 class Keys:
-    """The keys of one journal.
+    """The keys of the records that were accepted, kept as long as a record may be sent again.
 
-    Keys are grouped in generations: while one grows, the previous one is sorted into the table. Changes made inside a
-    transaction become valid with `committed` (after the commit), and are dropped with `rolled_back` (after a rollback).
+    New keys are random: inserted one by one, each would change one page of the table. Therefore each call of `claim`
+    writes its new keys as one blob (a claim) and keeps them in memory. Keys are grouped in generations: while one
+    grows, the previous one is sorted into the table, where keys of one time step are adjacent.
 
-    Args:
-        connection: The journal.
-        fresh: Keys in a generation.
-
-    Raises:
-        sqlite3.Error: They cannot be read.
+    Changes made inside a transaction become valid with `committed`, and are dropped with `rolled_back`.
     """
 
     def __init__(self, connection: sqlite3.Connection, fresh: int = FRESH) -> None:
         self._connection = connection
         self._most = fresh
-        self._steps = set(self._all_steps())
+        # Steps are few and keys are many, so one index seek finds each next step.
+        self._steps: set[int] = set()
+        step, select = -1, "SELECT min(key) FROM keys WHERE key >= ?"
+        while (key := connection.execute(select, (_prefix(step + 1),)).fetchone()[0]) is not None:
+            step = int.from_bytes(key[:_PREFIX], "big")
+            self._steps.add(step)
         self._growing: set[bytes] = set()
         last = 0
         for seq, blob in connection.execute("SELECT seq, keys FROM claims ORDER BY seq"):
@@ -118,30 +121,20 @@ class Keys:
         self._merged_steps: set[bytes] = set()
         self._is_complete = False
 
-    def _all_steps(self) -> Iterator[int]:
-        """The time steps in the table; steps are few and keys are many, so one index seek finds each next step."""
-        step = -1
-        select = "SELECT min(key) FROM keys WHERE key >= ?"
-        while (key := self._connection.execute(select, (_prefix(step + 1),)).fetchone()[0]) is not None:
-            step = int.from_bytes(key[:_PREFIX], "big")
-            yield step
-
     def claim(self, keys: Sequence[Key]) -> set[int]:
-        """Claim keys, inside a transaction.
-
-        Args:
-            keys: The keys.
-
-        Returns:
-            The positions of duplicates: keys claimed before, or twice in the list.
-        """
+        """Claim keys, inside a transaction."""
         prefixes = {step: _prefix(step) for step in {step for step, _ in keys}}
         packed = [prefixes[step] + unique for step, unique in keys]
         new, duplicates = set(packed), set[int]()
         seen = new & self._new | new & self._growing | new & self._merging
         stored_prefixes = {prefixes[step] for step in self._steps.intersection(prefixes)}
         if stored_prefixes:
-            seen |= self._in_table([key for key in new if key[:_PREFIX] in stored_prefixes])
+            candidates = [key for key in new if key[:_PREFIX] in stored_prefixes]
+            for start in range(0, len(candidates), _LOOKUP_BATCH):
+                batch = candidates[start : start + _LOOKUP_BATCH]
+                # Padded, so that the same statement serves any number of keys.
+                parameters = (*batch, *[b""] * (_LOOKUP_BATCH - len(batch)))
+                seen.update(key for (key,) in self._connection.execute(_FIND, parameters))
         if seen or len(new) < len(packed):
             new = set()
             for position, key in enumerate(packed):
@@ -155,16 +148,6 @@ class Keys:
             if len(self._growing) + len(self._new) >= self._most and not self._is_complete:
                 self._merge(max(_MERGED_AT_ONCE, 4 * len(new)))
         return duplicates
-
-    def _in_table(self, keys: Sequence[bytes]) -> set[bytes]:
-        """The subset of the keys that is in the table."""
-        stored: set[bytes] = set()
-        for start in range(0, len(keys), _LOOKUP_BATCH):
-            batch = keys[start : start + _LOOKUP_BATCH]
-            # Padded, so that the same statement serves any number of keys.
-            parameters = (*batch, *[b""] * (_LOOKUP_BATCH - len(batch)))
-            stored.update(key for (key,) in self._connection.execute(_FIND, parameters))
-        return stored
 
     def _merge(self, limit: int) -> None:
         """Put the next keys of the previous generation into the table; delete its claims when all keys are there."""
@@ -188,7 +171,7 @@ class Keys:
         self.rolled_back()
 
     def in_memory(self) -> set[bytes]:
-        """The most recent keys, those in memory."""
+        """The keys in memory: the most recent keys."""
         return self._growing | self._merging
 
     def take_over(self, keys: set[bytes]) -> None:
@@ -198,7 +181,7 @@ class Keys:
             self._new |= keys
 
     def recent(self) -> Iterator[bytes]:
-        """The unique parts of the most recent keys, in no order: those in memory."""
+        """The unique parts of the keys in memory, in no order."""
         return (key[_PREFIX:] for key in self._growing | self._merging)
 
     def expire(self, before: int) -> bool:
@@ -210,12 +193,6 @@ class Keys:
         if not n_deleted:
             self._steps = {step for step in self._steps if step >= before}
         return n_deleted > 0
-
-
-_CHECKPOINTS: Final = 8
-"""Checkpoints divide the retention into so many parts."""
-_DAY: Final = 86_400.0
-_SELECT_CHECKPOINTS: Final = "SELECT seq, at, upto FROM checkpoints ORDER BY seq"
 
 
 @dataclass(frozen=True)
@@ -235,149 +212,8 @@ class RetentionLimits:
     assembled: float = _DAY + 600
 
 
-def save(
-    connection: sqlite3.Connection, seq: int, at: float, data: bytes, tail: HighWaterMark, limits: RetentionLimits
-) -> None:
-    """Save a checkpoint inside a transaction, and delete those that are neither the newest nor needed for a replay.
-
-    Args:
-        connection: The journal.
-        seq: The last row the checkpoint includes.
-        at: The arrival time of that row or later, seconds since the epoch.
-        data: The encoded state.
-        tail: The newest row.
-        limits: The retention limits.
-    """
-    connection.execute(
-        "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", (seq, at, tail.upto, zlib.compress(data, LEVEL))
-    )
-    checkpoints = connection.execute(_SELECT_CHECKPOINTS).fetchall()
-    kept = checkpoints[0]
-    for checkpoint in checkpoints[1:-1]:
-        if (
-            checkpoint[1] - kept[1] >= limits.retention / _CHECKPOINTS
-            or checkpoint[2] - kept[2] >= limits.size / _CHECKPOINTS
-        ):
-            kept = checkpoint
-        else:
-            connection.execute("DELETE FROM checkpoints WHERE seq = ?", (checkpoint[0],))
-
-
-def deletable_checkpoint(connection: sqlite3.Connection, before: float, excess: int) -> int:
-    """The checkpoint up to which rows are to be deleted; 0 for none.
-
-    Args:
-        connection: The journal.
-        before: Rows that arrived before this time, seconds since the epoch, are expired.
-        excess: Bytes by which the journal is too large.
-
-    Returns:
-        The number of the last row of a checkpoint: the remaining rows can be replayed from it.
-    """
-    checkpoints: list[tuple[int, float, int]] = connection.execute(_SELECT_CHECKPOINTS).fetchall()
-    expired = max((seq for seq, at, _ in checkpoints if at < before), default=0)
-    first = connection.execute("SELECT upto - length(lines) FROM rows ORDER BY seq LIMIT 1").fetchone()
-    if excess <= 0 or not checkpoints or first is None:
-        return expired
-    far_enough = (seq for seq, _, upto in checkpoints if upto - first[0] >= excess)
-    return max(expired, next(far_enough, checkpoints[-1][0]))
-
-
-STEP: Final = 10.0
-"""Seconds of event time in a time step of the deduplication keys."""
-_AT_ONCE: Final = 4 << 20
-"""Bytes of lines deleted in one transaction; a single row may have more."""
-_MAX_ROWS: Final = 1024
-_MAX_OTHER_ROWS: Final = 4096
-_FREE_SHARE: Final = 8
-"""One in so many pages of the file may be free: new rows use those pages."""
-_MIN_FREE: Final = 64
-
-
-def expire(connection: sqlite3.Connection, keys: Keys, limits: RetentionLimits, excess: int, now: float | None) -> bool:
-    """Delete some expired data, inside a transaction.
-
-    Args:
-        connection: The journal.
-        keys: Its deduplication keys.
-        limits: The retention limits.
-        excess: Bytes by which the journal is too large.
-        now: Seconds since the epoch; None: nothing is deleted for its age.
-
-    Returns:
-        Whether anything was deleted: then there may be more.
-    """
-    before = -inf if now is None else now - limits.retention
-    if _delete_rows(connection, deletable_checkpoint(connection, before, excess), bytes_per_transaction(limits.size)):
-        return True
-    return now is not None and (
-        keys.expire(int((now - limits.keys) // STEP))
-        or _delete_older(connection, "assembled", "trace_id", now - limits.assembled)
-        or _delete_older(connection, "bodies", "seq", before)
-        or _delete_older(connection, "quarantined", "seq", before)
-    )
-
-
-def bytes_per_transaction(size: int) -> int:
-    """Bytes deleted or freed in one transaction; deleted pages are overwritten through the write-ahead log."""
-    return min(_AT_ONCE, wal_limit(size))
-
-
-def _delete_rows(connection: sqlite3.Connection, last: int, most: int) -> bool:
-    """Delete the oldest rows up to row `last`, about `most` bytes of lines, with their index entries and failures."""
-    # First: a checkpoint must not remain when rows after it are deleted, as no replay can start from it.
-    connection.execute("DELETE FROM checkpoints WHERE seq < ?", (last,))
-    oldest = connection.execute("SELECT seq, upto FROM rows WHERE seq <= ? ORDER BY seq LIMIT 1", (last,)).fetchone()
-    if oldest is None:
-        return False
-    select = f"SELECT seq FROM rows WHERE seq <= ? AND upto < ? ORDER BY seq LIMIT {_MAX_ROWS}"  # noqa: S608 - no user input
-    rows = connection.execute(select, (last, oldest[1] + most)).fetchall()
-    (upto,) = rows[-1] if rows else (oldest[0],)
-    newest = "SELECT 1, seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1"
-    connection.execute(f"INSERT OR REPLACE INTO tail {newest}")
-    connection.execute("DELETE FROM rows WHERE seq <= ?", (upto,))
-    connection.execute("DELETE FROM traced WHERE seq <= ?", (upto,))
-    delete(connection, "seq <= ?", upto)
-    delete_series(connection)
-    return True
-
-
-def _delete_older(connection: sqlite3.Connection, table: str, key: str, before: float) -> bool:
-    old = f"SELECT {key} FROM {table} WHERE arrival >= 0 AND arrival < ? LIMIT {_MAX_OTHER_ROWS}"  # noqa: S608 - no user input
-    return connection.execute(f"DELETE FROM {table} WHERE {key} IN ({old})", (before,)).rowcount > 0  # noqa: S608
-
-
-def shrink(connection: sqlite3.Connection, size: int) -> bool:
-    """Return some free pages to the file system, outside a transaction; returns whether there were too many.
-
-    Args:
-        connection: The journal.
-        size: The limit of the journal in bytes.
-    """
-    free, total = free_pages(connection), pages(connection)
-    if free < _MIN_FREE or (free * _FREE_SHARE < total and total * PAGE <= size):
-        return False
-    limit = bytes_per_transaction(size) // PAGE
-    # executescript, because it steps the statement to its end; execute would free a single page.
-    connection.executescript(f"PRAGMA incremental_vacuum({limit})")
-    if free <= limit:
-        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-    return True
-
-
 class JournalBatch:
-    """The writes of one transaction.
-
-    Args:
-        connection: The journal, inside a transaction.
-        keys: Its deduplication keys.
-        index: Its index of failures.
-        tail: The newest row ever written, even if deleted since.
-        limits: The retention limits of the journal.
-
-    Attributes:
-        tail: The newest row, rows of this batch included.
-    """
+    """The writes of one transaction."""
 
     def __init__(
         self,
@@ -394,29 +230,11 @@ class JournalBatch:
         self._limits = limits
 
     def claim(self, keys: Sequence[Key]) -> set[int]:
-        """Claim the keys of records, so that no record is counted twice.
-
-        Args:
-            keys: For each record, the time step of its event and an id that is unique in the step.
-
-        Returns:
-            The positions of duplicates: keys claimed before, or twice in the list. The other keys are claimed now.
-        """
+        """Claim the keys of records, so that no record is counted twice."""
         return self._keys.claim(keys)
 
     def append(self, arrival: float, n: int, counts: bytes, lines: bytes, ends: bytes = b"") -> int:
-        """Write a row.
-
-        Args:
-            arrival: Its arrival time, seconds since the epoch; never earlier than that of the previous row.
-            n: How many records it has.
-            counts: The counters of the batch, encoded.
-            lines: Its lines, each with its newline.
-            ends: The last bytes of its records' trace ids (`ragmon.server.reader`), by which labels find them.
-
-        Returns:
-            Its sequence number.
-        """
+        """Write a row."""
         seq, upto = self.tail.seq + 1, self.tail.upto + len(lines)
         values = (seq, arrival, n, upto, checksum(seq, float(arrival), n, counts, lines), counts, lines)
         self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", values)
@@ -426,49 +244,24 @@ class JournalBatch:
         return seq
 
     def answers(self, trace_ids: Collection[str]) -> dict[str, Record]:
-        """The newest record of each trace: the record that labels of the trace refer to.
-
-        Args:
-            trace_ids: The trace ids, in lower case.
-        """
+        """The newest record of each trace: the record that labels of the trace refer to."""
         return records_of_traces(self._connection, trace_ids)
 
     def add_pending(
         self, arrival: float, encoding: str, body: bytes, waits: Iterable[bytes] = (), lowest: int = 0
     ) -> int:
-        """Write a pending request: its spans wait for the rest of their traces.
-
-        Args:
-            arrival: Its arrival time, seconds since the epoch.
-            encoding: Its encoding: `protobuf` or `json`; `record` for a record that waits for a probe reply.
-            body: The request, not compressed.
-            waits: The ids of the traces whose spans wait, 16 bytes each; its other spans were counted already.
-            lowest: The sampling threshold at arrival: the smallest draw that was kept.
-
-        Returns:
-            Its sequence number, which is never used again.
-        """
+        """Write a pending request: its spans wait for the rest of their traces."""
         ids = b"".join(waits)
         add = "INSERT INTO bodies (arrival, form, lowest, sum, waits, body) VALUES (?, ?, ?, ?, ?, ?)"
         sum_of = checksum(float(arrival), encoding, body, lowest, ids)
         return self._connection.execute(add, (arrival, encoding, lowest, sum_of, ids, body)).lastrowid or 0
 
     def delete_pending(self, seqs: Iterable[int]) -> int:
-        """Delete requests that are no longer pending; unknown numbers are ignored.
-
-        Returns:
-            How many were deleted.
-        """
+        """Delete requests that are no longer pending; unknown numbers are ignored."""
         return self._connection.executemany("DELETE FROM bodies WHERE seq = ?", ((seq,) for seq in seqs)).rowcount
 
     def quarantine(self, trace_id: bytes, step: str, seqs: Iterable[int]) -> None:
-        """Quarantine the spans of a trace that will not be assembled.
-
-        Args:
-            trace_id: 16 bytes.
-            step: The processing step during which the process ended.
-            seqs: The pending requests that contain the spans.
-        """
+        """Quarantine the spans of a trace that will not be assembled."""
         find = "SELECT arrival, form, body FROM bodies WHERE seq = ?"
         trace = trace_id.hex()
         for seq in seqs:
@@ -477,24 +270,15 @@ class JournalBatch:
                 kept = body if step == READING else keep_trace(form, body, trace)
                 add(self._connection, arrival, step, trace, form, kept)
 
-    def quarantine_line(self, seq: int, arrival: float, place: int) -> bool:
-        """Quarantine a line that ended the process twice while it was scored; a quarantine entry takes its place.
-
-        Args:
-            seq: The number of its row.
-            arrival: The arrival time of the row; a row of the same number with another arrival is not changed.
-            place: Its position among the lines of the row.
-
-        Returns:
-            Whether there was such a line.
-        """
+    def quarantine_line(self, seq: int, arrival: float, index: int) -> bool:
+        """Quarantine a line that ended the process twice while it was scored; a quarantine entry takes its place."""
         find = "SELECT n, counts, lines FROM rows WHERE seq = ? AND arrival = ?"
         n, counts, text = self._connection.execute(find, (seq, arrival)).fetchone() or (0, b"", b"")
         lines: list[bytes] = text.split(b"\n")
-        line = lines[place] if place < len(lines) else b""
+        line = lines[index] if index < len(lines) else b""
         if not line or record.is_tombstone(line) or record.is_quarantined(line):
             return False
-        lines[place] = record.quarantined(line)
+        lines[index] = record.quarantined(line)
         remaining = b"\n".join(lines)
         values = (remaining, checksum(seq, arrival, n, counts, remaining), seq)
         self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", values)
@@ -511,13 +295,7 @@ class JournalBatch:
         return {trace_id for trace_id, _, recorded in finished_traces(self._connection, trace_ids) if recorded}
 
     def mark_finished(self, trace_ids: Iterable[bytes], arrival: float, *, recorded: bool = False) -> None:
-        """Record that traces are finished.
-
-        Args:
-            trace_ids: 16 bytes each.
-            arrival: When they were finished, seconds since the epoch.
-            recorded: Whether their spans became records.
-        """
+        """Record that traces are finished."""
         rows = ((trace_id, arrival, recorded) for trace_id in trace_ids)
         self._connection.executemany("INSERT OR REPLACE INTO assembled VALUES (?, ?, ?)", rows)
 
@@ -527,42 +305,41 @@ class JournalBatch:
 
     def forgotten(self, *, clear: bool = True) -> list[str]:
         """The traces erased since they were cleared last, in lower case; they are cleared unless told otherwise."""
-        return read_erasures(self._connection, clear=clear)
+        trace_ids = [trace_id for (trace_id,) in self._connection.execute("SELECT trace_id FROM forgotten").fetchall()]
+        if trace_ids and clear:
+            self._connection.execute("DELETE FROM forgotten")
+        return trace_ids
 
     def refused(self, trace_ids: Iterable[str]) -> set[str]:
-        """Those of some traces that were erased: nothing of them is taken again from chunks."""
-        return refused(self._connection, trace_ids)
+        """The erased traces among some: nothing of them is taken again from chunks."""
+        find = "SELECT trace_id FROM erased WHERE trace_id = ?"
+        return {trace_id for trace_id in set(trace_ids) if self._connection.execute(find, (trace_id,)).fetchone()}
 
     def save(self, seq: int, at: float, data: bytes) -> None:
-        """Save a checkpoint.
+        """Save a checkpoint, and delete the older ones that no replay needs.
 
-        Args:
-            seq: The last row it includes.
-            at: The arrival time of that row or later, seconds since the epoch.
-            data: The encoded state; it is compressed here.
+        The newest is for the next start; a replay can start from an older one when the rows before it are deleted.
         """
-        save(self._connection, seq, at, data, self.tail, self._limits)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)",
+            (seq, at, self.tail.upto, zlib.compress(data, LEVEL)),
+        )
+        first, *others = self._connection.execute(_SELECT_CHECKPOINTS).fetchall()
+        _, kept_at, kept_upto = first
+        for number, saved_at, upto in others[:-1]:
+            if (
+                saved_at - kept_at >= self._limits.retention / _CHECKPOINTS
+                or upto - kept_upto >= self._limits.size / _CHECKPOINTS
+            ):
+                kept_at, kept_upto = saved_at, upto
+            else:
+                self._connection.execute("DELETE FROM checkpoints WHERE seq = ?", (number,))
 
 
 class Journal(JournalReaderBase):
     """Writes the journal of a state folder; used by one thread at a time.
 
     Only its own thread reads through it, at the start and to count it again; others use `open_readonly`.
-
-    Args:
-        folder: The folder of the journal; created for this user alone if there is none.
-        limits: The retention limits; may be assigned again.
-        clock: Returns the current time, seconds since the epoch.
-
-    Attributes:
-        path: The journal's file.
-        limits: The retention limits.
-        set_aside: The new name of a damaged file that was replaced by a new journal; None if the file was readable.
-        attempts: The work in progress, and the work during which the process ended before.
-
-    Raises:
-        RagmonError: Another process writes to the folder, or the version of the journal is another one.
-        JournalError: The disk is full, or the folder cannot be written to.
     """
 
     def __init__(
@@ -612,12 +389,6 @@ class Journal(JournalReaderBase):
         """Set a damaged file aside and start a new one; the lock stays held.
 
         Row numbers continue: the state reached so far can be saved as a checkpoint in the new file.
-
-        Returns:
-            The new name of the damaged file.
-
-        Raises:
-            JournalError: The disk is full, or the folder cannot be written to.
         """
         with suppress(sqlite3.Error):
             self._connection.close()
@@ -638,11 +409,7 @@ class Journal(JournalReaderBase):
 
     @contextmanager
     def begin(self) -> Iterator[JournalBatch]:
-        """One transaction: committed when the block ends, rolled back if it raises.
-
-        Raises:
-            JournalError: It could not be written; it was rolled back.
-        """
+        """One transaction: committed when the block ends, rolled back if it raises."""
         if self._is_lost:
             self._continue_in_new_file()
         batch = JournalBatch(self._connection, self._keys, self._index, self._tail, self.limits)
@@ -687,11 +454,7 @@ class Journal(JournalReaderBase):
         return self._tail.upto
 
     def excess(self) -> int:
-        """Bytes by which the journal exceeds its limit, its write-ahead log included; negative if it is smaller.
-
-        Raises:
-            JournalError: It cannot be read.
-        """
+        """Bytes by which the journal exceeds its limit, its write-ahead log included; negative if it is smaller."""
         with translate_errors(self.path):
             if self._wal_sized_for != self.limits.size:
                 fit_wal(self._connection, self.limits.size)
@@ -702,50 +465,89 @@ class Journal(JournalReaderBase):
         """Delete some data that is too old or exceeds the size limit, in a transaction of some 20 ms.
 
         Rows are deleted only up to a checkpoint, so that the remaining rows can be replayed from it.
-
-        Returns:
-            Whether anything was deleted: then there may be more, and it should be called again soon.
-
-        Raises:
-            JournalError: It could not be written.
         """
         return self._expire(self._clock()) or self._shrink()
 
     def make_room(self) -> bool:
         """Delete some data that exceeds the size limit, whatever its age; returns whether anything was deleted."""
         excess = self.excess()
-        return (excess > 0 and self._expire(None)) or (excess + self._free() > 0 and self._shrink())
+        if excess > 0 and self._expire(None):
+            return True
+        with translate_errors(self.path):
+            free = free_pages(self._connection) * PAGE
+        return excess + free > 0 and self._shrink()
 
     def _expire(self, now: float | None) -> bool:
         excess = self.excess()
+        before = -inf if now is None else now - self.limits.retention
         with translate_read_errors(self.path), self._transaction():
-            is_deleted = expire(self._connection, self._keys, self.limits, excess, now)
+            is_deleted = self._delete_rows(before, excess) or (
+                now is not None
+                and (
+                    self._keys.expire(int((now - self.limits.keys) // KEY_STEP))
+                    or self._delete_older("assembled", "trace_id", now - self.limits.assembled)
+                    or self._delete_older("bodies", "seq", before)
+                    or self._delete_older("quarantined", "seq", before)
+                )
+            )
             self._index.forget_series()
         return is_deleted
 
-    def _free(self) -> int:
-        with translate_errors(self.path):
-            return free_pages(self._connection) * PAGE
+    def _delete_rows(self, before: float, excess: int) -> bool:
+        """Delete the oldest rows up to a checkpoint, some bytes of lines, with their index entries and failures."""
+        connection = self._connection
+        checkpoints: list[tuple[int, float, int]] = connection.execute(_SELECT_CHECKPOINTS).fetchall()
+        last = max((seq for seq, at, _ in checkpoints if at < before), default=0)
+        first = connection.execute("SELECT upto - length(lines) FROM rows ORDER BY seq LIMIT 1").fetchone()
+        if excess > 0 and checkpoints and first is not None:
+            far_enough = (seq for seq, _, upto in checkpoints if upto - first[0] >= excess)
+            last = max(last, next(far_enough, checkpoints[-1][0]))
+        # First: a checkpoint must not remain when rows after it are deleted, as no replay can start from it.
+        connection.execute("DELETE FROM checkpoints WHERE seq < ?", (last,))
+        select = "SELECT seq, upto FROM rows WHERE seq <= ? ORDER BY seq LIMIT 1"
+        oldest = connection.execute(select, (last,)).fetchone()
+        if oldest is None:
+            return False
+        select = f"SELECT seq FROM rows WHERE seq <= ? AND upto < ? ORDER BY seq LIMIT {_MAX_ROWS}"  # noqa: S608 - no user input
+        rows = connection.execute(select, (last, oldest[1] + self._bytes_per_transaction)).fetchall()
+        (seq,) = rows[-1] if rows else (oldest[0],)
+        newest = "SELECT 1, seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1"
+        connection.execute(f"INSERT OR REPLACE INTO tail {newest}")
+        connection.execute("DELETE FROM rows WHERE seq <= ?", (seq,))
+        connection.execute("DELETE FROM traced WHERE seq <= ?", (seq,))
+        delete(connection, "seq <= ?", seq)
+        delete_series(connection)
+        return True
+
+    def _delete_older(self, table: str, key: str, before: float) -> bool:
+        old = f"SELECT {key} FROM {table} WHERE arrival >= 0 AND arrival < ? LIMIT {_MAX_OTHER_ROWS}"  # noqa: S608 - no user input
+        return self._connection.execute(f"DELETE FROM {table} WHERE {key} IN ({old})", (before,)).rowcount > 0  # noqa: S608
 
     def _shrink(self) -> bool:
+        """Return some free pages to the file system; returns whether there were too many."""
         with translate_errors(self.path):
-            return shrink(self._connection, self.limits.size)
+            free, total = free_pages(self._connection), pages(self._connection)
+            if free < _MIN_FREE or (free * _FREE_SHARE < total and total * PAGE <= self.limits.size):
+                return False
+            limit = self._bytes_per_transaction // PAGE
+            # executescript, because it steps the statement to its end; execute would free a single page.
+            self._connection.executescript(f"PRAGMA incremental_vacuum({limit})")
+            if free <= limit:
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            return True
+
+    @property
+    def _bytes_per_transaction(self) -> int:
+        """Bytes deleted or freed in one transaction; deleted pages are overwritten through the write-ahead log."""
+        return min(_AT_ONCE, wal_limit(self.limits.size))
 
     def quarantine_size(self) -> int:
-        """How many requests are quarantined.
-
-        Raises:
-            JournalError: It cannot be read.
-        """
+        """How many requests are quarantined."""
         with translate_errors(self.path):
-            return count(self._connection)
+            return int(self._connection.execute("SELECT count(*) FROM quarantined").fetchone()[0])
 
     def truncate_wal(self) -> None:
-        """Truncate the write-ahead log, so that deleted data is not in it; skipped while another process reads.
-
-        Raises:
-            JournalError: The file could not be written.
-        """
+        """Truncate the write-ahead log, so that deleted data is not in it; skipped while another process reads."""
         with translate_errors(self.path):
             truncate_wal(self._connection)
 

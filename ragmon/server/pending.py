@@ -1,22 +1,12 @@
-"""What arrives, decoded before it is queued (the part of the work that needs no order), and the batch that is written.
+"""What waits: decoded requests for their row, spans for the rest of their traces, probe replies for their records.
 
-Requests and complete traces become `WriteBatch`, one row of the journal, with `BatchCounts`: what arrived and what
-became of it. The counts are journalled with the row that they belong to.
-
-The lines that come with a chunk: labels and samples of records. They stand in the journal themselves.
-
-They follow their chunk in its row, and count if it does. So an erasure finds them, and so does whoever looks for single
-requests; the chunk itself holds no text.
-
-Correlation of probe replies with the application's own records of the same requests.
+Requests and complete traces become a `WriteBatch`, one row of the journal, with `BatchCounts`: what arrived and what
+became of it. The lines that come with a chunk (labels, samples of records) follow it in its row and count if it does,
+so an erasure finds them; the chunk itself holds no text.
 
 A probe over HTTP may be seen twice: by the prober, which holds the reply, and by the application, which knows what was
 retrieved. Both carry the trace id that the prober chose, and are one request. A reply waits a while for the
 application's record, and a record that arrives first waits, on disk, for the reply.
-
-The tracker of third-party traces: open ones, complete ones that are not on disk yet, and finished ones.
-
-Finished traces are remembered for a while, to recognise their late spans.
 """
 
 from __future__ import annotations
@@ -24,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final, NamedTuple
@@ -78,6 +68,21 @@ from ragmon.stream.chunk import ChunkAdder, ChunkError, ChunkStretch, split
 
 BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413
+REPLY_WAIT: Final = 10.0
+"""Seconds a reply waits for the application's own record, which takes some seconds to arrive."""
+LATELY: Final = 600.0
+"""Seconds of rows that are searched for probes at start: a prober on another host sends its own record soon after."""
+MAX_REPLIES: Final = 10_000
+REMEMBERED: Final = 200_000
+"""Finished traces that are remembered, to recognise their late spans."""
+MEMORY: Final = 3600.0
+"""Seconds of finished traces that are read back at start."""
+IN_MEMORY: Final = 3
+"""Bytes in memory per byte of a waiting request, at most: two for protobuf, three for JSON."""
+RETRIED: Final = 30.0
+"""Seconds after which an exporter tries again at the latest: the longest pause of the collector's retries."""
+NATIVE_KEY: Final = TRACE_ID + 8
+"""Bytes of a native record's key: its trace and its span."""
 
 
 @dataclass
@@ -118,11 +123,7 @@ class UnreadableError(RejectedError):
 
 
 def decode_traces(body: bytes, encoding: Encoding) -> QueuedRequest:
-    """Decode an `ExportTraceServiceRequest`.
-
-    Raises:
-        UnreadableError: The body is invalid, or holds too many spans.
-    """
+    """Decode an `ExportTraceServiceRequest`."""
     try:
         batch = read(body, json=encoding is Encoding.JSON)
     except Rejected as error:
@@ -148,21 +149,8 @@ def decode_traces(body: bytes, encoding: Encoding) -> QueuedRequest:
     )
 
 
-def spans_of(body: PendingRequest) -> list[ExternalSpan] | None:
-    """The spans of a journalled request; None where it cannot be read any more."""
-    try:
-        return read(body.body, json=body.encoding == Encoding.JSON.value).external
-    except Rejected as rejected:
-        log_error(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
-        return None
-
-
 def decode_metrics(body: bytes, encoding: Encoding) -> QueuedRequest:
-    """Decode the producers' totals in an `ExportMetricsServiceRequest`.
-
-    Raises:
-        UnreadableError: The body is invalid, or holds too many points.
-    """
+    """Decode the producers' totals in an `ExportMetricsServiceRequest`."""
     try:
         lines, rejected, first_error = totals(body, json=encoding is Encoding.JSON)
     except Rejected as error:
@@ -171,19 +159,14 @@ def decode_metrics(body: bytes, encoding: Encoding) -> QueuedRequest:
 
 
 def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedRequest:
-    """Decode labels; an invalid label is left out and counted.
-
-    Args:
-        labels: The labels as they were sent.
-        comments: Keep the raters' comments.
-    """
+    """Decode labels; an invalid label is left out and counted."""
     request, first_error = QueuedRequest(), ""
-    for place, data in enumerate(labels, 1):
+    for number, data in enumerate(labels, 1):
         try:
             label = check_trace_id(parse_label(data))
         except ValueError as error:
             count(request.counts.labels, REJECTED)
-            first_error = first_error or f"label {place} of {len(labels)}: {error}"
+            first_error = first_error or f"label {number} of {len(labels)}: {error}"
         else:
             label.comment = label.comment if comments else None
             request.entries.append(label)
@@ -194,9 +177,16 @@ def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedReq
 
 
 def decode_chunk(entry: ChunkEntry) -> QueuedRequest:
-    """A chunk, with its lines apart."""
-    apart = take_apart(entry)
-    return QueuedRequest(size=len(entry.body), entries=[apart.entry], chunk=apart.lines)
+    """A chunk, with its lines apart; an unreadable chunk is journalled as it is, and accounted for later."""
+    request = QueuedRequest(size=len(entry.body), entries=[entry])
+    try:
+        parts = split(entry.body)
+        lines = entries(parts.lines)
+    except (ChunkError, msgspec.MsgspecError, UnicodeDecodeError):
+        return request
+    request.entries = [replace(entry, body=parts.counts)]
+    request.chunk = ChunkLines(parts.stretch, lines)
+    return request
 
 
 @dataclass
@@ -209,19 +199,16 @@ class WriteBatch:
         counts: What arrived and what became of it.
         entries: Its lines, decoded, as they are scored.
         lines: The same lines as they are journalled.
-        body: All of them together.
         waiting_spans: Spans that wait, with the request that they came in and its number.
         native_traces: Traces with native records in this batch.
         begun: Traces that begin with this batch.
         ignored_traces: Traces that are ignored because a decorated call in them sent a native record.
         probe_traces: Traces whose native records are probes.
-        labelled: Traces whose answers are stored in the line of a label.
         answered: Traces of probe replies that this batch settles.
         early_probe_records: Probe records that wait for their replies, by trace.
         replies: Probe replies that wait, by trace, with their numbers in the journal.
         overdue: Traces whose records no longer wait for a reply.
         forgotten: Traces that were erased since the previous row.
-        brought: The answers of labels that came with chunks, by trace.
     """
 
     arrival: float
@@ -229,19 +216,16 @@ class WriteBatch:
     counts: BatchCounts = field(default_factory=BatchCounts)
     entries: list[Entry] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
-    body: bytes = b""
     waiting_spans: list[tuple[QueuedRequest, list[ExternalSpan], int]] = field(default_factory=list)
     native_traces: list[bytes] = field(default_factory=list)
     begun: set[bytes] = field(default_factory=set)
     ignored_traces: set[bytes] = field(default_factory=set)
     probe_traces: set[bytes] = field(default_factory=set)
-    labelled: set[str] = field(default_factory=set)
     answered: set[bytes] = field(default_factory=set)
     early_probe_records: dict[bytes, PendingProbeRecord] = field(default_factory=dict)
     replies: dict[bytes, int] = field(default_factory=dict)
     overdue: list[bytes] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
-    brought: dict[str, Record] = field(default_factory=dict)
 
     def put(self, entry: Entry, line: bytes) -> None:
         """Add a line."""
@@ -251,41 +235,14 @@ class WriteBatch:
 
 @dataclass
 class ChunkLines:
-    """The lines of a chunk that is to be written.
-
-    Attributes:
-        stretch: What the chunk is of.
-        entries: The lines.
-    """
+    """The lines of a chunk that is to be written."""
 
     stretch: ChunkStretch
     entries: list[Entry]
 
 
-class TakenApart(NamedTuple):
-    """A chunk as it is journalled, and its lines; None where the chunk cannot be read, which is accounted for later."""
-
-    entry: ChunkEntry
-    lines: ChunkLines | None
-
-
-def take_apart(entry: ChunkEntry) -> TakenApart:
-    """Take the lines off a chunk."""
-    try:
-        parts = split(entry.body)
-        lines = entries(parts.lines)
-    except (ChunkError, msgspec.MsgspecError, UnicodeDecodeError):
-        return TakenApart(entry, None)
-    return TakenApart(replace(entry, body=parts.counts), ChunkLines(parts.stretch, lines))
-
-
 def drop_repeated(chunks: list[ChunkLines], adder: ChunkAdder | None) -> None:
-    """Drop the lines of chunks that will not be added, because they came before.
-
-    Args:
-        chunks: The chunks of a row, in order.
-        adder: What has been added; None where chunks are not.
-    """
+    """Drop the lines of chunks that will not be added, because they came before."""
     upto: dict[tuple[str, str], int] = {}
     for chunk in chunks:
         key = (chunk.stretch.part, chunk.stretch.log)
@@ -295,19 +252,11 @@ def drop_repeated(chunks: list[ChunkLines], adder: ChunkAdder | None) -> None:
             chunk.entries.clear()
 
 
-REPLY_WAIT: Final = 10.0
-"""Seconds a reply waits for the application's own record, which takes some seconds to arrive."""
-LATELY: Final = 600.0
-"""Seconds of rows that are searched for probes at start: a prober on another host sends its own record soon after."""
-MOST: Final = 10_000
-"""Replies that may wait at once."""
-
-
 class ProbeReply(NamedTuple):
     """A reply that waits for the application's record, or that is expected.
 
     Attributes:
-        record: The reply; before it arrived, what is known of the request.
+        record: The reply; before it arrived, the known part of the request.
         due: When it is scored alone, or is no longer expected, seconds since the epoch.
         arrived: Whether it has arrived.
     """
@@ -318,11 +267,7 @@ class ProbeReply(NamedTuple):
 
 
 class PendingReplies:
-    """Probe replies that wait for records, by trace.
-
-    Attributes:
-        hurried: Nothing waits any longer: the server is stopping.
-    """
+    """Probe replies that wait for records, by trace."""
 
     def __init__(self) -> None:
         self.hurried = False
@@ -331,19 +276,10 @@ class PendingReplies:
         self._numbers: dict[bytes, int] = {}
 
     def put(self, record: Record, due: float, *, arrived: bool) -> bool:
-        """Add a reply; safe in any thread.
-
-        Args:
-            record: The reply, with a trace id.
-            due: When it is scored alone, seconds since the epoch.
-            arrived: False where the reply is only expected: the request is in flight.
-
-        Returns:
-            Whether the reply was accepted; False where too many wait.
-        """
+        """Add a reply; safe in any thread."""
         trace_id = bytes.fromhex(record.trace_id or "")
         with self._lock:
-            if len(self._waiting) >= MOST and trace_id not in self._waiting:
+            if len(self._waiting) >= MAX_REPLIES and trace_id not in self._waiting:
                 return False
             self._waiting[trace_id] = ProbeReply(record, due, arrived)
         return True
@@ -353,12 +289,7 @@ class PendingReplies:
         return self._waiting.get(trace_id)
 
     def due(self, now: float, with_record: Container[bytes]) -> list[tuple[bytes, Record]]:
-        """The replies that wait no longer; expected replies that did not arrive in time are dropped.
-
-        Args:
-            now: Seconds since the epoch.
-            with_record: Traces whose records the application has sent already.
-        """
+        """The replies that wait no longer; expected replies that did not arrive in time are dropped."""
         if not self._waiting:
             return []
         with self._lock:
@@ -379,7 +310,7 @@ class PendingReplies:
                 self._waiting.pop(trace_id, None)
                 self._numbers.pop(trace_id, None)
 
-    def loose(self) -> dict[bytes, Record]:
+    def unstored(self) -> dict[bytes, Record]:
         """The replies that arrived and are not on disk."""
         if not self._waiting:
             return {}
@@ -416,22 +347,22 @@ def recently_probed(journal: JournalReaderBase) -> Iterator[bytes]:
 
 
 def join_reply(own: Record, reply: Record) -> Record:
-    """Join the application's record with the reply, which fills in the missing fields.
-
-    Args:
-        own: The application's record, which may have been taken for a user's request.
-        reply: The prober's record.
-    """
+    """Join the application's record with the reply, which fills in the missing fields."""
     sampling = own.sampling or reply.sampling
+    own_answer, reply_answer = own.answer_json, reply.answer_json
+    answer = own_answer or reply_answer
+    if own_answer is not None and reply_answer is not None:
+        citations = own_answer.citations if own_answer.citations is not None else reply_answer.citations
+        answer = Answer(own_answer.claim if _has_claim(own) else reply_answer.claim, citations)
     stratum = constants.REST if sampling is None or sampling.stratum not in constants.STRATA else sampling.stratum
-    return msgspec.structs.replace(
+    return replace(
         own,
         source=constants.PROBE,
         pipeline=reply.pipeline,
         qid=reply.qid,
         q=own.q if own.q is not None else reply.q,
         error=own.error or reply.error,
-        answer_json=_answer(own, reply),
+        answer_json=answer,
         facts=_facts(own, reply),
         retrieved_ids=own.retrieved_ids if own.retrieved_ids is not None else reply.retrieved_ids,
         candidate_ids=own.candidate_ids if own.candidate_ids is not None else reply.candidate_ids,
@@ -448,17 +379,8 @@ def join_reply(own: Record, reply: Record) -> Record:
 
 
 def _has_claim(record: Record) -> bool:
-    """Whether a record has the text of its claim, or the result of comparing it with the gold."""
     has_text = record.answer_json is not None and record.answer_json.claim is not None
     return has_text or (record.facts is not None and record.facts.gold_version is not None)
-
-
-def _answer(own: Record, reply: Record) -> Answer | None:
-    own_answer, reply_answer = own.answer_json, reply.answer_json
-    if own_answer is None or reply_answer is None:
-        return own_answer or reply_answer
-    claim = own_answer.claim if _has_claim(own) else reply_answer.claim
-    return Answer(claim, own_answer.citations if own_answer.citations is not None else reply_answer.citations)
 
 
 def _facts(own: Record, reply: Record) -> TextFacts | None:
@@ -468,81 +390,19 @@ def _facts(own: Record, reply: Record) -> TextFacts | None:
     grounded = None if own.facts is None else own.facts.grounded
     if reply.facts is None:
         return None if grounded is None else TextFacts(grounded=grounded)
-    return msgspec.structs.replace(reply.facts, grounded=grounded)
+    return replace(reply.facts, grounded=grounded)
 
 
 class PendingProbeRecord(NamedTuple):
-    """A record that waits for the reply to its probe.
-
-    Attributes:
-        trace_id: Its trace id.
-        record: The record, already marked as a probe.
-        seq: Its number among the stored requests; 0 where that journal was lost.
-    """
+    """A record that waits for the reply to its probe."""
 
     trace_id: bytes
     record: Record
     seq: int
 
 
-class PendingProbeRecords:
-    """Records that arrived before the replies to their probes, by trace; at most as many as expected replies."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[bytes, PendingProbeRecord] = {}
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def __contains__(self, trace_id: object) -> bool:
-        return trace_id in self._waiting
-
-    def add(self, found: Iterable[PendingProbeRecord]) -> None:
-        """Add records."""
-        self._waiting.update((record.trace_id, record) for record in found)
-
-    def due(self, replies: PendingReplies, now: float) -> Iterator[tuple[PendingProbeRecord, ProbeReply | None]]:
-        """The records that wait no longer, each with its reply; None where the reply is overdue.
-
-        Args:
-            replies: The replies that arrived or are expected.
-            now: Seconds since the epoch.
-        """
-        for pending in self._waiting.values():
-            reply = replies.get(pending.trace_id)
-            if reply is not None and reply.arrived:
-                yield pending, reply
-            elif reply is None or reply.due <= now or replies.hurried:
-                yield pending, None
-
-    def commit(self, trace_ids: Iterable[bytes]) -> None:
-        """Remove the records of these traces: their outcome is on disk."""
-        for trace_id in trace_ids:
-            self._waiting.pop(trace_id, None)
-
-    def reset_journal(self) -> None:
-        """Forget all numbers: the journal was lost."""
-        self._waiting = {trace_id: pending._replace(seq=0) for trace_id, pending in self._waiting.items()}
-
-
-REMEMBERED: Final = 200_000
-"""Finished traces that are remembered, to recognise their late spans."""
-MEMORY: Final = 3600.0
-"""Seconds of finished traces that are read back at start."""
-IN_MEMORY: Final = 3
-"""Bytes in memory per byte of a waiting request, at most: two for protobuf, three for JSON."""
-RETRIED: Final = 30.0
-"""Seconds after which an exporter tries again at the latest: the longest pause of the collector's retries."""
-WHOLE: Final = TRACE_ID + 8
-"""Bytes of a native record's key: its trace and its span."""
-
-
 class TraceTracker:
     """The life cycle of third-party traces: open, complete but not on disk, finished.
-
-    Args:
-        settings: The configuration.
-        limits: Timeouts and limits of the buffer.
 
     Attributes:
         ready: Complete traces, until the result is on disk.
@@ -550,7 +410,7 @@ class TraceTracker:
         forgotten: Traces that were erased while no server ran, and are not counted yet.
         unknown: Finished traces that a new journal does not know yet.
         replies: Probe replies that wait for the application's records.
-        ahead: The application's records of probes whose replies have not arrived.
+        ahead: The application's records of probes whose replies have not arrived, at most as many as are expected.
         behind: Whether traces are due that are not assembled yet.
     """
 
@@ -560,7 +420,7 @@ class TraceTracker:
         self.forgotten: list[bytes] = []
         self.unknown: list[bytes] = []
         self.replies = PendingReplies()
-        self.ahead = PendingProbeRecords()
+        self.ahead: dict[bytes, PendingProbeRecord] = {}
         self.behind = False
         self._assembling = 0
         self._limits = limits
@@ -587,7 +447,7 @@ class TraceTracker:
 
     def has_news(self, now: float) -> bool:
         """Whether there is anything to write."""
-        return bool(self.ready or self.forgotten or self.overdue_replies(now) or any(self.ahead.due(self.replies, now)))
+        return bool(self.ready or self.forgotten or self.overdue_replies(now) or any(self.due_probe_records(now)))
 
     def overdue_replies(self, now: float) -> list[tuple[bytes, Record]]:
         """The probe replies that wait no longer for the application's record."""
@@ -597,6 +457,15 @@ class TraceTracker:
         ready_ids = {assembled.trace_id for assembled in self.ready}
         still_open = [trace_id for trace_id, _ in due if trace_id in self._room.traces or trace_id in ready_ids]
         return [reply for reply in due if reply[0] not in still_open or self.replies.hurried]
+
+    def due_probe_records(self, now: float) -> Iterator[tuple[PendingProbeRecord, ProbeReply | None]]:
+        """The application's records that wait no longer, each with its reply; None where the reply is overdue."""
+        for pending in self.ahead.values():
+            reply = self.replies.get(pending.trace_id)
+            if reply is not None and reply.arrived:
+                yield pending, reply
+            elif reply is None or reply.due <= now or self.replies.hurried:
+                yield pending, None
 
     def is_probe(self, trace_id: bytes) -> bool:
         """Whether a native record of a trace arrived recently and was counted as a probe."""
@@ -608,13 +477,7 @@ class TraceTracker:
         return trace_ids.difference(self._done).difference(self._room.traces) if trace_ids else trace_ids
 
     def sort(self, foreign: Sequence[ExternalSpan], row: WriteBatch, done: Container[bytes]) -> list[ExternalSpan]:
-        """The spans of a request whose traces are open or begin with it; the others are counted in the row.
-
-        Args:
-            foreign: Its spans.
-            row: The batch they are written with.
-            done: Finished traces that are not remembered here.
-        """
+        """The spans of a request whose traces are open or begin with it; the others are counted in the row."""
         kept = []
         for span in foreign:
             trace_id = span.trace_id
@@ -640,12 +503,7 @@ class TraceTracker:
         return kept
 
     def commit(self, row: WriteBatch, counts: BatchCounts) -> None:
-        """A batch is on disk: complete traces are finished, and its spans wait in the buffer.
-
-        Args:
-            row: The batch.
-            counts: Counts the spans that belong to no record.
-        """
+        """A batch is on disk: complete traces are finished, and its spans wait in the buffer."""
         self.released.clear()
         for trace in self.ready:
             self.released += self._room.release(trace.waiting)
@@ -654,8 +512,9 @@ class TraceTracker:
         self.unknown.clear()
         self.replies.commit(row.answered)
         self.replies.mark_stored(row.replies)
-        self.ahead.commit(row.overdue)
-        self.ahead.add(row.early_probe_records.values())
+        for trace_id in row.overdue:
+            self.ahead.pop(trace_id, None)
+        self.ahead.update(row.early_probe_records)
         for trace_id in row.native_traces:
             remember(self._own, trace_id, REMEMBERED)
         for trace_id in row.probe_traces:
@@ -675,13 +534,7 @@ class TraceTracker:
             self.released.append(request)
 
     def complete(self, now: float, attempts: Attempts, lock: AbstractContextManager[Any]) -> None:
-        """Assemble due traces, for one time slice or until the buffer is within its limits.
-
-        Args:
-            now: Seconds since the epoch.
-            attempts: Notes which trace is being assembled.
-            lock: Held while the buffer changes, and not while a trace is assembled.
-        """
+        """Assemble due traces, for one time slice or until the buffer is within its limits."""
         slice_end = Deadline(SLICE)
         self.behind = False
         while not self.behind:
@@ -701,7 +554,6 @@ class TraceTracker:
         return self._assembler.assemble(trace_id, trace, decorated=trace_id in self._own)
 
     def _put(self, assembled: AssembledTrace) -> None:
-        """Add a finished trace to those that are ready to be written."""
         self.ready.append(assembled)
         remember(self._done, assembled.trace_id, REMEMBERED)
 
@@ -712,35 +564,61 @@ class TraceTracker:
         for assembled in self.ready:
             assembled.waiting.requests.clear()
         self._room.forget_requests()
-        self.ahead.reset_journal()
+        self.ahead = {trace_id: pending._replace(seq=0) for trace_id, pending in self.ahead.items()}
         self.replies.reset_journal()
         self.released.clear()
         self.unknown = list(self._done)
 
     def restore(self, journal: Journal, now: float, attempts: Attempts | None = None) -> None:
-        """Restore from the journal what was waiting before this process started.
-
-        Args:
-            journal: The journal.
-            now: Seconds since the epoch.
-            attempts: The work that ended earlier processes; None where no trace will be assembled.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Restore from the journal what was waiting before this process started."""
         for trace_id, arrival in journal.assembled(now - MEMORY).items():
             remember(self._done, trace_id, REMEMBERED)
             if arrival < 0:
                 self.forgotten.append(trace_id)
         for key in journal.recent():
-            if len(key) == WHOLE:
+            if len(key) == NATIVE_KEY:
                 remember(self._own, key[:TRACE_ID], REMEMBERED)
         for trace_id in recently_probed(journal):
             remember(self._probed, trace_id, REMEMBERED)
         for body in journal.pending_requests():
+            if body.encoding != RECORD:
+                continue
+            record = decode_entry(body.body)
+            assert isinstance(record, Record)  # noqa: S101 - a checksum guarantees what was written
+            # A waiting record waits for no reply: replies in flight were lost.
+            self.ahead |= {trace_id: PendingProbeRecord(trace_id, record, body.seq) for trace_id in body.traces}
+            if not body.traces:
+                self.replies.put(record, now + REPLY_WAIT, arrived=True)
+                self.replies.mark_stored({bytes.fromhex(record.trace_id or ""): body.seq})
+        poison = {item.key for item in attempts.poison()} if attempts else set()
+        for body in journal.pending_requests():
             if body.encoding == RECORD:
-                self._restore_probe_record(body, now)
-        self._restore_all_spans(journal, attempts)
+                continue
+            key = body_key(body.seq, body.arrival)
+            if key in poison:
+                # Each trace is set aside; the request is quarantined once, with its first trace.
+                for n, trace_id in enumerate(sorted(self._unrecorded(body, journal))):
+                    self._room.hold(trace_id, body.seq, body.arrival)
+                    self._put(quarantined_trace(trace_id, self._room.take(trace_id), "" if n else READING))
+                if not self._room.holds(body.seq):
+                    self.released.append(body.seq)
+                continue
+            with nullcontext() if attempts is None else attempts.attempt(key):
+                try:
+                    spans = read(body.body, json=body.encoding == Encoding.JSON.value).external
+                except Rejected as rejected:
+                    log_error(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
+                    self.released.append(body.seq)
+                    continue
+                trace_ids = self._unrecorded(body, journal)
+                self._hold([span for span in spans if span.trace_id in trace_ids], body, BatchCounts())
+        for trace_id in [candidate for candidate in self._room.traces if trace_key(candidate) in poison]:
+            self._put(quarantined_trace(trace_id, self._room.take(trace_id), ASSEMBLING))
+
+    def _unrecorded(self, body: PendingRequest, journal: JournalReaderBase) -> set[bytes]:
+        """The traces of a request that made no record yet, not even a waiting one."""
+        trace_ids = {trace_id for trace_id in body.traces if trace_id not in self.ahead and trace_id not in self._done}
+        return trace_ids - journal.finished_trace_ids(trace_ids)
 
     def restored(self, settings: Settings, journal: Journal, now: float) -> TraceTracker:
         """Another tracker, of what waits in the journal, and of the probe replies that wait here and are in no row."""
@@ -755,59 +633,6 @@ class TraceTracker:
 
         Exporters keep what a server does not take, and wait longer and longer before they try again: about as long as
         the server was down, and no longer than `RETRIED`.
-
-        Args:
-            last: When something arrived last before this process started.
-            now: The arrival time of what comes now.
         """
         downtime = max(0.0, now - max([last, *(trace.last for trace in self._room.traces.values())]))
         self._room.postpone(downtime + min(downtime, RETRIED))
-
-    def _restore_all_spans(self, journal: JournalReaderBase, attempts: Attempts | None) -> None:
-        """Restore waiting spans; what ended the process twice is quarantined."""
-        poison = {item.key for item in attempts.poison()} if attempts else set()
-        for body in journal.pending_requests():
-            key = body_key(body.seq, body.arrival)
-            if body.encoding == RECORD:
-                continue
-            if key in poison:
-                self._quarantine(body, journal)
-            elif attempts is None:
-                self._restore_spans(body, journal)
-            else:
-                with attempts.attempt(key):
-                    self._restore_spans(body, journal)
-        for trace_id in [candidate for candidate in self._room.traces if trace_key(candidate) in poison]:
-            self._put(quarantined_trace(trace_id, self._room.take(trace_id), ASSEMBLING))
-
-    def _restore_spans(self, body: PendingRequest, journal: JournalReaderBase) -> None:
-        """Restore the spans of a request whose traces made no record yet, not even a waiting one."""
-        spans = spans_of(body)
-        if spans is None:
-            self.released.append(body.seq)
-            return
-        trace_ids = body.traces
-        trace_ids -= journal.finished_trace_ids(trace_ids)
-        trace_ids = {trace_id for trace_id in trace_ids if trace_id not in self.ahead and trace_id not in self._done}
-        self._hold([span for span in spans if span.trace_id in trace_ids], body, BatchCounts())
-
-    def _quarantine(self, body: PendingRequest, journal: JournalReaderBase) -> None:
-        """Quarantine a request that cannot be decoded, and its traces."""
-        trace_ids = {
-            candidate for candidate in body.traces if candidate not in self.ahead and candidate not in self._done
-        }
-        for place, trace_id in enumerate(sorted(trace_ids - journal.finished_trace_ids(trace_ids))):
-            self._room.hold(trace_id, body.seq, body.arrival)
-            step = "" if place else READING  # the request is stored once, with its first trace
-            self._put(quarantined_trace(trace_id, self._room.take(trace_id), step))
-        if not self._room.holds(body.seq):
-            self.released.append(body.seq)
-
-    def _restore_probe_record(self, body: PendingRequest, now: float) -> None:
-        """Restore a waiting reply, or a waiting record, which waits for no reply: replies in flight were lost."""
-        record = decode_entry(body.body)
-        assert isinstance(record, Record)  # noqa: S101 - a checksum guarantees what was written
-        self.ahead.add(PendingProbeRecord(trace_id, record, body.seq) for trace_id in body.traces)
-        if not body.traces:
-            self.replies.put(record, now + REPLY_WAIT, arrived=True)
-            self.replies.mark_stored({bytes.fromhex(record.trace_id or ""): body.seq})

@@ -1,14 +1,8 @@
-"""One gold question: its text, its in-flight state, its headers and its result; and the counts of results by probe.
+"""The probe client: sends a gold question to its target inside a traced call, and gets the record of that call back.
 
-The headers identify a request as a probe: its own trace, and signed baggage. `ragmon.capture.call` reads them.
-
-The targets of probes: an HTTP endpoint, or a function of the application whose answer is read to its end.
-
-`is_from_cache` finds replies from caches that declare it in a header.
-
-The probe client: sends a question to its target inside a traced call, and gets the record of that call back.
-
-`CacheHitDetector` finds answers from caches that do not declare it: the same words as before, much faster.
+A target is an HTTP endpoint, or a function of the application whose answer is read to its end. The headers of a
+question identify it as a probe: its own trace, and signed baggage, which `ragmon.capture.call` reads. Answers from
+caches are told by a header of the cache, or by the same words as before, much faster.
 """
 
 from __future__ import annotations
@@ -49,6 +43,50 @@ from ragmon.core.text import parse
 from ragmon.monitor.exporting import application_identity
 from ragmon.monitor.install import Installation
 
+OK: Final = "ok"
+CACHED: Final = "cached"
+FAILED: Final = "error"
+TIMEOUT: Final = "timeout"
+THROTTLED: Final = "throttled"
+LOST: Final = "lost"
+SKIPPED: Final = "skipped"
+"""The results of a question that is due. `skipped` was not sent. `cached`, `throttled` and `lost` have no record: the
+pipeline did not answer, or the answer is unknown.
+"""
+TRIES: Final = 3
+"""How often a question is sent to an application that is busy."""
+_HIT: Final = re.compile(r"(?:\b|_)hit\b", re.IGNORECASE)
+"""`HIT`; Squid and Akamai send `TCP_HIT` and `TCP_MEM_HIT`."""
+_CACHE_HEADERS: Final = (
+    "X-Cache",
+    "X-Cache-Status",
+    "CF-Cache-Status",
+    "X-Proxy-Cache",
+    "X-Varnish-Cache",
+    "Cache-Status",
+)
+"""Cache status headers of Varnish, Fastly, CloudFront, nginx, Cloudflare and RFC 9211."""
+MAX_REPLY_BYTES: Final = 4 << 20
+_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+"""Status codes that may come with a `Retry-After`."""
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+_VALUE: Final = re.compile(r"[\t -~]*")
+"""Allowed characters of a header (RFC 9110, section 5)."""
+_HINT: Final = 'target = "myapp.rag:answer", importable from here: a function that takes a question'
+_STREAM_ATTRIBUTE: Final = "body_iterator"
+_JOIN_TIMEOUT: Final = 1.0
+"""Seconds to wait for the event loop's thread to end."""
+_RECORD_TIMEOUT: Final = 5.0
+"""Seconds to wait for the record of a finished call."""
+_LATE: Final = "TimeoutError"
+MIN_SPEEDUP: Final = 5.0
+"""A cached answer is at least this many times as fast as when it was made."""
+MIN_SAVED_MS: Final = 50.0
+"""A cached answer is at least this many milliseconds faster; saving less is not worth a cache."""
+HISTORY: Final = 101
+"""Answers whose latency is kept."""
+MIN_HISTORY: Final = 5
+
 
 class ProbeCounts:
     """Counts of results, by probe and result."""
@@ -72,12 +110,6 @@ class ProbeCounts:
 def trace_headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dict[str, str]:
     """The headers of a question (W3C Trace Context, W3C Baggage).
 
-    Args:
-        qid: The question's id.
-        probe: The probe's name.
-        trace_id: The trace it belongs to, 32 hex digits.
-        key: The key that signs the probe; None: it is not signed.
-
     >>> trace_headers("a b", "support", "0" * 31 + "1", None)["baggage"]
     'ragmon.qid=a%20b,ragmon.probe=support'
     """
@@ -91,30 +123,9 @@ def trace_headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dic
     }
 
 
-OK: Final = "ok"
-CACHED: Final = "cached"
-FAILED: Final = "error"
-TIMEOUT: Final = "timeout"
-THROTTLED: Final = "throttled"
-LOST: Final = "lost"
-SKIPPED: Final = "skipped"
-"""The results of a question that is due. `skipped` was not sent. `cached`, `throttled` and `lost` have no record: the
-pipeline did not answer, or the answer is unknown.
-"""
-TRIES: Final = 3
-"""How often a question is sent to an application that is busy."""
-
-
 @dataclass(frozen=True)
 class GoldQuestion:
-    """A gold question.
-
-    Attributes:
-        place: Its index in its gold set.
-        qid: Its id.
-        text: The text of the question.
-        tries: How often it was sent before.
-    """
+    """A gold question."""
 
     place: int
     qid: str
@@ -127,7 +138,7 @@ class InFlight:
     """The state of a question in flight.
 
     Attributes:
-        qid: The question's id.
+        question: The question.
         probe: The probe's name.
         deadline: When to give up, on the monotonic clock.
         trace_id: Its trace id, 32 hex digits; "" before it is sent.
@@ -135,7 +146,7 @@ class InFlight:
         came_back: When its target returned, on the monotonic clock; without the time of capture and judges.
     """
 
-    qid: str
+    question: GoldQuestion
     probe: str
     deadline: float
     trace_id: str = ""
@@ -143,11 +154,7 @@ class InFlight:
     came_back: float = inf
 
     def left(self) -> float:
-        """Seconds until its deadline.
-
-        Raises:
-            TimeoutError: It has passed.
-        """
+        """Seconds until its deadline."""
         seconds = self.deadline - monotonic()
         if seconds <= 0:
             raise TimeoutError("the time for the answer is up")
@@ -176,11 +183,7 @@ class ProbeResult:
 
 
 class Target(Protocol):
-    """The target of a probe.
-
-    Attributes:
-        traced_function: The settings of its own decorator; None where it is not traced.
-    """
+    """The target of a probe."""
 
     traced_function: TracedFunction | None
 
@@ -188,27 +191,11 @@ class Target(Protocol):
         """Send the question; returns an answer, a stream of one, or an awaitable."""
 
 
-_HIT: Final = re.compile(r"(?:\b|_)hit\b", re.IGNORECASE)
-"""`HIT`; Squid and Akamai send `TCP_HIT` and `TCP_MEM_HIT`."""
-_CACHE_HEADERS: Final = (
-    "X-Cache",
-    "X-Cache-Status",
-    "CF-Cache-Status",
-    "X-Proxy-Cache",
-    "X-Varnish-Cache",
-    "Cache-Status",
-)
-"""Cache status headers of Varnish, Fastly, CloudFront, nginx, Cloudflare and RFC 9211."""
-
-
 def is_from_cache(headers: httpx.Headers) -> bool:
     """Whether the headers declare that a cache answered.
 
     An `Age` other than 0 means a cache too (RFC 9111, section 5.1: the reply was not made for this request); Varnish
     and products built on it send `Age: 0` with replies just fetched.
-
-    Args:
-        headers: The headers of the reply.
 
     >>> is_from_cache(httpx.Headers({"X-Cache": "MISS, HIT"})), is_from_cache(httpx.Headers())
     (True, False)
@@ -218,23 +205,8 @@ def is_from_cache(headers: httpx.Headers) -> bool:
     return any(_HIT.search(value) for name in _CACHE_HEADERS for value in headers.get_list(name))
 
 
-MAX_REPLY_BYTES: Final = 4 << 20
-"""Maximum bytes of a reply."""
-_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
-"""Status codes that may come with a `Retry-After`."""
-_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
-_VALUE: Final = re.compile(r"[\t -~]*")
-"""Allowed characters of a header (RFC 9110, section 5)."""
-
-
 class ReplyError(Exception):
-    """A reply that is no answer.
-
-    Args:
-        message: What is wrong with it.
-        wait: Seconds the application asks to wait; None if it does not say.
-        overloaded: The application is overloaded.
-    """
+    """A reply that is no answer."""
 
     def __init__(self, message: str, *, wait: float | None = None, overloaded: bool = False) -> None:
         super().__init__(message)
@@ -250,15 +222,6 @@ class HttpTarget:
     """Posts the question, and reads the answer from the reply.
 
     Certificates are verified, redirects are not followed, and proxy settings of the environment are ignored.
-
-    Args:
-        url: The URL.
-        body: The request body; `{question}` is replaced by the question, escaped for a JSON string.
-        headers: Sent with each request.
-        key: The key that signs probes; None: the probe is not signed.
-
-    Raises:
-        RagmonError: The URL or a header is invalid.
     """
 
     traced_function: TracedFunction | None = None
@@ -276,35 +239,31 @@ class HttpTarget:
         self._key = key
 
     def __call__(self, text: str, sending: InFlight) -> Any:
-        """Send the question; returns the decoded reply.
-
-        Raises:
-            ConnectionError: The application cannot be reached, or closed the connection.
-            TimeoutError: There was no complete reply in time.
-            ReplyError: The reply is no answer.
-        """
+        """Send the question; returns the decoded reply."""
         body = self._body.replace("{question}", json.dumps(text)[1:-1])
+        # Ours replace configured headers, except baggage, which is a list and is extended.
+        probe_headers = _lowered(trace_headers(sending.question.qid, sending.probe, sending.trace_id, self._key))
+        if "baggage" in self._headers:
+            probe_headers["baggage"] = f"{self._headers['baggage']},{probe_headers['baggage']}"
+        defaults = {"user-agent": f"ragmon/{current_version()}", "accept-encoding": "identity"}
         reply = request(
             "POST",
             self._url,
             body=body.encode(),
-            headers=self._request_headers(sending),
+            headers={**defaults, **self._headers, **probe_headers},
             timeout=sending.left(),
             max_body=MAX_REPLY_BYTES,
             tls=self._tls,
         )
         sending.from_cache = is_from_cache(reply.headers)
-        if not HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:
-            raise _status_error(reply)
-        return read(reply)
-
-    def _request_headers(self, sending: InFlight) -> dict[str, str]:
-        """The request headers: ours replace configured ones, except baggage, which is a list and is extended."""
-        probe_headers = _lowered(trace_headers(sending.qid, sending.probe, sending.trace_id, self._key))
-        if "baggage" in self._headers:
-            probe_headers["baggage"] = f"{self._headers['baggage']},{probe_headers['baggage']}"
-        defaults = {"user-agent": f"ragmon/{current_version()}", "accept-encoding": "identity"}
-        return {**defaults, **self._headers, **probe_headers}
+        status = reply.status
+        if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            return read(reply)
+        wait = retry_after(reply.headers.get("Retry-After")) if status in _WITH_RETRY_AFTER else None
+        wait = 0.0 if wait is None and status == HTTPStatus.TOO_MANY_REQUESTS else wait
+        # Each status has its own type, because records name errors by type.
+        error_type: type[ReplyError] = type(f"Http{status}Error", (ReplyError,), {})
+        raise error_type(f"it answered with status {status}", wait=wait, overloaded=status in OVERLOADED)
 
 
 def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
@@ -312,11 +271,7 @@ def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def read(reply: HttpResponse) -> Any:
-    """The content of a reply: JSON, or plain text.
-
-    Raises:
-        UnreadableReplyError: It is neither (for example HTML), or too long.
-    """
+    """The content of a reply: JSON, or plain text."""
     if reply.is_cut:
         raise UnreadableReplyError(f"it is longer than {MAX_REPLY_BYTES} bytes")
     try:
@@ -329,34 +284,8 @@ def read(reply: HttpResponse) -> Any:
     raise UnreadableReplyError(f"it is no JSON: {content_type.get_content_type()}")
 
 
-def _status_error(reply: HttpResponse) -> ReplyError:
-    """The error for a status other than success; each status has its own type, because records name errors by type."""
-    status = reply.status
-    wait = retry_after(reply.headers.get("Retry-After")) if status in _WITH_RETRY_AFTER else None
-    wait = 0.0 if wait is None and status == HTTPStatus.TOO_MANY_REQUESTS else wait
-    error_type: type[ReplyError] = type(f"Http{status}Error", (ReplyError,), {})
-    return error_type(f"it answered with status {status}", wait=wait, overloaded=status in OVERLOADED)
-
-
-_HINT: Final = 'target = "myapp.rag:answer", importable from here: a function that takes a question'
-_STREAM_ATTRIBUTE: Final = "body_iterator"
-_JOIN_TIMEOUT: Final = 1.0
-"""Seconds to wait for the event loop's thread to end."""
-
-
 class FunctionTarget:
-    """Calls a function with the question.
-
-    Args:
-        path: `module:function`.
-
-    Attributes:
-        function: The function.
-        traced_function: The settings of its own `@ragmon.trace`; None without one.
-
-    Raises:
-        RagmonError: There is no such function.
-    """
+    """Calls a function with the question."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -382,15 +311,18 @@ class EventLoopThread:
         self._thread: Thread | None = None
 
     def run(self, awaited: Awaitable[Any], sending: InFlight) -> Any:
-        """The result of an awaitable; it is cancelled at the deadline.
-
-        Raises:
-            TimeoutError: It took too long.
-        """
+        """The result of an awaitable; it is cancelled at the deadline."""
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = Thread(target=_run_loop, args=(self._loop,), name="ragmon-probe-loop", daemon=True)
+                loop = self._loop = asyncio.new_event_loop()
+
+                def serve() -> None:
+                    try:
+                        loop.run_forever()
+                    finally:
+                        loop.close()
+
+                self._thread = Thread(target=serve, name="ragmon-probe-loop", daemon=True)
                 self._thread.start()
 
         async def in_time() -> Any:
@@ -407,45 +339,24 @@ class EventLoopThread:
             self._thread.join(_JOIN_TIMEOUT)
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
-
-
 def read_to_end(content: Any, loop: EventLoopThread, sending: InFlight) -> None:
-    """Read an answer to its end, as a user would: a stream that is not consumed was never produced.
-
-    Args:
-        content: The value a target returned.
-        loop: Runs awaitables.
-        sending: The in-flight state, with the deadline.
-
-    Raises:
-        TimeoutError: It took too long.
-        Exception: Any exception of the application.
-    """
+    """Read an answer to its end, as a user would: a stream that is not consumed was never produced."""
     while inspect.isawaitable(content):
         content = loop.run(content, sending)
     body = (getattr(content, "__dict__", None) or {}).get(_STREAM_ATTRIBUTE)
     if isinstance(body, AsyncIterable):
         content = body
     if isinstance(content, AsyncIterable):
-        loop.run(_consume(content), sending)
+        stream = content
+
+        async def consume() -> None:
+            async for _ in stream:
+                pass
+
+        loop.run(consume(), sending)
     elif isinstance(content, Iterator):
         for _ in content:
             sending.left()
-
-
-async def _consume(stream: AsyncIterable[Any]) -> None:
-    async for _ in stream:
-        pass
-
-
-_RECORD_TIMEOUT: Final = 5.0
-"""Seconds to wait for the record of a finished call."""
-_LATE: Final = "TimeoutError"
 
 
 class ExpectedRecords:
@@ -473,11 +384,7 @@ class ExpectedRecords:
 
 
 class ProbeCapture:
-    """Capture in the process that probes; `ragmon.install` in a probed function changes nothing.
-
-    Args:
-        settings: The configuration; its exporters are not used here, and no gate is judged.
-    """
+    """Capture in the process that probes; `ragmon.install` in a probed function changes nothing."""
 
     def __init__(self, settings: Settings) -> None:
         self.returns = ExpectedRecords()
@@ -501,7 +408,10 @@ class ProbeCapture:
             installation = Installation(probe_settings, self.returns, spent=spent)
         except RagmonError as error:  # a key or a package that exists only on the application's machine
             warn_once(f"probes are not judged here: {error}")
-            installation = Installation(_unjudged(probe_settings), self.returns, spent=spent)
+            update: dict[str, Any] = {"judges": {}}
+            pipelines = {name: pipeline.model_copy(update=update) for name, pipeline in pipelines.items()}
+            unjudged = replace(probe_settings, unconfigured=common.model_copy(update=update), pipelines=pipelines)
+            installation = Installation(unjudged, self.returns, spent=spent)
         installation.start(alone=True)
         with self._lock:
             self._open.append(installation)
@@ -554,7 +464,6 @@ class ProbeCapture:
         self._installation.shutdown()
 
     def _retire(self, installation: Installation) -> None:
-        """Shut down an installation that was replaced, and keep the counts of its judges."""
         installation.shutdown()
         with self._lock:
             self._open.remove(installation)
@@ -565,23 +474,9 @@ def _calls(installation: Installation) -> dict[tuple[str, str], int]:
     return {} if installation.judges is None else installation.judges.calls()
 
 
-def _unjudged(settings: Settings) -> Settings:
-    pipelines = {name: pipeline.model_copy(update={"judges": {}}) for name, pipeline in settings.pipelines.items()}
-    common = settings.unconfigured.model_copy(update={"judges": {}})
-    return replace(settings, unconfigured=common, pipelines=pipelines)
-
-
 @dataclass(frozen=True)
 class ProbeClient:
-    """Sends questions to one target.
-
-    Args:
-        spec: The probe.
-        far: The target is remote, and may export the request itself.
-        capture: Captures the calls.
-        loop: The event loop for asynchronous targets.
-        call: The traced target.
-    """
+    """Sends questions to one target."""
 
     spec: ProbeSpec
     far: bool
@@ -598,18 +493,13 @@ class ProbeClient:
         key: bytes | None = None,
         begun: Callable[[InFlight], object] = lambda _: None,
     ) -> ProbeClient:
-        """The client of a probe.
-
-        Args:
-            spec: The probe.
-            capture: Captures the calls.
-            key: The key that signs probes for a remote application.
-            begun: Called with every question, inside its trace, before it is sent.
-
-        Raises:
-            RagmonError: Its target does not exist, or `answer` holds no paths.
-        """
-        target = _target(spec, key)
+        """The client of a probe."""
+        is_http = spec.target.startswith(("http://", "https://"))
+        target: Target = (
+            HttpTarget(spec.target, body=spec.body, headers=spec.headers, key=key)
+            if is_http
+            else FunctionTarget(spec.target)
+        )
 
         def ask(question: str, sending: InFlight) -> Any:
             sending.trace_id = trace_id() or ""
@@ -622,20 +512,15 @@ class ProbeClient:
         traced = TracedFunction(
             ask, spec.pipeline, extract=paths or declared.extract, reduce=declared.reduce, id_from=declared.id_from
         )
-        return cls(spec, isinstance(target, HttpTarget), capture, EventLoopThread(), wrap(traced))
+        return cls(spec, is_http, capture, EventLoopThread(), wrap(traced))
 
     def sending(self, question: GoldQuestion) -> InFlight:
         """The in-flight state of a question that is about to be sent."""
-        return InFlight(question.qid, self.spec.name, monotonic() + self.spec.timeout)
+        return InFlight(question, self.spec.name, monotonic() + self.spec.timeout)
 
-    def ask(self, question: GoldQuestion, sending: InFlight) -> ProbeResult:
-        """Send a question, and wait for the answer.
-
-        Args:
-            question: The question.
-            sending: Its in-flight state.
-        """
-        error: BaseException | None = None
+    def ask(self, sending: InFlight) -> ProbeResult:
+        """Send a question, and wait for the answer."""
+        question, error = sending.question, None
         with self.capture.call():
             try:
                 with probe(question.qid):
@@ -646,14 +531,8 @@ class ProbeClient:
         record = self.capture.record(sending.trace_id)
         if record is not None:
             record.tags = {**(record.tags or {}), constants.PROBE_TAG: self.spec.name}
-        return self._result(question, sending, record, error)
-
-    def _result(
-        self, question: GoldQuestion, sending: InFlight, record: Record | None, error: BaseException | None
-    ) -> ProbeResult:
-        """The result of a question that came back."""
         if isinstance(error, TimeoutError) and sending.came_back >= sending.deadline:
-            return self.late(question, sending, record)
+            return self.late(sending, record)
         if isinstance(error, ReplyError) and error.wait is not None and question.tries + 1 < TRIES:
             return ProbeResult(question, THROTTLED, wait=error.wait, overloaded=True)
         if record is None:
@@ -671,15 +550,10 @@ class ProbeClient:
             unreachable=unreachable,
         )
 
-    def late(self, question: GoldQuestion, sending: InFlight, record: Record | None = None) -> ProbeResult:
-        """The result of a question after its deadline: an error of the pipeline, even if it answers later.
-
-        Args:
-            question: The question.
-            sending: Its in-flight state.
-            record: The captured record; None where the call has not ended.
-        """
+    def late(self, sending: InFlight, record: Record | None = None) -> ProbeResult:
+        """The result of a question after its deadline: an error of the pipeline, even if it answers later."""
         self.capture.returns.take(sending.trace_id)
+        question = sending.question
         captured = record or Record(
             v=constants.CONTRACT_VERSION,
             trace_id=sending.trace_id or secrets.token_hex(16),
@@ -699,22 +573,6 @@ class ProbeClient:
     def close(self) -> None:
         """Stop the event loop."""
         self.loop.close()
-
-
-def _target(spec: ProbeSpec, key: bytes | None) -> Target:
-    if spec.target.startswith(("http://", "https://")):
-        return HttpTarget(spec.target, body=spec.body, headers=spec.headers, key=key)
-    return FunctionTarget(spec.target)
-
-
-MIN_SPEEDUP: Final = 5.0
-"""A cached answer is at least this many times as fast as when it was made."""
-MIN_SAVED_MS: Final = 50.0
-"""A cached answer is at least this many milliseconds faster; saving less is not worth a cache."""
-HISTORY: Final = 101
-"""Answers whose latency is kept."""
-MIN_HISTORY: Final = 5
-"""Minimum number of kept latencies."""
 
 
 class CacheHitDetector:

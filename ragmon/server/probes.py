@@ -1,16 +1,8 @@
-"""What a probing process takes from the configuration: probes, questions, quotas, keys, and the exporter.
+"""Probes: what is chosen and where records go, the prober of one probe, one round over a gold set, a server's probes.
 
-The prober of one probe: sends the questions of a gold set at a steady rate, or the whole set at once as a sweep.
-
-Questions are sent at random moments of regular intervals, within a daily quota, and with back-off after failures.
-`SweepTrigger` decides which alarms start a sweep. Time, randomness and files are passed in.
-
-The workers that send questions, and one round over a gold set.
-
-Each question in flight has its own thread and is not waited for beyond its deadline. A round sends every question once,
-as fast as the application answers; `RecordSorter` sorts the records by question, and `TraceFile` writes them.
-
-The probes of a server: started with it, changed with its configuration, swept when an alarm asks for a look.
+Questions are sent at random moments of regular intervals, within a daily quota, and with back-off after failures; or
+the whole gold set is sent at once, as a sweep, when an alarm asks for a look. Each question in flight has its own
+thread and is not waited for beyond its deadline.
 """
 
 from __future__ import annotations
@@ -19,8 +11,8 @@ import logging
 import random
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -30,12 +22,12 @@ from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 from time import monotonic
 from types import TracebackType
-from typing import BinaryIO, Final, NamedTuple, Self
+from typing import BinaryIO, Final, Self
 
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.capture.exporters import BatchExporter, Exporter, ExporterAdapter, JsonlExporter, close
 from ragmon.config.services import ProbeTable
-from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
+from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, error_location, log_error, warn_once
 from ragmon.core.http_client import DAY, MAX_RETRY_AFTER_FOR_USER, BackOff, DailyQuota, shown_url
@@ -65,20 +57,36 @@ EXPORT_WAIT: Final = 10.0
 """Seconds a record waits before export to a server: the application's own record of it has more data and should arrive
 first.
 """
-MOST: Final = 10_000
-"""Maximum number of waiting records."""
+MAX_WAITING: Final = 10_000
+NAME = "probe"
+"""The name of a probe from the command line."""
+SWEEP_INTERVAL: Final = 3600.0
+"""Seconds between two sweeps for the same alarm: within the hour most answers stay the same, so a second sweep adds
+little, and an alarm that flaps must not spend the day's quota.
+"""
+RESERVE: Final = 0.2
+"""The share of the daily quota reserved for sweeps."""
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 300.0
+"""The limits of the first and of every pause after failures of the application, in seconds."""
+Draw = Callable[[], float]
+"""A random number in [0, 1)."""
+_MAX_PAUSE: Final = 60.0
+"""Maximum seconds before the prober checks again what is due."""
+GRACE: Final = 1.0
+"""Seconds after its deadline for a question to report the timeout itself."""
+STDOUT: Final = "-"
+_PAUSE: Final = 1.0
+"""Seconds without questions where an application has too much to do and names no time; a question has few tries."""
+LOOK: Final = 1.0
+"""Seconds between two polls of the alarms."""
+JOIN_TIMEOUT: Final = 5.0
+"""Seconds the server waits at shutdown for a target that is being loaded."""
+_log = logging.getLogger("ragmon.server")
 
 
 class ProbeExporter:
-    """Exports records after a delay.
-
-    Args:
-        sink: The exporter.
-        wait: The delay in seconds.
-
-    Attributes:
-        lost: Records that could not be exported, by reason.
-    """
+    """Exports records after a delay."""
 
     def __init__(self, sink: Exporter | BatchExporter, wait: float = 0.0) -> None:
         self.lost: Counter[str] = Counter()
@@ -88,7 +96,7 @@ class ProbeExporter:
 
     def put(self, record: Record) -> bool:
         """Queue a record, in any thread; returns False if the queue is full."""
-        if len(self._queue) >= MOST:
+        if len(self._queue) >= MAX_WAITING:
             return False
         self._queue.append((monotonic() + self._wait, record))
         return True
@@ -104,16 +112,7 @@ class ProbeExporter:
 
 @contextmanager
 def probe_exporter(settings: Settings, redact: Redactions, output: str | None) -> Iterator[ProbeExporter]:
-    """The exporter for `output`, or the configured one.
-
-    Args:
-        settings: The configuration.
-        redact: Removes from records what must not leave the process.
-        output: A file, `-` for standard output; None uses the configured exporter.
-
-    Raises:
-        RagmonError: None is configured, or it cannot be written.
-    """
+    """The exporter for `output`, or the configured one."""
     if output is not None:
         log = TraceFile(output, redact) if output == STDOUT else JsonlExporter(output, redact)
         yield ProbeExporter(log)
@@ -129,16 +128,8 @@ def probe_exporter(settings: Settings, redact: Redactions, output: str | None) -
         close(exporter)
 
 
-NAME = "probe"
-"""The name of a probe from the command line."""
-
-
 def questions(gold: GoldSet) -> list[GoldQuestion]:
-    """The questions of a gold set, in its order; items without a text are skipped.
-
-    Raises:
-        RagmonError: There are none.
-    """
+    """The questions of a gold set, in its order; items without a text are skipped."""
     items = [item for item in gold if item.question.strip()]
     if not items:
         raise RagmonError(f"gold set {gold.name} has no question to ask", hint="items with a question: `ragmon gold`")
@@ -148,17 +139,7 @@ def questions(gold: GoldSet) -> list[GoldQuestion]:
 def chosen_probes(
     settings: Settings, sets: Sequence[GoldSet], *, name: str | None, target: str | None
 ) -> list[ProbeSpec]:
-    """The probes to run.
-
-    Args:
-        settings: The configuration.
-        sets: The gold sets; if they are not those of the configuration, there must be one only.
-        name: The name of one probe; None for all.
-        target: Replaces the configured target.
-
-    Raises:
-        RagmonError: There is none, or the choice is ambiguous.
-    """
+    """The probes to run."""
     specs = [spec for spec in settings.probes if name in (None, spec.name)]
     if name is not None and not specs:
         raise UnknownNameError("probe", name, [spec.name for spec in settings.probes])
@@ -168,22 +149,16 @@ def chosen_probes(
         hint = f"--name, one of: {', '.join(spec.name for spec in specs)}"
         raise RagmonError("the configuration has several probes, and --gold or --target is for one of them", hint=hint)
     if not specs:
-        specs = [_command_line_probe(settings, sets, target)]
+        if target is None:
+            raise RagmonError("nothing is to be probed", hint="--gold FILE --target module:function, or [probe.NAME]")
+        gold = _only_set(sets)
+        pipeline = gold.pipeline or settings.pipeline
+        specs = [ProbeSpec(name=NAME, pipeline=pipeline, gold=gold.name, target=_checked_target(target))]
     if other_gold:
         specs = [spec.model_copy(update={"gold": _only_set(sets).name}) for spec in specs]
     if target is None:
         return specs
     return [spec.model_copy(update={"target": _checked_target(target)}) for spec in specs]
-
-
-def _command_line_probe(settings: Settings, sets: Sequence[GoldSet], target: str | None) -> ProbeSpec:
-    """A probe from the command line alone."""
-    if target is None:
-        raise RagmonError("nothing is to be probed", hint="--gold FILE --target module:function, or [probe.NAME]")
-    gold = _only_set(sets)
-    return ProbeSpec(
-        name=NAME, pipeline=gold.pipeline or settings.pipeline, gold=gold.name, target=_checked_target(target)
-    )
 
 
 def _only_set(sets: Sequence[GoldSet]) -> GoldSet:
@@ -194,11 +169,6 @@ def _only_set(sets: Sequence[GoldSet]) -> GoldSet:
 
 
 def _checked_target(target: str) -> str:
-    """A target from the command line.
-
-    Raises:
-        RagmonError: It is invalid.
-    """
     from pydantic import ValidationError  # noqa: PLC0415 - needed only for invalid targets
 
     try:
@@ -225,38 +195,19 @@ def _digest(*parts: str) -> str:
 
 
 def key_of(settings: Settings, pipeline: str) -> bytes | None:
-    """The key that signs probes of a pipeline; None without one.
-
-    Raises:
-        RagmonError: The key cannot be read.
-    """
+    """The key that signs probes of a pipeline; None without one."""
     return probe_key(settings.of(pipeline).capture)
 
 
-SWEEP_INTERVAL: Final = 3600.0
-"""Seconds between two sweeps for the same alarm: within the hour most answers stay the same, so a second sweep adds
-little, and an alarm that flaps must not spend the day's quota.
-"""
-
-
 class SweepTrigger:
-    """Finds pipelines with new look alarms, for which a sweep is due; at most one per alarm and hour.
-
-    Args:
-        edges: Earlier transitions, which trigger nothing.
-    """
+    """Finds pipelines with new look alarms, for which a sweep is due; at most one per alarm and hour."""
 
     def __init__(self, edges: Iterable[AlarmTransition] = ()) -> None:
         self._seen = {transition for transition in edges if _starts_look(transition)}
         self._last: dict[tuple[str, str], float] = {}
 
     def see(self, edges: Iterable[AlarmTransition], now: float) -> set[str]:
-        """The pipelines for which a sweep is due.
-
-        Args:
-            edges: All transitions that are kept.
-            now: Monotonic seconds.
-        """
+        """The pipelines for which a sweep is due."""
         look_alarms = {transition for transition in edges if _starts_look(transition)}
         new, self._seen = look_alarms - self._seen, look_alarms
         pipelines = set()
@@ -272,24 +223,8 @@ def _starts_look(transition: AlarmTransition) -> bool:
     return transition.severity == constants.LOOK and transition.state == "firing"
 
 
-RESERVE: Final = 0.2
-"""The share of the daily quota reserved for sweeps."""
-FIRST_PAUSE: Final = 1.0
-LONGEST_PAUSE: Final = 300.0
-"""The limits of the first and of every pause after failures of the application, in seconds."""
-
-Draw = Callable[[], float]
-"""A random number in [0, 1)."""
-
-
 def interval(items: int, every: float, max_per_day: int, *, reserve: bool) -> float:
     """Average seconds between two questions: as configured, or longer if the daily quota requires it.
-
-    Args:
-        items: Questions per round.
-        every: Seconds per round.
-        max_per_day: Maximum questions per day.
-        reserve: Keep a part of them for sweeps.
 
     >>> interval(225, 3600.0, 100_000, reserve=True), interval(225, 3600.0, 2000, reserve=False)
     (16.0, 43.2)
@@ -298,13 +233,7 @@ def interval(items: int, every: float, max_per_day: int, *, reserve: bool) -> fl
 
 
 class JitteredSchedule:
-    """One question in each interval, at a random moment of it: evenly spread, and not synchronised with anything.
-
-    Args:
-        interval: Seconds per interval.
-        now: When the first interval begins.
-        draw: Random numbers.
-    """
+    """One question in each interval, at a random moment of it: evenly spread, and not synchronised with anything."""
 
     def __init__(self, interval: float, now: float, draw: Draw) -> None:
         self._interval = interval
@@ -329,26 +258,8 @@ class JitteredSchedule:
         self.due = self._start + (self._index + self._draw()) * self._interval
 
 
-_MAX_PAUSE: Final = 60.0
-"""Maximum seconds before the prober checks again what is due."""
-
-
 class Prober:
-    """Sends the questions of one probe.
-
-    Args:
-        spec: The probe.
-        questions: The questions.
-        client: Sends one question.
-        take: Gets the record of every answer, in the prober's thread; returns whether it was accepted.
-        counts: Counts the results of questions.
-        rng: Random numbers: the order of a round, the moment of a question.
-        quota: The daily quota, which may have been an earlier prober's; None: a new one.
-
-    Attributes:
-        spec: The probe.
-        interval: Seconds between two questions, on average.
-    """
+    """Sends the questions of one probe."""
 
     def __init__(
         self,
@@ -417,7 +328,6 @@ class Prober:
                 self._back_off_for(None)
 
     def _next(self) -> GoldQuestion | None:
-        """The question that is due now and may be sent, if any."""
         now = monotonic()
         if self._stopping or now < self._paused_until:
             return None
@@ -426,40 +336,38 @@ class Prober:
             self._sweep.clear()
             self._retries.clear()
             return None
-        question = (
-            self._retries.popleft()
-            if self._retries
-            else self._sweep.popleft()
-            if self._sweep
-            else self._next_of_round(now)
-        )
-        if question is not None and not self._quota.spend():  # another process took the last one
+        if self._retries:
+            question = self._retries.popleft()
+        elif self._sweep:
+            question = self._sweep.popleft()
+        elif now < self._schedule.due:
+            return None
+        else:
+            self._schedule.take()
+            if not self._round:
+                self._round.extend(self._shuffled())
+            question = self._round.popleft()
+        if not self._quota.spend():  # another process took the last one
             self._counts.add(self.spec.name, SKIPPED)
             return None
         return question
 
-    def _next_of_round(self, now: float) -> GoldQuestion | None:
-        if now < self._schedule.due:
-            return None
-        self._schedule.take()
-        if not self._round:
-            self._round.extend(self._shuffled())
-        return self._round.popleft()
-
     def _pause(self) -> float:
-        """Seconds until the next question is due."""
         if not self._workers.free or self._quota.left <= 0:
             return _MAX_PAUSE
         due = 0.0 if self._retries or self._sweep else self._schedule.due
         return min(_MAX_PAUSE, max(0.0, due - monotonic(), self._paused_until - monotonic()))
 
     def _finish(self, answered: ProbeResult) -> None:
-        """Count the result of a question, and pass on its record."""
         result, record = answered.result, answered.record
         if result == OK and record is not None and self._cache_hits.see(record):
             result, record = CACHED, None
-        if record is not None and not self._accepted(record):
-            result = LOST
+        if record is not None:
+            try:
+                result = result if self._take(record) else LOST
+            except Exception as error:  # noqa: BLE001 - the next question is sent whatever happens here
+                log_error(f"probe {self.spec.name} cannot hand on an answer", error)
+                result = LOST
         self._counts.add(self.spec.name, result)
         if result == THROTTLED:
             self._retries.append(replace(answered.question, tries=answered.question.tries + 1))
@@ -471,34 +379,13 @@ class Prober:
             self._back_off.reset()
 
     def _back_off_for(self, wait: float | None) -> None:
-        """Send nothing for a while.
-
-        Args:
-            wait: Seconds the application asked for; None or 0 if it did not.
-        """
         self._paused_until = max(self._paused_until, monotonic() + self._back_off.pause(wait or None))
-
-    def _accepted(self, record: Record) -> bool:
-        try:
-            return self._take(record)
-        except Exception as error:  # noqa: BLE001 - the next question is sent whatever happens here
-            log_error(f"probe {self.spec.name} cannot hand on an answer", error)
-            return False
-
-
-GRACE: Final = 1.0
-"""Seconds after its deadline for a question to report the timeout itself."""
 
 
 class ProbeWorkers:
     """Sends questions concurrently.
 
     A thread cannot be stopped from outside: a function that does not return occupies a worker until it does.
-
-    Args:
-        client: Sends one question.
-        size: Maximum number of concurrent questions.
-        grace: Seconds after its deadline for which a question is waited for.
     """
 
     def __init__(self, client: ProbeClient, size: int, *, grace: float = GRACE) -> None:
@@ -506,7 +393,7 @@ class ProbeWorkers:
         self._size = size
         self._grace = grace
         self._changed = Condition()
-        self._in_flight: dict[int, tuple[GoldQuestion, InFlight]] = {}
+        self._in_flight: dict[int, InFlight] = {}
         self._abandoned: set[int] = set()
         self._results: list[ProbeResult] = []
         self._sent = 0
@@ -530,45 +417,41 @@ class ProbeWorkers:
         with self._changed:
             self._sent += 1
             number = self._sent
-            self._in_flight[number] = (question, sending)
-        thread = Thread(target=self._ask, args=(number, question, sending), name=f"ragmon-ask-{number}", daemon=True)
+            self._in_flight[number] = sending
+
+        def ask() -> None:
+            answered = self._client.ask(sending)
+            with self._changed:
+                if self._in_flight.pop(number, None) is not None:
+                    self._results.append(answered)
+                self._abandoned.discard(number)
+                self._changed.notify_all()
+
         try:
-            thread.start()
+            Thread(target=ask, name=f"ragmon-ask-{number}", daemon=True).start()
         except RuntimeError as error:  # the process has too many threads, which is not the target's fault
             warn_once(f"a question could not be sent: {error_location(error)}")
             with self._changed:
                 del self._in_flight[number]
                 self._results.append(ProbeResult(question, LOST, overloaded=True))
 
-    def _ask(self, number: int, question: GoldQuestion, sending: InFlight) -> None:
-        answered = self._client.ask(question, sending)
-        with self._changed:
-            if self._in_flight.pop(number, None) is not None:
-                self._results.append(answered)
-            self._abandoned.discard(number)
-            self._changed.notify_all()
-
     def wait(self, seconds: float) -> list[ProbeResult]:
-        """The results so far, including timeouts.
-
-        Args:
-            seconds: Maximum time to wait if there are none yet.
-        """
+        """The results so far, including timeouts."""
         until = monotonic() + seconds
         with self._changed:
             while not (self._results or self._is_woken or self._overdue() or (now := monotonic()) >= until):
-                deadlines = [self._deadline(sending) for _, sending in self._in_flight.values()]
+                deadlines = [self._deadline(sending) for sending in self._in_flight.values()]
                 self._changed.wait(min([until, *deadlines]) - now)
             self._is_woken = False
             for number in self._overdue():
-                self._results.append(self._client.late(*self._in_flight.pop(number)))
+                self._results.append(self._client.late(self._in_flight.pop(number)))
                 self._abandoned.add(number)
             results, self._results = self._results, []
         return results
 
     def _overdue(self) -> list[int]:
         now = monotonic()
-        return [number for number, (_, sending) in self._in_flight.items() if self._deadline(sending) <= now]
+        return [number for number, sending in self._in_flight.items() if self._deadline(sending) <= now]
 
     def _deadline(self, sending: InFlight) -> float:
         """The time until which a question is waited for; infinite once its target has returned."""
@@ -590,18 +473,8 @@ class ProbeWorkers:
         return lost
 
 
-STDOUT: Final = "-"
-
-
 class RecordSorter:
-    """Passes records on in the order of their index.
-
-    Args:
-        take: Called with each record.
-
-    Attributes:
-        placed: The number of indexes with a result.
-    """
+    """Passes records on in the order of their index."""
 
     def __init__(self, take: Callable[[Record], None]) -> None:
         self.placed = 0
@@ -609,10 +482,10 @@ class RecordSorter:
         self._next = 0
         self._waiting: dict[int, Record | None] = {}
 
-    def put(self, place: int, record: Record | None) -> None:
+    def put(self, index: int, record: Record | None) -> None:
         """Set the result of an index; None if it has no record."""
         self.placed += 1
-        self._waiting[place] = record
+        self._waiting[index] = record
         while self._next in self._waiting:
             self._pass_on(self._waiting.pop(self._next))
             self._next += 1
@@ -628,15 +501,7 @@ class RecordSorter:
 
 
 class TraceFile:
-    """Writes records to a trace file; an existing file is overwritten.
-
-    Args:
-        output: The file; None or `-` for standard output.
-        redact: Removes from a record what must not be written; None if that was done before.
-
-    Raises:
-        RagmonError: It cannot be written.
-    """
+    """Writes records to a trace file; an existing file is overwritten."""
 
     def __init__(self, output: str | None, redact: Callable[[Record], Record] | None = None) -> None:
         self._redact = redact
@@ -649,11 +514,7 @@ class TraceFile:
             raise self._write_error(error) from error
 
     def submit(self, record: Record) -> None:
-        """Write a record.
-
-        Raises:
-            RagmonError: It cannot be written, for example because the disk is full.
-        """
+        """Write a record."""
         try:
             self._file.write(encode(record if self._redact is None else self._redact(record)))
             self._file.flush()
@@ -675,20 +536,8 @@ class TraceFile:
             self._file.close()
 
 
-_PAUSE: Final = 1.0
-"""Seconds without questions where an application has too much to do and names no time; a question has few tries."""
-
-
 def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Iterator[ProbeResult]:
-    """Send every question once.
-
-    Args:
-        workers: Sends them.
-        questions: In order.
-
-    Yields:
-        The result of each question, as it arrives. Questions are missing if all workers hang in calls that never end.
-    """
+    """Send every question once."""
     waiting, until = deque(questions), 0.0
     while waiting or workers.busy:
         while waiting and workers.free and monotonic() >= until:
@@ -704,32 +553,8 @@ def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Itera
             return
 
 
-LOOK: Final = 1.0
-"""Seconds between two polls of the alarms."""
-JOIN_TIMEOUT: Final = 5.0
-"""Seconds the server waits at shutdown for a target that is being loaded."""
-_log = logging.getLogger("ragmon.server")
-
-
-class _Basis(NamedTuple):
-    """What a prober depends on; the prober is replaced when any of it changes."""
-
-    spec: ProbeSpec
-    gold: str
-    pipeline: PipelineSettings
-
-
 class ProbeSupervisor:
-    """Runs the probes of a configuration in a thread of its own: targets are third-party code and may be slow.
-
-    Args:
-        writer: The writer that takes the records and has the alarms.
-        folder: The folder of the daily quota files.
-        wait: Seconds that a reply waits for the application's own record.
-
-    Attributes:
-        troubles: Why a probe does not run, by the probe's name.
-    """
+    """Runs the probes of a configuration in a thread of its own: targets are third-party code and may be slow."""
 
     def __init__(self, writer: JournalWriter, folder: Path, *, wait: float = REPLY_WAIT) -> None:
         self.troubles: dict[str, RagmonError] = {}
@@ -738,7 +563,7 @@ class ProbeSupervisor:
         self._wait = wait
         self._counts = ProbeCounts()
         self._quotas: dict[str, DailyQuota] = {}
-        self._running: dict[str, tuple[_Basis, Prober]] = {}
+        self._running: dict[str, tuple[object, Prober]] = {}
         self._capture: ProbeCapture | None = None
         self._pending_settings: SimpleQueue[Settings | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name="ragmon-probing", daemon=True)
@@ -770,28 +595,23 @@ class ProbeSupervisor:
         sweeps = SweepTrigger(self._transitions())
         while True:
             try:
-                for settings in self._next():
+                with suppress(Empty):
+                    settings = self._pending_settings.get(timeout=LOOK)
+                    while settings is not None and not self._pending_settings.empty():
+                        settings = self._pending_settings.get()
                     if settings is None:
-                        return self._finish()
+                        break
                     self._apply(settings)
-                self._send(sweeps.see(self._transitions(), monotonic()))
+                pipelines = sweeps.see(self._transitions(), monotonic())
+                for _, prober in list(self._running.values()):
+                    if prober.spec.pipeline in pipelines and prober.spec.on_look and prober.sweep():
+                        _log.info("probe %s sends its whole set: an alarm asks for a look", prober.spec.name)
             except Exception as error:  # noqa: BLE001 - the next poll may succeed
                 log_error("probes could not be looked after", error)
 
-    def _finish(self) -> None:
         self._end(self._running)
         if self._capture is not None:
             self._capture.close()
-
-    def _next(self) -> list[Settings | None]:
-        """The newest pending configuration, if there is one; a list of None where the server stops."""
-        try:
-            settings = self._pending_settings.get(timeout=LOOK)
-            while settings is not None and not self._pending_settings.empty():
-                settings = self._pending_settings.get()
-        except Empty:
-            return []
-        return [settings]
 
     def _apply(self, settings: Settings) -> None:
         """Run the probes of a configuration; an error in one probe does not affect the others."""
@@ -799,14 +619,16 @@ class ProbeSupervisor:
         troubles: dict[str, RagmonError] = {}
         if settings.probes:
             try:
-                self._run_all(settings, troubles)
+                troubles = self._run_all(settings)
             except RagmonError as error:
                 troubles = dict.fromkeys([spec.name for spec in settings.probes], error)
         for name, trouble in troubles.items():
             _log.error("probe %s does not run: %s (%s)", name, trouble, trouble.hint)
         self.troubles = troubles
 
-    def _run_all(self, settings: Settings, troubles: dict[str, RagmonError]) -> None:
+    def _run_all(self, settings: Settings) -> dict[str, RagmonError]:
+        """Start the probes that are new or changed; returns why the others do not run."""
+        troubles: dict[str, RagmonError] = {}
         redact = Redactions(settings)
         if self._capture is None:
             self._capture = ProbeCapture(settings)
@@ -814,28 +636,26 @@ class ProbeSupervisor:
             self._capture.go_on_with(settings)
         golds = {gold.name: gold for gold in self._writer.server_state.engine.scorer.gold.sets}
         for spec in settings.probes:
-            basis = _Basis(spec, golds[spec.gold].version, settings.of(spec.pipeline))
+            # A prober is replaced when any of it changes.
+            basis = (spec, golds[spec.gold].version, settings.of(spec.pipeline))
             if spec.name in self._running:
                 if self._running[spec.name][0] == basis:
                     continue
                 self._end([spec.name])
             try:
-                prober = self._prober(spec, golds[spec.gold], settings, redact, self._capture)
+                key = key_of(settings, spec.pipeline)
+                client = ProbeClient.of(spec, self._capture, key=key, begun=partial(self._expect, spec))
+                quota = self._quotas.setdefault(spec.name, quota_in(self._folder, spec))
+                quota.per_day = spec.max_per_day
+                take = partial(self._take, redact, self._wait if client.far else 0.0)
+                prober = Prober(spec, questions(golds[spec.gold]), client, take, counts=self._counts, quota=quota)
             except RagmonError as error:
                 troubles[spec.name] = error
                 continue
             prober.start()
             self._running[spec.name] = (basis, prober)
             _log.info("probe %s asks %s, a question every %.3g s", spec.name, spec.asks, prober.interval)
-
-    def _prober(
-        self, spec: ProbeSpec, gold: GoldSet, settings: Settings, redact: Redactions, capture: ProbeCapture
-    ) -> Prober:
-        client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline), begun=partial(self._expect, spec))
-        quota = self._quotas.setdefault(spec.name, quota_in(self._folder, spec))
-        quota.per_day = spec.max_per_day
-        take = partial(self._take, redact, self._wait if client.far else 0.0)
-        return Prober(spec, questions(gold), client, take, counts=self._counts, quota=quota)
+        return troubles
 
     def _take(self, redact: Redactions, wait: float, record: Record) -> bool:
         return self._writer.reply(redact(record), wait)
@@ -843,7 +663,7 @@ class ProbeSupervisor:
     def _expect(self, spec: ProbeSpec, in_flight: InFlight) -> None:
         """Announce a question before it is sent: the application's own record may arrive first."""
         expected = Record(
-            trace_id=in_flight.trace_id, pipeline=spec.pipeline, source=constants.PROBE, qid=in_flight.qid
+            trace_id=in_flight.trace_id, pipeline=spec.pipeline, source=constants.PROBE, qid=in_flight.question.qid
         )
         self._writer.reply(expected, spec.timeout + GRACE + self._wait, arrived=False)
 
@@ -854,9 +674,3 @@ class ProbeSupervisor:
     def _transitions(self) -> list[AlarmTransition]:
         with self._writer.lock:
             return list(self._writer.server_state.engine.transitions)
-
-    def _send(self, pipelines: Container[str]) -> None:
-        """Send the whole gold set to the pipelines whose alarms ask for a look."""
-        for basis, prober in list(self._running.values()):
-            if basis.spec.pipeline in pipelines and basis.spec.on_look and prober.sweep():
-                _log.info("probe %s sends its whole set: an alarm asks for a look", basis.spec.name)

@@ -38,6 +38,19 @@ _SPARE: Final = 4 << 20
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
+FROZEN: Final = 6.0
+"""Seconds of CPU of the whole process without any Python thread running, after which the kernel ends it."""
+STUCK: Final = 30.0
+"""Seconds of CPU that one trace or one line may take."""
+WAITING: Final = 300.0
+"""Seconds, summed over the polls, after which the same trace or line is stuck although it uses no CPU."""
+LEAVE: Final = 8.0
+"""Seconds after a termination signal at which the process exits, whatever it is doing."""
+LOOK: Final = 0.5
+"""Seconds between two polls, at most."""
+_POLLS: Final = 4
+"""Polls in the time in which the process could use `FROZEN` seconds of CPU on all processors at once."""
+_log = logging.getLogger("ragmon.server")
 
 
 def limit_arenas() -> None:
@@ -56,11 +69,7 @@ class MemoryTrimmer:
         self._last_came = 0
 
     def trim_if_due(self, arrivals: int) -> None:
-        """Trim, if it is time.
-
-        Args:
-            arrivals: A number that grows with what arrives.
-        """
+        """Trim, if it is time."""
         now = monotonic()
         if now < self._due:
             return
@@ -71,33 +80,13 @@ class MemoryTrimmer:
                 ctypes.CDLL(None).malloc_trim(0)
 
 
-FROZEN: Final = 6.0
-"""Seconds of CPU of the whole process without any Python thread running, after which the kernel ends it."""
-STUCK: Final = 30.0
-"""Seconds of CPU that one trace or one line may take."""
-WAITING: Final = 300.0
-"""Seconds, summed over the polls, after which the same trace or line is stuck although it uses no CPU."""
-LEAVE: Final = 8.0
-"""Seconds after a termination signal at which the process exits, whatever it is doing."""
-LOOK: Final = 0.5
-"""Seconds between two polls, at most."""
-_POLLS: Final = 4
-"""Polls in the time in which the process could use `FROZEN` seconds of CPU on all processors at once."""
-_log = logging.getLogger("ragmon.server")
-
-
 def _processors() -> int:
     """How many processors this process may use; where the system does not tell, as on macOS, all there are."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Watchdog:
-    """Ends this process where it cannot end itself.
-
-    Args:
-        stuck: The exit code when a request takes too long; the process should be restarted.
-        leave: Ends the process at once with an exit code.
-    """
+    """Ends this process where it cannot end itself."""
 
     def __init__(self, stuck: int, leave: Callable[[int], object] = os._exit) -> None:
         self._stuck = stuck
@@ -153,13 +142,14 @@ class Watchdog:
                 self._end(self._stuck, "a request takes too long: the process leaves; the second time sets it aside")
 
     def _is_stuck(self) -> bool:
-        """Whether the same trace or line has been worked on for too long."""
         attempts = self._attempts
         if attempts is None or not attempts.busy:
             self._last_poll = (-1, 0, 0.0)
             return False
         begun, polls, cpu_at_start = self._last_poll
-        cpu_now = _cpu_seconds(attempts.thread)
+        cpu_now = 0.0
+        with suppress(OSError):  # the thread has ended
+            cpu_now = time.clock_gettime(time.pthread_getcpuclockid(attempts.thread))
         if begun != attempts.begun:
             self._last_poll = (attempts.begun, 0, cpu_now)
             return False
@@ -171,11 +161,3 @@ class Watchdog:
         with suppress(OSError, ValueError, RuntimeError):
             faulthandler.dump_traceback()
         self._leave(code)
-
-
-def _cpu_seconds(thread: int) -> float:
-    """Seconds of CPU that a thread of this process has used; 0 where the thread has ended."""
-    try:
-        return time.clock_gettime(time.pthread_getcpuclockid(thread))
-    except OSError:
-        return 0.0

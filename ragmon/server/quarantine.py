@@ -29,22 +29,25 @@ _SLOT: Final = struct.Struct("=II24s")
 _SLOTS: Final = SIZE // _SLOT.size
 _MAX_ATTEMPTS: Final = 1000
 """A slot with this many attempts or more is invalid: no server makes so many."""
-_PLACE: Final = 1
+_LINE: Final = 1
 """The index of the word of the page that holds the line in progress."""
 _NUMBERED: Final = struct.Struct(">cqd")
 """A key of a row or of a request: kind, sequence number, arrival time."""
+MAX_REQUESTS: Final = 100
+"""Maximum number of requests in the quarantine; the oldest are deleted, but stay counted."""
+MAX_BYTES: Final = 16 << 20
+"""Maximum bytes in the quarantine; a larger single request is kept without its content."""
+ASSEMBLING: Final = "assembling"
+SCORING: Final = "scoring"
+READING: Final = "reading"
+"""The processing step during which the process ended."""
 
 
 class WorkItem(NamedTuple):
-    """A unit of work that can fail by itself.
-
-    Attributes:
-        key: A `trace_key`, `row_key` or `body_key`, 17 bytes each.
-        place: The line, if the work is on a row.
-    """
+    """A unit of work that can fail by itself."""
 
     key: bytes
-    place: int = 0
+    line: int = 0
 
 
 def trace_key(trace_id: bytes) -> bytes:
@@ -69,15 +72,7 @@ def body_key(seq: int, arrival: float) -> bytes:
 
 
 class Attempts:
-    """Notes in shared memory which work begins and ends. One thread works at a time.
-
-    Args:
-        folder: The folder of the page's file; if the file cannot be created, the page is lost with the process.
-
-    Attributes:
-        begun: How many attempts were begun; it grows while there is progress.
-        thread: The thread that began the last attempt.
-    """
+    """Notes in shared memory which work begins and ends. One thread works at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.begun = 0
@@ -86,7 +81,10 @@ class Attempts:
         self._words = memoryview(self._page).cast("I")
         self._failed: dict[WorkItem, int] = {}
         for slot in (*range(1, _SLOTS), 0):  # the work in progress is the newest, so it is read last
-            self._read(slot)
+            n, line, padded = _SLOT.unpack_from(self._page, slot * _SLOT.size)
+            key = padded[: _NUMBERED.size]  # cut by length, not at zeros: ids may end in zeros
+            if 0 < n < _MAX_ATTEMPTS and key[:1] in (b"t", b"r", b"b"):
+                self._failed[WorkItem(key, line)] = self._failed.pop(WorkItem(key, line), 0) + n
         self._words[0] = 0
         self._write()
 
@@ -117,10 +115,10 @@ class Attempts:
         finally:
             self.end(key)
 
-    def at(self, place: int) -> None:
+    def at(self, line: int) -> None:
         """Note which line of the current row is next."""
         self.begun += 1
-        self._words[_PLACE] = place
+        self._words[_LINE] = line
 
     def end(self, key: bytes) -> None:
         """Note that work ended, with or without an exception: it did not end the process."""
@@ -138,13 +136,6 @@ class Attempts:
             self._words.release()
             self._page.close()
 
-    def _read(self, slot: int) -> None:
-        """Read a slot, and add its attempts to those of the same work item."""
-        n, place, padded = _SLOT.unpack_from(self._page, slot * _SLOT.size)
-        key = padded[: _NUMBERED.size]  # cut by length, not at zeros: ids may end in zeros
-        if 0 < n < _MAX_ATTEMPTS and key[:1] in (b"t", b"r", b"b"):
-            self._failed[WorkItem(key, place)] = self._failed.pop(WorkItem(key, place), 0) + n
-
     def _forget(self, items: list[WorkItem]) -> None:
         for item in items:
             del self._failed[item]
@@ -154,7 +145,7 @@ class Attempts:
     def _write(self) -> None:
         """Write the failed items to the page; the newest, if the page cannot hold all."""
         kept = [*self._failed.items()][1 - _SLOTS :]
-        slots = b"".join(_SLOT.pack(n, item.place, item.key.ljust(24, b"\0")) for item, n in kept)
+        slots = b"".join(_SLOT.pack(n, item.line, item.key.ljust(24, b"\0")) for item, n in kept)
         self._page[_SLOT.size :] = slots.ljust(SIZE - _SLOT.size, b"\0")
         with suppress(OSError):
             self._page.flush()
@@ -169,16 +160,6 @@ def _open(path: Path) -> mmap:
         finally:
             os.close(file)
     return mmap(-1, SIZE)
-
-
-MAX_REQUESTS: Final = 100
-"""Maximum number of requests in the quarantine; the oldest are deleted, but stay counted."""
-MAX_BYTES: Final = 16 << 20
-"""Maximum bytes in the quarantine; a larger single request is kept without its content."""
-ASSEMBLING: Final = "assembling"
-SCORING: Final = "scoring"
-READING: Final = "reading"
-"""The processing step during which the process ended."""
 
 
 class QuarantinedRequest(NamedTuple):
@@ -204,16 +185,7 @@ class QuarantinedRequest(NamedTuple):
 
 
 def add(connection: sqlite3.Connection, arrival: float, step: str, trace_id: str, form: str, body: bytes) -> None:
-    """Put a request into the quarantine, inside a transaction; delete the oldest if there are too many.
-
-    Args:
-        connection: The journal.
-        arrival: Its arrival time, seconds since the epoch.
-        step: The processing step that failed.
-        trace_id: Its trace id, 32 hex digits; "" if there is none.
-        form: Its encoding.
-        body: The request.
-    """
+    """Put a request into the quarantine, inside a transaction; delete the oldest if there are too many."""
     kept = body if len(body) <= MAX_BYTES else b""
     insert = "INSERT INTO quarantined (arrival, step, trace_id, form, size, body) VALUES (?, ?, ?, ?, ?, ?)"
     connection.execute(insert, (arrival, step, trace_id, form, len(body), kept))
@@ -224,8 +196,3 @@ def add(connection: sqlite3.Connection, arrival: float, step: str, trace_id: str
         if position >= MAX_REQUESTS or total > MAX_BYTES:
             connection.execute("DELETE FROM quarantined WHERE seq <= ?", (seq,))
             return
-
-
-def count(connection: sqlite3.Connection) -> int:
-    """How many requests are in quarantine."""
-    return int(connection.execute("SELECT count(*) FROM quarantined").fetchone()[0])

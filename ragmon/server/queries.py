@@ -1,22 +1,16 @@
-"""Every alarm that is shown, by its name, as something that can be explained: a gate, or a metric's own past.
+"""What a server's admin port shows: its status, which requests fail a gate, what broke, whether a release is worse.
 
 An alarm on a metric's past is written as a gate on that metric whose threshold is the level of the baseline, so that it
 is explained from the same counts in the same way.
 
-One request out of a journal, and what is said of one that is not there.
-
-The admin port shows its content to whoever has the token of the write ports. Where there is none it shows no content:
-any program of the machine may ask a loopback port, and a page or a model may make one ask.
-
-What a server's admin port shows: its status, which requests fail a gate, what broke, whether a release is worse.
-
-The content of requests is in the answer to `trace` alone, and `ragmon.server.admin` withholds it without a token.
+The content of requests is in the answer to `trace` alone, and `ragmon.server.admin` withholds it without a token: any
+program of the machine may ask a loopback port, and a page or a model may make one ask.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -28,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import to_builtins
 
-from ragmon.alarms.detector import Alarm, shown
+from ragmon.alarms.detector import shown
 from ragmon.alarms.drift import DriftSignal, JudgeShift, Shift, alert_name
 from ragmon.alarms.pipelines import PipelineAlarms, minute_end
 from ragmon.alarms.plan import AlarmRule
@@ -71,6 +65,26 @@ _NAMES: Final = {
 }
 _MINUTE: Final = 60
 _MIN_LEVEL: Final = 1e-6
+SHORTEST: Final = 8
+"""The fewest hex digits by which a trace is searched."""
+PATIENCE: Final = 20.0
+"""Seconds in which a journal is searched for the beginning of an id."""
+MAX_RECORDS: Final = 100
+"""Records of one trace that are shown."""
+ID_DIGITS: Final = 32
+"""Hex digits of a whole trace id."""
+_MANY: Final = 5
+_BEGINNING: Final = re.compile(r"[0-9a-f]{8,31}", re.ASCII)
+TO_OPEN: Final = 5
+"""Failing traces that are listed with a diagnosis."""
+ON_PAGE: Final = 20
+"""Failing requests on the page of a gate."""
+MAX_ASSESSED: Final = 20_000
+"""Records that are looked at for requests that score badly in a metric without a gate."""
+COMPARED: Final = 86_400.0
+"""Seconds of records that two releases are compared on."""
+MAX_DROP: Final = 0.02
+"""How much worse a metric of a release may be."""
 
 
 @dataclass(frozen=True)
@@ -95,71 +109,55 @@ class ExplainedAlarm:
 
 
 def find_alarm(engine: Engine, snapshot: Snapshot, pipeline: str, name: str) -> ExplainedAlarm:
-    """The gate or the alarm with a name, as pages, `/metrics` and alerts show it.
-
-    Args:
-        engine: Has the gates and the alarms.
-        snapshot: The current counts.
-        pipeline: Its pipeline.
-        name: Its name: a gate's, or such as `hit_rate:baseline`.
-
-    Raises:
-        UnknownNameError: There is no such pipeline, gate or alarm.
-    """
+    """The gate or the alarm with a name, as pages, `/metrics` and alerts show it."""
     outcomes = engine.judge(snapshot)
     pipelines = {outcome.gate.pipeline for outcome in outcomes}
     if pipeline not in pipelines | set(engine.alarms.pipelines):
         raise UnknownNameError("pipeline", pipeline, pipelines)
     gates = {outcome.gate.name: outcome for outcome in outcomes if outcome.gate.pipeline == pipeline}
     alarms = engine.alarms.pipelines.get(pipeline)
-    signals = {} if alarms is None else {signal.alert: signal for signal in alarms.drift.signals}
-    if name in gates:
-        return _of_gate(gates[name], alarms, signals.get(name))
-    if alarms is not None and name in alarms.rules:
-        # An alarm on a metric's own past.
-        rule = alarms.rules[name]
-        alarm, level = alarms.state.alarms[rule.alert], alarms.held_against(rule)
-        is_latency = rule.metric == constants.LATENCY
-        # A paired rule detects items that became worse, whatever is better of its metric.
-        better = "higher" if is_latency else engine.scorer.table.metrics[rule.metric].better
-        at_least = better == "higher" if rule.kind == "paired" else rule.at_least
-        share = 0.5 if level is None or rule.kind == "paired" else min(1.0 - _MIN_LEVEL, max(_MIN_LEVEL, level))
-        gate = Gate(
-            name=rule.alert,
-            metric=rule.metric,
-            threshold=rule.ratio if is_latency else share,
-            direction="at_most" if is_latency or not at_least else "at_least",
-            pipeline=alarms.pipeline,
-            source=rule.source or alarms.selector.state.sources.get(rule.needs_gold),
-            gold=rule.gold,
-            where=rule.where,
-            window=_window(engine),
-            kind="quantile_ratio" if is_latency else "threshold",
-        )
-        text = _seen(rule, alarm) or _compared(alarms, rule, level)
-        return ExplainedAlarm(_outcome(engine, snapshot, gate), minute_end(alarm.firing), text, derived=True)
-    if alarms is not None and name in signals:
-        return _of_drift(engine, snapshot, alarms, signals[name])
-    raise UnknownNameError("gate", name, [*gates, *([] if alarms is None else alarms.rules), *signals])
-
-
-def _of_gate(outcome: Outcome, alarms: PipelineAlarms | None, signal: DriftSignal | None) -> ExplainedAlarm:
-    rule = None if alarms is None else alarms.rules.get(outcome.gate.name)
-    if alarms is None or rule is None:
-        return ExplainedAlarm(outcome, None if signal is None else minute_end(signal.firing))
+    if alarms is None:
+        if name in gates:
+            return ExplainedAlarm(gates[name], None)
+        raise UnknownNameError("gate", name, [*gates])
+    rule = alarms.rules.get(name)
+    if rule is None:
+        signals = {signal.alert: signal for signal in alarms.drift.signals}
+        if name in gates:
+            return ExplainedAlarm(gates[name], minute_end(signals[name].firing) if name in signals else None)
+        if name in signals:
+            return _of_drift(engine, snapshot, alarms, signals[name])
+        raise UnknownNameError("gate", name, [*gates, *alarms.rules, *signals])
     alarm = alarms.state.alarms[rule.alert]
-    return ExplainedAlarm(outcome, minute_end(alarm.firing), _seen(rule, alarm))
-
-
-def _seen(rule: AlarmRule, alarm: Alarm) -> str:
-    """What an alarm fired for; "" while it is silent."""
-    return "" if alarm.proof is None else shown(alarm.proof, rule).text
+    seen = "" if alarm.proof is None else shown(alarm.proof, rule).text
+    if name in gates:
+        return ExplainedAlarm(gates[name], minute_end(alarm.firing), seen)
+    # An alarm on a metric's own past.
+    level = alarms.held_against(rule)
+    is_latency = rule.metric == constants.LATENCY
+    # A paired rule detects items that became worse, whatever is better of its metric.
+    better = "higher" if is_latency else engine.scorer.table.metrics[rule.metric].better
+    at_least = better == "higher" if rule.kind == "paired" else rule.at_least
+    share = 0.5 if level is None or rule.kind == "paired" else min(1.0 - _MIN_LEVEL, max(_MIN_LEVEL, level))
+    gate = Gate(
+        name=rule.alert,
+        metric=rule.metric,
+        threshold=rule.ratio if is_latency else share,
+        direction="at_most" if is_latency or not at_least else "at_least",
+        pipeline=alarms.pipeline,
+        source=rule.source or alarms.selector.state.sources.get(rule.needs_gold),
+        gold=rule.gold,
+        where=rule.where,
+        window=_window(engine),
+        kind="quantile_ratio" if is_latency else "threshold",
+    )
+    text = seen or _compared(alarms, rule, level)
+    return ExplainedAlarm(_outcome(engine, snapshot, gate), minute_end(alarm.firing), text, derived=True)
 
 
 def _compared(alarms: PipelineAlarms, rule: AlarmRule, level: float | None) -> str:
-    """What a silent alarm compares its metric with."""
     baseline = alarms.baseline_of(rule)
-    what = {"paired": "each gold item with its first answer"}.get(rule.kind, f"{rule.metric} with its own past")
+    what = "each gold item with its first answer" if rule.kind == "paired" else f"{rule.metric} with its own past"
     if level is None or baseline is None:
         seen = 0 if baseline is None else baseline.n
         return f"compares {what}, which is being learned ({seen} observations so far)"
@@ -169,7 +167,6 @@ def _compared(alarms: PipelineAlarms, rule: AlarmRule, level: float | None) -> s
 
 
 def _of_drift(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, signal: DriftSignal) -> ExplainedAlarm:
-    """An alarm on a distribution, or on the number of indexes."""
     firing, source = minute_end(signal.firing), alarms.selector.user_source
     gate = Gate(
         name=signal.alert,
@@ -196,7 +193,6 @@ def _of_drift(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, signal
 
 
 def _judge_moved(signal: DriftSignal, shift: JudgeShift | None) -> str:
-    """How the scores of a judge moved from its earlier blocks to the one that was compared last."""
     name = signal.metric
     if signal.alert == alert_name(signal.metric, labelled=True):
         name = f"label minus {name}"
@@ -211,7 +207,6 @@ def _judge_moved(signal: DriftSignal, shift: JudgeShift | None) -> str:
 
 
 def _moved(signal: DriftSignal, shift: Shift | None) -> str:
-    """How a distribution moved from its first hour to the block that was compared last."""
     name = _NAMES.get(signal.metric, signal.metric)
     if shift is None:
         return f"compares {name} with its first hour; no later block is full yet"
@@ -231,21 +226,8 @@ def _window(engine: Engine) -> str:
 
 
 def _outcome(engine: Engine, snapshot: Snapshot, gate: Gate) -> Outcome:
-    """The outcome of a gate that stands for an alarm."""
     (outcome,) = evaluate(snapshot, replace(engine.policy(gate.pipeline), gates=(gate,)))
     return outcome
-
-
-SHORTEST: Final = 8
-"""The fewest hex digits by which a trace is searched."""
-PATIENCE: Final = 20.0
-"""Seconds in which a journal is searched for the beginning of an id."""
-MOST: Final = 100
-"""Records of one trace that are shown."""
-ID_DIGITS: Final = 32
-"""Hex digits of a whole trace id."""
-_MANY: Final = 5
-_BEGINNING: Final = re.compile(r"[0-9a-f]{8,31}", re.ASCII)
 
 
 class UnknownTraceError(RagmonError):
@@ -257,39 +239,30 @@ class AmbiguousTraceError(RagmonError):
 
 
 def in_journal(journal: JournalReader, asked: str, settings: Settings) -> list[Record]:
-    """The records of a trace in a journal; requests that share a trace are a record each.
-
-    Args:
-        journal: The journal.
-        asked: The trace id, or at least eight hex digits of its beginning.
-        settings: Say what is kept.
-
-    Raises:
-        UnknownTraceError: There is none.
-        AmbiguousTraceError: Several traces begin so, or the journal is too large for a search.
-        JournalError: The journal cannot be read.
-    """
-    trace_id = _checked(asked)
+    """The records of a trace in a journal; requests that share a trace are a record each."""
+    trace_id = asked.strip().lower()
+    if len(trace_id) != ID_DIGITS and not _BEGINNING.fullmatch(trace_id):
+        hint = f"32 hex digits, or the first {SHORTEST} and more of them"
+        raise AmbiguousTraceError(f"{shorten(asked)} is no trace id", hint=hint)
     if len(trace_id) < ID_DIGITS:
-        trace_id = _only(trace_id, _beginning_so(journal, trace_id)) or trace_id
-    records = journal.records_of(trace_id, MOST)
+        trace_id = _only(trace_id, _ids_in(journal, trace_id)) or trace_id
+    records = journal.records_of(trace_id, MAX_RECORDS)
     if not records:
-        raise _unknown(asked, settings, _kept(journal.oldest(), settings))
+        oldest = journal.oldest()
+        since = "" if oldest is None else f" since {datetime.fromtimestamp(oldest, UTC):%Y-%m-%d %H:%M} UTC"
+        days = float(settings.serve.retention) / 86_400
+        rate = settings.unconfigured.sampling.rate
+        kept = (
+            f"the journal has what was kept{since} (retention {days:g} days, then `[serve] max_size`); "
+            f"`[sampling] rate` of an application keeps a part of its calls ({rate:g} here), and a trace is a record "
+            "once its spans are there"
+        )
+        raise _unknown(asked, settings, kept)
     return records
 
 
 def in_files(lines: Iterable[Line], asked: str, settings: Settings) -> list[Record]:
-    """The records of a trace in trace files, whose ids may be any text.
-
-    Args:
-        lines: Their lines.
-        asked: The trace id, its beginning, or the id of a gold question where records have no trace id.
-        settings: Say where else to look.
-
-    Raises:
-        UnknownTraceError: There is none.
-        AmbiguousTraceError: Several traces begin so.
-    """
+    """The records of a trace in trace files, whose ids may be any text."""
     found: dict[str, list[Record]] = {}
     n = 0
     for line in lines:
@@ -301,19 +274,11 @@ def in_files(lines: Iterable[Line], asked: str, settings: Settings) -> list[Reco
     name = asked if asked in found else _only(asked, found) or ""
     if name not in found:
         raise _unknown(asked, settings, f"{n} records were read, and none has this id")
-    return found[name][-MOST:]
+    return found[name][-MAX_RECORDS:]
 
 
 def described(record: Record, scorer: Scorer, settings: Settings, *, from_file: bool = False) -> RequestReport:
-    """The report of a request.
-
-    Args:
-        record: The request.
-        scorer: Has the gold sets and the metrics; nothing is counted.
-        settings: The configuration in force.
-        from_file: The record is from a trace file: it is judged as `ragmon gate` judges files, and what its text was
-            captured with is not known here.
-    """
+    """The report of a request."""
     pipeline = settings.of(record.pipeline or constants.DEFAULT_PIPELINE)
     capture = pipeline.capture
     content = capture.probe_content if record.source == constants.PROBE else capture.content
@@ -328,20 +293,8 @@ def described(record: Record, scorer: Scorer, settings: Settings, *, from_file: 
     )
 
 
-def _checked(asked: str) -> str:
-    trace_id = asked.strip().lower()
-    if len(trace_id) != ID_DIGITS and not _BEGINNING.fullmatch(trace_id):
-        hint = f"32 hex digits, or the first {SHORTEST} and more of them"
-        raise AmbiguousTraceError(f"{shorten(asked)} is no trace id", hint=hint)
-    return trace_id
-
-
-def _beginning_so(journal: JournalReader, beginning: str) -> Iterator[str]:
-    """The ids of a journal's records that begin so.
-
-    Raises:
-        AmbiguousTraceError: The search takes too long.
-    """
+def _ids_in(journal: JournalReader, beginning: str) -> Iterator[str]:
+    """The trace ids of a journal's records that begin so."""
     pattern = re.compile(rb'"trace_id":"(%b[0-9a-f]*)"' % beginning.encode())
     ends = monotonic() + PATIENCE
     for row in journal.rows():
@@ -353,11 +306,6 @@ def _beginning_so(journal: JournalReader, beginning: str) -> Iterator[str]:
 
 
 def _only(asked: str, names: Iterable[str]) -> str | None:
-    """The one trace that begins so; None where there is none.
-
-    Raises:
-        AmbiguousTraceError: There are several.
-    """
     found: dict[str, None] = {}
     for name in names:
         found[name] = None
@@ -375,27 +323,8 @@ def _unknown(asked: str, settings: Settings, kept: str) -> UnknownTraceError:
     return UnknownTraceError(f"there is no record of trace {shorten(asked)}", hint=f"{kept}{where}")
 
 
-def _kept(oldest: float | None, settings: Settings) -> str:
-    """What a journal keeps."""
-    since = "" if oldest is None else f" since {datetime.fromtimestamp(oldest, UTC):%Y-%m-%d %H:%M} UTC"
-    days = float(settings.serve.retention) / 86_400
-    rate = settings.unconfigured.sampling.rate
-    return (
-        f"the journal has what was kept{since} (retention {days:g} days, then `[serve] max_size`); "
-        f"`[sampling] rate` of an application keeps a part of its calls ({rate:g} here), and a trace is a record "
-        "once its spans are there"
-    )
-
-
 class StatusService:
-    """Reads the state of the journal writer.
-
-    Args:
-        writer: The journal writer.
-        folder: The folder of the journal.
-        reloading: Reports whether the configuration on disk is in force.
-        reader: Reads what workers count; None where this server counts.
-    """
+    """Reads the state of the journal writer."""
 
     def __init__(
         self,
@@ -432,40 +361,39 @@ class StatusService:
             )
             label_counts = (sum(labels.results.values()), labels.pending)
             server = (dict(writer.refused), self.trouble(), writer.resets, writer.clock.jumps, reloading.broken)
-            return int(writer.clock.now()) // STEP, scoring, label_counts, server, self._probe_counts()
-
-    def _probe_counts(self) -> object:
-        probing = self._reloading.probing
-        return dict(probing.counts()), dict(probing.judged())
+            probes = (dict(reloading.probing.counts()), dict(reloading.probing.judged()))
+            return int(writer.clock.now()) // STEP, scoring, label_counts, server, probes
 
     def _served(self) -> ServerStats:
         writer, server_state = self.writer, self.writer.server_state
-        counts = server_state.counts
+        counts, adder, now = server_state.counts, server_state.adder, writer.clock.now()
+        size = 0
+        for path in self.folder.glob("journal.db*"):
+            with suppress(OSError):  # a file may disappear while it is read
+                size += path.stat().st_size
+        unknown = {}
+        for key, n in counts.unknown.items():
+            field, _, reason = key.partition("|")
+            unknown[field, reason] = n
+        stream = None  # where this server counts itself
+        if adder is not None:
+            results = dict(adder.state.results)
+            stream = StreamStats(adder.watermark(now), adder.behind(now), results, adder.lost, len(adder.configs))
         return ServerStats(
             refused=dict(writer.refused),
-            size=_size(self.folder),
+            size=size,
             trouble=self.trouble(),
             resets=writer.resets,
             jumps=writer.clock.jumps,
             reloaded=not self._reloading.broken,
             missing=server_state.producers.missing(counts.native),
             lost=dict(server_state.producers.dropped()),
-            unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
+            unknown=unknown,
             probes=self._reloading.probing.counts(),
             probed=dict(counts.probed),
             scopes=dict(counts.scopes),
             tools=dict(counts.tools),
-            stream=self._stream(),
-        )
-
-    def _stream(self) -> StreamStats | None:
-        """How far the partitions were added; None where this server counts itself."""
-        adder = self.writer.server_state.adder
-        if adder is None:
-            return None
-        now = self.writer.clock.now()
-        return StreamStats(
-            adder.watermark(now), adder.behind(now), dict(adder.state.results), adder.lost, len(adder.configs)
+            stream=stream,
         )
 
     def trouble(self) -> str:
@@ -479,7 +407,7 @@ class StatusService:
         return f"the journal cannot be written ({self.writer.trouble})" if self.writer.trouble else ""
 
     def quarantine(self) -> str:
-        """What is quarantined, in a sentence; "" where nothing is."""
+        """The number of quarantined requests, in a sentence; "" where there are none."""
         n = self.writer.quarantined
         subject = "1 request is" if n == 1 else f"{n} requests are"
         return f"{subject} quarantined: twice the process ended or froze over each of them" if n else ""
@@ -495,11 +423,7 @@ class StatusService:
         return "" if self.writer.alive else self.trouble()
 
     def status(self, current: MonitorSnapshot) -> dict[str, Any]:
-        """The whole status, as plain JSON data.
-
-        Args:
-            current: A snapshot from `monitor_snapshot`.
-        """
+        """The whole status, as plain JSON data."""
         trouble, reloading = self.trouble(), self._reloading
         served = current.served or ServerStats()
         not_writing = (
@@ -519,8 +443,14 @@ class StatusService:
             )
             for url, why in sorted((self._reader.troubles() if self._reader else {}).items())
         ]
+        adder, now = self.writer.server_state.adder, self.writer.clock.now()
+        alternating = [
+            StatusFinding(f"{part}: logs take turns in this place", at, "let one topic stand in it")
+            for part, at in sorted({} if adder is None else adder.state.returned.items())
+            if now - at < HOUR
+        ]
         findings = ServerFindings(
-            problems=(*not_writing, *away, *self._alternating()),
+            problems=(*not_writing, *away, *alternating),
             warnings=(*stale_config, *set_aside, *idle_probes),
             trouble=trouble,
             broken=reloading.broken,
@@ -528,13 +458,6 @@ class StatusService:
             journal={"bytes": served.size, **self._journal(), "resets": served.resets},
         )
         return status(current, self.writer.server_state.engine.settings, self._began, findings)
-
-    def _alternating(self) -> Iterator[StatusFinding]:
-        """The partitions in which logs took turns within the hour."""
-        adder, now = self.writer.server_state.adder, self.writer.clock.now()
-        for part, at in sorted({} if adder is None else adder.state.returned.items()):
-            if now - at < HOUR:
-                yield StatusFinding(f"{part}: logs take turns in this place", at, "let one topic stand in it")
 
     def settings(self) -> Settings:
         """The configuration in force."""
@@ -551,7 +474,6 @@ class StatusService:
             yield self.writer.server_state.engine, self.writer.clock.now()
 
     def _quarantined(self) -> list[dict[str, Any]]:
-        """The quarantined requests, without their content."""
         if not self.writer.quarantined:
             return []
         fields = ("arrival", "step", "trace_id", "size")
@@ -562,7 +484,6 @@ class StatusService:
             return []
 
     def _journal(self) -> dict[str, Any]:
-        """The size limit of the journal, its oldest row, and when the newest row was written."""
         limit, row = self.writer.journal.limits.size, self.writer.server_state.seq
         try:
             with open_readonly(self.folder) as journal:
@@ -574,33 +495,8 @@ class StatusService:
         return {"limit": limit, "row": row, "oldest": oldest, "newest": newest, "checkpoint": checkpoint}
 
 
-def _size(folder: Path) -> int:
-    """The size of a journal in bytes; a file may disappear while it is read."""
-    total = 0
-    for path in folder.glob("journal.db*"):
-        with suppress(OSError):
-            total += path.stat().st_size
-    return total
-
-
-def _split(counts: Mapping[str, int]) -> list[tuple[tuple[str, str, str], int]]:
-    return [(key.partition("|"), n) for key, n in counts.items()]
-
-
-TO_OPEN: Final = 5
-"""Failing traces that are listed with a diagnosis."""
-ON_PAGE: Final = 20
-"""Failing requests on the page of a gate."""
-MAX_ASSESSED: Final = 20_000
-"""Records that are looked at for requests that score badly in a metric without a gate."""
-COMPARED: Final = 86_400.0
-"""Seconds of records that two releases are compared on."""
-MAX_DROP: Final = 0.02
-"""How much worse a metric of a release may be."""
-
-
 class CountedState(Protocol):
-    """What has counted a journal: the journal writer of a server, or what is viewed without one."""
+    """The counts of a journal: the journal writer of a server, or a view without a server."""
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
@@ -620,12 +516,7 @@ class BusyError(UnavailableError):
 
 
 class QueryService:
-    """Answers queries about the state and the journal.
-
-    Args:
-        counted: What has counted the journal.
-        folder: The folder of the journal.
-    """
+    """Answers queries about the state and the journal."""
 
     def __init__(self, counted: CountedState, folder: Path) -> None:
         self._counted = counted
@@ -646,11 +537,7 @@ class QueryService:
         return self._counted.clock.now()
 
     def pipeline_name(self, pipeline: str) -> str:
-        """The name of a pipeline that is configured or has records; the argument is its name or its series label.
-
-        Raises:
-            UnknownNameError: There is no such pipeline.
-        """
+        """The name of a pipeline that is configured or has records; the argument is its name or its series label."""
         with self._counted.lock:
             engine = self._counted.server_state.engine
             with_records = {key.pipeline for key in engine.scorer.state.series} - {constants.DROPPED_PIPELINES}
@@ -677,23 +564,14 @@ class QueryService:
         return record
 
     def metric(self, name: str) -> str:
-        """Check that a metric is counted, and return its name.
-
-        Raises:
-            UnknownNameError: There is no such metric.
-        """
+        """Check that a metric is counted, and return its name."""
         metrics = self._counted.server_state.engine.scorer.table.metrics
         if name not in metrics:
             raise UnknownNameError("metric", name, metrics)
         return name
 
     def judged(self, pipeline: str, gate: str) -> FailureQuery:
-        """The query for the requests that fail a gate.
-
-        Raises:
-            UnknownNameError: There is no such gate.
-            RagmonError: The gate does not judge single requests.
-        """
+        """The query for the requests that fail a gate."""
         pipeline = self.pipeline_name(pipeline)
         gates = {candidate.name: candidate for candidate in self._settings.of(pipeline).resolved_gates}
         if gate not in gates:
@@ -707,26 +585,24 @@ class QueryService:
         )
 
     def why(self, pipeline: str, gate: str, since: float | None) -> dict[str, Any]:
-        """The diagnosis of a gate or of another alarm, with a few failing traces.
-
-        Args:
-            pipeline: Its pipeline.
-            gate: The gate, or the name of the alarm.
-            since: How many seconds back to look; None for the default.
-
-        Raises:
-            UnknownNameError: There is no such gate or alarm, or the pipeline has no record.
-        """
+        """The diagnosis of a gate or of another alarm, with a few failing traces."""
         diagnosis, traces = self._diagnosis(pipeline, gate, since)
         return {**to_builtins(diagnosis), "traces": traces}
 
     def _diagnosis(self, pipeline: str, gate: str, since: float | None) -> tuple[Why, list[dict[str, Any]]]:
-        """The diagnosis of a gate or of another alarm, and a few failing traces."""
         counted, pipeline = self._counted, self.pipeline_name(pipeline)
         with counted.lock:
             engine, now = counted.server_state.engine, counted.clock.now()
             alarm = find_alarm(engine, engine.snapshot(now), pipeline, gate)
-            diagnosis = _explained(engine, alarm, now, since)
+            counts = engine.scorer.state, engine.scorer.table, alarm.outcome
+            if alarm.is_drift:
+                moved = None if alarm.shift is None or alarm.firing is None else 60.0 * alarm.shift.begin
+                diagnosis = explain_drift(*counts, now=now, since=moved, firing=alarm.firing, alarm=alarm.text)
+            else:
+                derived = alarm.derived
+                diagnosis = explain(
+                    *counts, now=now, since=since, firing=alarm.firing, alarm=alarm.text, derived=derived
+                )
             gated = {entry.metric for entry in engine.policy(pipeline).gates if entry.kind == "threshold"}
         outcome = alarm.outcome
         begin = diagnosis.begin if diagnosis.change.began is None else diagnosis.change.began
@@ -764,13 +640,7 @@ class QueryService:
         return GateFindings(text, requests["records"], note, requests["cursor"])
 
     def _worst(self, outcome: Outcome, begin: float, end: float) -> list[dict[str, Any]]:
-        """The first requests since a time that score badly in a metric without a gate.
-
-        Args:
-            outcome: That of the alarm on the metric, written as a gate.
-            begin: The start of the time range, seconds since the epoch.
-            end: Its end.
-        """
+        """The first requests since a time that score badly in a metric without a gate."""
         gate, found = outcome.gate, list[dict[str, Any]]()
         scorer = self._counted.server_state.engine.scorer
         if gate.kind != "threshold" or gate.metric not in scorer.table.metrics:
@@ -783,40 +653,25 @@ class QueryService:
                 assessed = scorer.assess(record)
             score = assessed.scores[gate.metric]
             if isinstance(score, int) and not gate.holds(score / MICRO):
-                found.append(self._shown(record, {gate.metric: score / MICRO}, traits_of(assessed.facts)))
+                failure = Failure(
+                    seq=0,
+                    line=0,
+                    ts=record.ts or 0.0,
+                    pipeline=record.pipeline or DEFAULT_PIPELINE,
+                    source=record.source or constants.REPLAY,
+                    scores={gate.metric: score / MICRO},
+                    trace_id=record.trace_id,
+                    build=record.build,
+                    index_hash=record.index_hash,
+                    facts={TRAITS: traits_of(assessed.facts), **latency_fact(record)},
+                )
+                found.append(self._failure(failure))
             if len(found) == TO_OPEN:
                 break
         return found
 
-    def _shown(self, record: Record, scores: Mapping[str, float], traits: Sequence[str]) -> dict[str, Any]:
-        """A request as it is listed."""
-        pipeline = record.pipeline or DEFAULT_PIPELINE
-        source, ts = record.source or constants.REPLAY, record.ts or 0.0
-        failure = Failure(
-            0,
-            0,
-            ts,
-            pipeline,
-            source,
-            scores,
-            record.trace_id,
-            record.build,
-            record.index_hash,
-            {TRAITS: traits, **latency_fact(record)},
-        )
-        return self._failure(failure)
-
     def trace(self, asked: str) -> list[RequestReport]:
-        """The requests of a trace, with their content.
-
-        Args:
-            asked: The trace id, or its beginning.
-
-        Raises:
-            UnknownTraceError: There is no record of it.
-            BusyError: Another search for the beginning of an id is running.
-            RagmonError: Several traces begin so.
-        """
+        """The requests of a trace, with their content."""
         busy = nullcontext() if len(asked) == ID_DIGITS else self._exclusive(self._searching, "search for a trace")
         with busy, open_readonly(self._folder) as journal:
             records = in_journal(journal, asked, self._settings)
@@ -827,20 +682,7 @@ class QueryService:
     def compare(
         self, pipeline: str, by: By, pair: tuple[str, str], max_drop: float, *, intervals: bool = False
     ) -> dict[str, Any]:
-        """Compare two releases on the records of the last day.
-
-        Args:
-            pipeline: The pipeline.
-            by: What identifies a release.
-            pair: The baseline and the candidate.
-            max_drop: How much worse a metric may be.
-            intervals: Compute intervals as well.
-
-        Raises:
-            UnknownNameError: There is no such pipeline, or no record of one of the releases.
-            BusyError: Another comparison is running.
-            RagmonError: The releases are the same, or no gate has a metric to compare.
-        """
+        """Compare two releases on the records of the last day."""
         baseline, candidate = pair
         if baseline == candidate:
             raise RagmonError(f"baseline and candidate are the same: {baseline!r}", hint="name two releases")
@@ -863,11 +705,7 @@ class QueryService:
 
     @contextmanager
     def _exclusive(self, lock: Lock, what: str) -> Iterator[None]:
-        """Allow one comparison, or one search of the whole journal, at a time: each takes a core.
-
-        Raises:
-            BusyError: Another one is running.
-        """
+        """Allow one comparison, or one search of the whole journal, at a time: each takes a core."""
         if not lock.acquire(blocking=False):
             raise BusyError(f"another {what} is being made", hint="ask again when it is done")
         try:
@@ -876,37 +714,11 @@ class QueryService:
             lock.release()
 
     def _records_since(self, pipeline: str, since: float) -> Iterator[Record]:
-        """The records of a pipeline that arrived since a time, seconds since the epoch."""
         with open_readonly(self._folder) as journal:
             for row in journal.rows(after=journal.last_before(since)):
                 for entry in entries(row.lines):
                     if isinstance(entry, Record) and (entry.pipeline or DEFAULT_PIPELINE) == pipeline:
                         yield entry
-
-
-def _explained(engine: Engine, alarm: ExplainedAlarm, now: float, since: float | None) -> Why:
-    """The diagnosis of a gate or of another alarm.
-
-    Args:
-        engine: Has the counts.
-        alarm: What is explained.
-        now: Seconds since the epoch.
-        since: How many seconds back to look; None for the default.
-    """
-    state, table = engine.scorer.state, engine.scorer.table
-    if alarm.is_drift:
-        moved = None if alarm.shift is None or alarm.firing is None else 60.0 * alarm.shift.begin
-        return explain_drift(state, table, alarm.outcome, now=now, since=moved, firing=alarm.firing, alarm=alarm.text)
-    return explain(
-        state,
-        table,
-        alarm.outcome,
-        now=now,
-        since=since,
-        firing=alarm.firing,
-        alarm=alarm.text,
-        derived=alarm.derived,
-    )
 
 
 def _sources(source: str | None) -> tuple[str, ...]:

@@ -1,6 +1,4 @@
-"""Reading the journal: its types, a read-only reader, and the lookup of records by trace id.
-
-Pages, commands and replays read the journal while a server writes it, or when none runs.
+"""Reading the journal while a server writes it, or when none runs: its types, a reader, and records by trace id.
 
 A label needs the record of its trace, often days later. For each row, one blob holds the ends of its records' trace
 ids: an index by id would change a page for every record, and labels are rare. A lookup scans eight bytes per record.
@@ -11,8 +9,9 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -28,24 +27,19 @@ from ragmon.server.store import (
     journal_file,
     open_reader,
     translate_errors,
-    translate_errors_of,
     translate_read_errors,
 )
 
 _LOOKUP_BATCH: Final = 500
 """Ids in one query: SQLite accepts some thousand parameters."""
+WIDTH: Final = 8
+"""Bytes of a trace id that are kept: its end, which is random whichever system made the id."""
+FEW: Final = 16
+"""Up to so many ids, searching for each id is faster than decoding everything."""
 
 
 class JournalRow(NamedTuple):
-    """An accepted batch.
-
-    Attributes:
-        seq: Its sequence number.
-        arrival: Its arrival time, seconds since the epoch.
-        n: How many records it had on arrival.
-        counts: The encoded counters of the batch, as they were given.
-        lines: Its lines (`ragmon.core.record`), each with its newline.
-    """
+    """An accepted batch."""
 
     seq: int
     arrival: float
@@ -80,13 +74,7 @@ class PendingRequest(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A saved state of the server.
-
-    Attributes:
-        seq: The last row it includes.
-        at: When it was saved, seconds since the epoch.
-        data: The state.
-    """
+    """A saved state of the server."""
 
     seq: int
     at: float
@@ -94,13 +82,7 @@ class Checkpoint(NamedTuple):
 
 
 class HighWaterMark(NamedTuple):
-    """The newest row ever written, even if deleted since.
-
-    Attributes:
-        seq: Its sequence number.
-        arrival: Its arrival time, seconds since the epoch.
-        upto: Bytes of the lines of this row and all rows before it.
-    """
+    """The newest row ever written, even if deleted since."""
 
     seq: int = 0
     arrival: float = 0.0
@@ -124,62 +106,38 @@ def _check(name: str, expected: int, actual: int) -> None:
 class JournalReaderBase:
     """Reads a journal row by row: no result is in memory as a whole, and no reader blocks the writer.
 
-    Attributes:
-        path: The journal's file.
+    Every method raises a `JournalError` where the journal cannot be read.
     """
 
     path: Path
     _connection: sqlite3.Connection
 
-    def rows(self, after: int = 0, *, upto: int | None = None) -> Iterator[JournalRow]:
-        """Rows in order.
-
-        Args:
-            after: Start after the row of this number.
-            upto: The last row to read; None for all rows, including those written meanwhile.
-
-        Raises:
-            JournalError: The rows cannot be read.
-        """
-        rows = self._rows(after)
-        return translate_errors_of(self.path, rows if upto is None else takewhile(lambda row: row.seq <= upto, rows))
-
-    def _rows(self, after: int) -> Iterator[JournalRow]:
-        for *values, expected in self._each("seq, arrival, n, counts, lines, sum", "rows", after):
-            _check(f"row {values[0]}", expected, checksum(*values))
-            yield JournalRow._make(values)
+    def rows(self, after: int = 0) -> Iterator[JournalRow]:
+        """Rows after a number, in order, with the rows that are written meanwhile."""
+        with translate_read_errors(self.path):
+            for *values, expected in self._each("seq, arrival, n, counts, lines, sum", "rows", after):
+                row = JournalRow._make(values)
+                _check(f"row {row.seq}", expected, checksum(*row))
+                yield row
 
     def oldest(self) -> float | None:
-        """When the first row arrived, seconds since the epoch; None where there is none.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """When the first row arrived, seconds since the epoch; None where there is none."""
         with translate_read_errors(self.path):
             row = self._connection.execute("SELECT arrival FROM rows ORDER BY seq LIMIT 1").fetchone()
             return None if row is None else float(row[0])
 
     def pending_requests(self) -> Iterator[PendingRequest]:
-        """Pending requests, in order.
-
-        Raises:
-            JournalError: The requests cannot be read.
-        """
-        return translate_errors_of(self.path, self._bodies())
-
-    def _bodies(self) -> Iterator[PendingRequest]:
-        for seq, *values, expected in self._each("seq, arrival, form, body, lowest, waits, sum", "bodies", 0):
-            _check(f"request {seq}", expected, checksum(*values))
-            yield PendingRequest(seq, *values)
+        """Pending requests, in order."""
+        with translate_read_errors(self.path):
+            for seq, *values, expected in self._each("seq, arrival, form, body, lowest, waits, sum", "bodies", 0):
+                _check(f"request {seq}", expected, checksum(*values))
+                yield PendingRequest(seq, *values)
 
     def quarantined(self) -> Iterator[QuarantinedRequest]:
-        """Quarantined requests, in the order in which they were quarantined.
-
-        Raises:
-            JournalError: The requests cannot be read.
-        """
-        columns = "seq, arrival, step, trace_id, form, size, body"
-        return translate_errors_of(self.path, map(QuarantinedRequest._make, self._each(columns, "quarantined", 0)))
+        """Quarantined requests, in the order in which they were quarantined."""
+        with translate_read_errors(self.path):
+            columns = "seq, arrival, step, trace_id, form, size, body"
+            yield from map(QuarantinedRequest._make, self._each(columns, "quarantined", 0))
 
     def _each(self, columns: str, table: str, after: int) -> Iterator[tuple[Any, ...]]:
         select = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1"  # noqa: S608 - no user input
@@ -188,52 +146,33 @@ class JournalReaderBase:
             yield row
 
     def assembled(self, since: float) -> dict[bytes, float]:
-        """The times at which traces became records, by trace id; those at or after `since`, seconds since the epoch.
+        """The times at which traces became records, by trace id, from `since` on, seconds since the epoch.
 
         Erased traces that no server has counted yet are included, however old; their times are negative.
-
-        Raises:
-            JournalError: The journal cannot be read.
         """
         with translate_read_errors(self.path):
             select = "SELECT trace_id, arrival FROM assembled WHERE arrival >= ? OR arrival < 0"
             return dict(self._connection.execute(select, (since,)))
 
     def finished_trace_ids(self, trace_ids: Iterable[bytes]) -> set[bytes]:
-        """The ids of traces that became records or were erased, however long ago.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """The ids of traces that became records or were erased, however long ago."""
         with translate_read_errors(self.path):
             return {trace_id for trace_id, *_ in finished_traces(self._connection, trace_ids)}
 
     def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that can be read.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """The newest checkpoint that can be read."""
         with translate_read_errors(self.path):
             return self._first_readable("SELECT seq, at, data FROM checkpoints ORDER BY seq DESC")
 
     def last_checkpoint(self) -> tuple[int, float] | None:
-        """The last row that the newest checkpoint includes, and when it was saved, seconds since the epoch.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """The last row that the newest checkpoint includes, and when it was saved, seconds since the epoch."""
         with translate_read_errors(self.path):
             query = "SELECT seq, at FROM checkpoints ORDER BY seq DESC LIMIT 1"
             saved: tuple[int, float] | None = self._connection.execute(query).fetchone()
             return saved
 
     def base(self) -> Checkpoint | None:
-        """The checkpoint from which a replay of all rows starts; None if no row was ever deleted.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """The checkpoint from which a replay of all rows starts; None if no row was ever deleted."""
         with translate_read_errors(self.path):
             first = self._connection.execute("SELECT seq FROM rows ORDER BY seq LIMIT 1").fetchone()
             if (first[0] if first else self._tail_on_disk().seq + 1) == 1:
@@ -247,40 +186,23 @@ class JournalReaderBase:
         return None
 
     def failures(self, query: FailureQuery) -> FailurePage:
-        """One page of the requests that failed a gate, newest first.
-
-        Raises:
-            RagmonError: The cursor is not valid.
-            JournalError: The journal cannot be read.
-        """
+        """One page of the requests that failed a gate, newest first."""
         with translate_read_errors(self.path):
             return page(self._connection, query)
 
     def records_of(self, trace_id: str, limit: int) -> list[Record]:
-        """The records of a trace in the order of arrival, the newest ones where there are many.
-
-        Args:
-            trace_id: The trace, in lower case.
-            limit: The most records.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """The records of a trace in the order of arrival, the newest ones where there are many."""
         found: list[Record] = []
         with translate_read_errors(self.path):
             for seq, _ in _rows(self._connection, {end} if (end := _end(trace_id)) else set()):
                 (lines,) = self._connection.execute("SELECT lines FROM rows WHERE seq = ?", (seq,)).fetchone() or (b"",)
-                found = [*_records_in(lines, trace_id), *found]
+                found = [*_records_in(lines, {trace_id}), *found]
                 if len(found) >= limit:
                     break
         return found[-limit:]
 
     def last(self) -> tuple[int, float]:
-        """Number and arrival time of the newest row ever written; zeros before the first one.
-
-        Raises:
-            JournalError: The journal cannot be read.
-        """
+        """Number and arrival time of the newest row ever written; zeros before the first one."""
         with translate_read_errors(self.path):
             return self._tail_on_disk()[:2]
 
@@ -289,9 +211,6 @@ class JournalReaderBase:
 
         Rows are in order of arrival, so this is a binary search. If none arrived before, the number is that before the
         first row.
-
-        Raises:
-            JournalError: The journal cannot be read.
         """
         select = "SELECT seq, arrival FROM rows WHERE seq >= ? ORDER BY seq LIMIT 1"
         with translate_read_errors(self.path):
@@ -317,13 +236,6 @@ class JournalReader(JournalReaderBase):
 
     Each query sees what is on disk at that time. If the server sets a damaged journal aside, the reader stays with the
     damaged file.
-
-    Args:
-        folder: The folder.
-
-    Raises:
-        RagmonError: There is no journal, or its version is another one.
-        JournalError: It cannot be read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -350,19 +262,8 @@ class JournalReader(JournalReaderBase):
 
 
 def open_readonly(folder: Path) -> JournalReader:
-    """Open a journal for reading; another process may write it.
-
-    Raises:
-        RagmonError: There is no journal, or its version is another one.
-        JournalError: It cannot be read.
-    """
+    """Open a journal for reading; another process may write it."""
     return JournalReader(folder)
-
-
-WIDTH: Final = 8
-"""Bytes of a trace id that are kept: its end, which is random whichever system made the id."""
-FEW: Final = 16
-"""Up to so many ids, searching for each id is faster than decoding everything."""
 
 
 def trace_id_ends(trace_ids: Iterable[str | None]) -> bytes:
@@ -383,12 +284,7 @@ def _end(trace_id: str | None) -> bytes:
 
 
 def records_of_traces(connection: sqlite3.Connection, trace_ids: Collection[str]) -> dict[str, Record]:
-    """The newest record of each trace.
-
-    Args:
-        connection: The journal.
-        trace_ids: The trace ids, in lower case.
-    """
+    """The newest record of each trace."""
     ids_by_end: dict[bytes, list[str]] = {}
     for trace_id in trace_ids:
         if end := _end(trace_id):
@@ -397,10 +293,7 @@ def records_of_traces(connection: sqlite3.Connection, trace_ids: Collection[str]
     for seq, ends in _rows(connection, set(ids_by_end)):
         (lines,) = connection.execute("SELECT lines FROM rows WHERE seq = ?", (seq,)).fetchone() or (b"",)
         missing = {candidate for end in ends for candidate in ids_by_end[end] if candidate not in records}
-        if len(missing) > FEW:
-            records |= _scan_lines(lines, missing)
-        else:
-            records |= {trace_id: record for trace_id in missing for record in _records_in(lines, trace_id)}
+        records |= {record.trace_id or "": record for record in _records_in(lines, missing)}
         if len(records) == len(trace_ids):
             break
     return records
@@ -411,14 +304,12 @@ def _rows(connection: sqlite3.Connection, ends: set[bytes]) -> Iterator[tuple[in
     if not ends:
         return
     for seq, blob in connection.execute("SELECT seq, ids FROM traced ORDER BY seq DESC"):
-        if row_ends := _matching_ends(blob, ends):
+        if len(ends) <= FEW:
+            row_ends = {end for end in ends if _contains(blob, end)}
+        else:
+            row_ends = ends.intersection(blob[start : start + WIDTH] for start in range(0, len(blob), WIDTH))
+        if row_ends:
             yield seq, row_ends
-
-
-def _matching_ends(blob: bytes, ends: set[bytes]) -> set[bytes]:
-    if len(ends) <= FEW:
-        return {end for end in ends if _contains(blob, end)}
-    return ends.intersection(blob[start : start + WIDTH] for start in range(0, len(blob), WIDTH))
 
 
 def _contains(blob: bytes, end: bytes) -> bool:
@@ -428,23 +319,12 @@ def _contains(blob: bytes, end: bytes) -> bool:
     return start >= 0
 
 
-def _scan_lines(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
-    """The last record of each trace in the lines of a row; decodes every line, for many traces."""
-    records = {}
-    for line in lines.splitlines():
-        with suppress(msgspec.DecodeError):
-            record = decode_entry(line)
-            if isinstance(record, Record) and record.trace_id in trace_ids:
-                records[record.trace_id] = record
-    return records
-
-
-def _records_in(lines: bytes, trace_id: str) -> Iterator[Record]:
-    """All records of a trace in the lines of a row, in order."""
-    needle = b'"trace_id":"%b"' % trace_id.encode()
+def _records_in(lines: bytes, trace_ids: AbstractSet[str]) -> Iterator[Record]:
+    """All records of some traces in the lines of a row, in order."""
+    needles = [b'"trace_id":"%b"' % trace_id.encode() for trace_id in trace_ids] if len(trace_ids) <= FEW else [b""]
     for line in lines.split(b"\n"):
-        if needle in line:
+        if any(needle in line for needle in needles):
             with suppress(msgspec.DecodeError):
                 record = decode_entry(line)
-                if isinstance(record, Record) and record.trace_id == trace_id:
+                if isinstance(record, Record) and record.trace_id in trace_ids:
                     yield record

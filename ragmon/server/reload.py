@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from os import stat_result
 from pathlib import Path
@@ -36,13 +37,7 @@ class ConfigReloader:
     A file's signature includes the path that its name resolves to, so a swapped symbolic link counts as a change:
     Kubernetes updates a ConfigMap that way.
 
-    Args:
-        settings: The configuration in force.
-        writer: The writer that uses it.
-        probing: The supervisor of the probes.
-
     Attributes:
-        probing: As given.
         broken: Why the configuration on disk is not in force, without any text of the gold; "" where it is in force.
         since: Since when it is not in force, seconds since the epoch; None where it is.
         hint: How to correct it.
@@ -77,10 +72,7 @@ class ConfigReloader:
         try:
             try:
                 settings = self._last_read = load(self._settings.path)
-                self._before = {
-                    **self._signature(),
-                    **self._before,
-                }  # before the gold is read: it may change
+                self._before = self._signature() | self._before  # before the gold is read: it may change
                 server_state = ServerState(self._with_fixed_source(settings))
                 self._writer.run_between_rows(lambda: self._apply(server_state)).result()
                 self.probing.configure(settings)
@@ -108,14 +100,15 @@ class ConfigReloader:
         return replace(settings, serve=settings.serve.model_copy(update=kept))
 
     def _refuse(self, error: RagmonError) -> None:
-        """Keep the previous configuration and record why the new one is refused."""
-        message = _gold_message(error) if isinstance(error, GoldError) else str(error)
+        message = str(error)
+        if isinstance(error, GoldError):  # its own message has text of the gold
+            location = error.path if error.line is None else f"{error.path}:{error.line}"
+            message = f"{location}: the gold file is refused, the log says why"
         self.broken, self.hint = f"the configuration on disk is not in force: {message}", error.hint
         self.since = self.since or self._writer.clock.now()
         _log.error("the configuration on disk is not in force: %s (%s)", error, error.hint)
 
     def _apply(self, server_state: ServerState) -> None:
-        """Switch to a configuration between two rows of the journal."""
         writer = self._writer
         with writer.lock:
             old_engine = writer.server_state.engine
@@ -127,24 +120,13 @@ class ConfigReloader:
         return {path: _file_signature(path) for path in (*_files(self._settings), *_files(self._last_read))}
 
 
-def _gold_message(error: GoldError) -> str:
-    """The message about a broken gold file, without any text of the gold."""
-    place = error.path if error.line is None else f"{error.path}:{error.line}"
-    return f"{place}: the gold file is refused, the log says why"
-
-
 def limits(serve: ServeTable) -> RetentionLimits:
     """The retention limits of the journal."""
     return RetentionLimits(retention=float(serve.retention), size=int(serve.max_size))
 
 
 def reset_alarms(before: Engine, now: Engine) -> None:
-    """Silence the alarms whose rule changed: the evidence gathered so far says nothing about the new rule.
-
-    Args:
-        before: The previous engine.
-        now: The new engine, with the same counts.
-    """
+    """Silence the alarms whose rule changed: the evidence gathered so far says nothing about the new rule."""
     for name, pipeline in now.alarms.pipelines.items():
         old_rules = before.alarms.pipelines[name].rules
         for alert, rule in pipeline.rules.items():
@@ -158,37 +140,23 @@ def _rule_identity(rule: AlarmRule) -> AlarmRule:
 
 
 def _files(settings: Settings) -> Iterator[Path]:
-    """The files a configuration is read from: itself, gold, frozen baselines, keys."""
     if settings.path is not None:
-        yield from _chain(settings.path)
+        try:
+            yield from chain(settings.path)
+        except (RuntimeError, ValueError):  # the chain is too deep, or `~user` names no user
+            yield settings.path
     for gold in settings.gold:
         for path in gold.path:
             yield path
-            yield from _folder_files(path)
+            with suppress(OSError):  # it is a file, or is not there
+                yield from sorted(path.iterdir())
         yield from (path for path in (gold.frozen, gold.key_file) if path is not None)
     shared = (settings.unconfigured, *settings.pipelines.values())
     yield from sorted({file for pipeline in shared if (file := pipeline.alarms.baseline.file) is not None})
     yield from sorted({file for pipeline in shared if (file := pipeline.capture.hash_key_file) is not None})
 
 
-def _chain(path: Path) -> list[Path]:
-    """A file and the files it extends; the file alone where its path cannot be resolved."""
-    try:
-        return chain(path)
-    except (RuntimeError, ValueError):  # the chain is too deep, or `~user` names no user
-        return [path]
-
-
-def _folder_files(folder: Path) -> Iterable[Path]:
-    """The files of a gold set that is a folder."""
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return ()
-
-
 def _file_signature(path: Path) -> tuple[str, int, int, int] | None:
-    """The signature of a file, which changes when the file does; None where the file is missing."""
     try:
         real = path.resolve()
         info: stat_result = real.stat()

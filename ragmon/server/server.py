@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -19,7 +20,7 @@ from ragmon.core.process import read_token
 from ragmon.ingest.receiver import receiver_app
 from ragmon.scoring.minutes import STEP
 from ragmon.server.admin import server_admin
-from ragmon.server.chunks import AckSender, LabelProducer, StreamReader
+from ragmon.server.chunks import LabelProducer, StreamReader, send_ack
 from ragmon.server.grpc import GrpcServer
 from ragmon.server.journal import Journal
 from ragmon.server.pending import REPLY_WAIT, TraceTracker
@@ -39,8 +40,6 @@ PROBES_APART: Final = (
     "each probe of a traced application counts twice"
 )
 _log = logging.getLogger("ragmon.server")
-
-
 WRITE_PORTS: Final = ("otlp", "grpc")
 _SETTINGS: Final = {
     "a token": '`token_file = "/run/secrets/ragmon"`',
@@ -54,14 +53,7 @@ def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
 
     A client of a write port (`otlp`, `grpc`) can fill the journal and change the results of gates. With
     `tls = "upstream"` a proxy ends TLS, through which other machines reach even loopback addresses. The admin port only
-    reads, and shows content to whoever has the token: where other machines reach it, it causes a warning.
-
-    Args:
-        serve: The configuration.
-        insecure: Warn instead of raising an error.
-
-    Returns:
-        The warnings.
+    reads, and shows content where the token is given: where other machines reach it, it causes a warning.
 
     Raises:
         ConfigError: A write port has no token or no TLS where it needs them.
@@ -69,10 +61,16 @@ def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
     >>> check_listen_addresses(ServeTable(), insecure=False)
     []
     """
-    missing = {name: _missing(serve, name) for name in WRITE_PORTS}
-    warnings = [_warning(serve, name, items) for name, items in missing.items() if items]
+    settings = {"a token": serve.token_file is not None, "TLS": serve.tls != "off"}
+    missing = [name for name, is_set in settings.items() if not is_set]
+    warnings = []
+    for name in WRITE_PORTS:
+        if missing and not is_private(serve, name):
+            address: Address = getattr(serve, name)
+            reach = 'behind a proxy (`tls = "upstream"`)' if address.is_loopback else "where other machines reach it,"
+            warnings.append(f"`[serve] {name}` listens on {address} {reach} without {' and '.join(missing)}")
     if warnings and not insecure:
-        needed = dict.fromkeys(_SETTINGS[item] for items in missing.values() for item in items)
+        needed = [_SETTINGS[name] for name in missing]
         hint = f"write {' and '.join(needed)}; --insecure does without, in a closed network"
         raise ConfigError("; ".join(warnings), hint=hint)
     if not serve.admin.is_loopback:
@@ -81,27 +79,8 @@ def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
 
 
 def is_private(serve: ServeTable, name: str) -> bool:
-    """Whether this machine alone can reach a port, as far as the configuration says: no proxy passes requests on.
-
-    Args:
-        serve: The configuration.
-        name: The port: `otlp`, `grpc` or `admin`.
-    """
+    """Whether this machine alone can reach a port, as far as the configuration says: no proxy passes requests on."""
     return bool(getattr(serve, name).is_loopback) and serve.tls != "upstream"
-
-
-def _missing(serve: ServeTable, name: str) -> list[str]:
-    """What a write port needs and does not have."""
-    if is_private(serve, name):
-        return []
-    settings = {"a token": serve.token_file is not None, "TLS": serve.tls != "off"}
-    return [item for item, is_set in settings.items() if not is_set]
-
-
-def _warning(serve: ServeTable, name: str, missing: list[str]) -> str:
-    address: Address = getattr(serve, name)
-    reach = 'behind a proxy (`tls = "upstream"`)' if address.is_loopback else "where other machines reach it,"
-    return f"`[serve] {name}` listens on {address} {reach} without {' and '.join(missing)}"
 
 
 class Server:
@@ -114,21 +93,6 @@ class Server:
         assembly_limits: How long traces wait for the rest of their spans.
         reply_wait: Seconds that the reply to a probe waits for the application's own record.
         on_attempts: Called with the journal's file of attempts (what is being worked on) before any work begins.
-
-    Attributes:
-        warnings: Risks of the addresses it listens on, and what its configuration does not do.
-        writer: The consumer that receivers hand requests to.
-        views: Status and metrics for the admin port.
-        reloading: Reloads the configuration when its file changes.
-        probing: Runs the configured probes.
-        reader: Reads what workers count, where this server adds it up.
-        labels: Sends labels to where answers are counted; None where they are taken here.
-        otlp, grpc, admin: The three listeners.
-
-    Raises:
-        ConfigError: It would listen on an address that anyone could write to.
-        RagmonError: The state folder is used by another server, cannot be written, or was written by a newer ragmon.
-        GoldError: A gold file is broken.
     """
 
     def __init__(
@@ -151,7 +115,7 @@ class Server:
         self.probing = ProbeSupervisor(self.writer, Path(serve.state_dir), wait=reply_wait)
         self.reloading = ConfigReloader(settings, self.writer, self.probing)
         self.reader = StreamReader(self.writer) if serve.reads_stream else None
-        self.writer.ack_sender = AckSender(settings.stream) if serve.reads_stream else None
+        self.writer.send_ack = partial(send_ack, settings.stream) if serve.reads_stream else None
         self.labels = LabelProducer(settings.stream) if serve.reads_stream else None
         if self.labels is not None:
             self.writer.send_labels = self.labels.send
@@ -170,11 +134,7 @@ class Server:
         )
 
     def start(self) -> Self:
-        """Start the writer, the listeners and the probes.
-
-        Raises:
-            RagmonError: A port cannot be opened.
-        """
+        """Start the writer, the listeners and the probes."""
         self.writer.start()
         try:
             for listener in (self.admin, self.otlp, self.grpc):
@@ -194,11 +154,7 @@ class Server:
         return {"otlp": self.otlp.address, "grpc": self.grpc.address, "admin": self.admin.address}
 
     def stop(self, drain: float = DRAIN) -> None:
-        """Stop taking requests, journal the accepted ones, and write a checkpoint.
-
-        Args:
-            drain: Seconds that requests in flight get to finish.
-        """
+        """Stop taking requests, journal the accepted ones, and write a checkpoint."""
         self.views.stopping = True
         self.probing.stop()
         if self.reader is not None:
@@ -247,9 +203,8 @@ def make_writer(
     except BaseException:
         journal.close()
         raise
-    clock.go_on_from(
-        float((server_state.engine.alarms.steps.state.closed + 1) * STEP)
-    )  # alarms have judged those minutes
+    # Alarms have judged those minutes.
+    clock.go_on_from(float((server_state.engine.alarms.steps.state.closed + 1) * STEP))
     if journal.set_aside is not None:
         _log.error("the journal is damaged and was set aside, everything is counted anew: %s", journal.set_aside)
     return JournalWriter(journal, server_state, traces, clock)
@@ -259,16 +214,13 @@ def _quarantine(journal: Journal) -> None:
     """Quarantine journal lines that ended this process twice while they were scored.
 
     Spans are quarantined later, when their traces are restored.
-
-    Raises:
-        JournalError: The journal cannot be read or written.
     """
     for item in journal.attempts.poison():
         row = row_of(item.key)
         if row is None:
             continue
         with journal.begin() as batch:
-            moved = batch.quarantine_line(*row, item.place)
+            moved = batch.quarantine_line(*row, item.line)
         if moved:
             _log.error("a line of row %d is set aside: twice the process ended while it was scored", row[0])
 
@@ -276,11 +228,6 @@ def _quarantine(journal: Journal) -> None:
 def _restored(
     settings: Settings, journal: Journal, clock: Clock, assembly_limits: AssemblyLimits | None
 ) -> tuple[ServerState, TraceTracker]:
-    """The server state after every row of the journal, and the incomplete traces.
-
-    Raises:
-        JournalError: The journal cannot be read.
-    """
     server_state, traces = recover(settings, journal, journal.attempts), TraceTracker(settings, assembly_limits)
     traces.restore(journal, clock.now(), journal.attempts)
     traces.resume(journal.last()[1], clock.arrival())

@@ -1,16 +1,13 @@
-"""Clocks: a wall clock that resists jumps, and arrival times that never go back.
+"""The server state: everything that was counted up to a row of the journal, its clock, recovery and replay.
 
-The server state: everything that was counted up to a row of the journal.
-
-It holds scores, alarms, counts, what producers report, and the requests that fail a gate, so that their traces can be
-opened.
-
-Recovery of the server state from the newest checkpoint and the journal rows after it, and replay of a journal.
+The state holds scores, alarms, counts, what producers report, and the requests that fail a gate, so that their traces
+can be opened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace as replaced
 from functools import lru_cache, partial
 from time import CLOCK_BOOTTIME, clock_gettime, time
@@ -39,9 +36,9 @@ from ragmon.core.record import (
     decode_entry,
 )
 from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
-from ragmon.gates.request import Failed, FailureDetector
+from ragmon.gates.request import FailureDetector
 from ragmon.gates.suspects import traits_of
-from ragmon.metrics.facts import VERSION, Key
+from ragmon.metrics.facts import VERSION
 from ragmon.monitor.engine import MAX_TRANSITIONS, Engine, EngineState, log_acknowledged
 from ragmon.monitor.producers import ProducerTotals
 from ragmon.scoring.buckets import DIGEST, State
@@ -65,20 +62,21 @@ SLICE: Final = 0.05
 """Seconds of CPU that the writer thread may work before it lets other threads run."""
 
 
-def _elapsed() -> float:
-    """Elapsed seconds, including time in which the machine sleeps."""
-    return clock_gettime(CLOCK_BOOTTIME)
+_elapsed: Final = partial(clock_gettime, CLOCK_BOOTTIME)
+"""Elapsed seconds, including time in which the machine sleeps."""
+TRAITS: Final = "traits"
+LATENCY_MS: Final = "latency_ms"
+"""The key of the traits of a failing request, in the terms of a diagnosis."""
+STAGE: Final = "ingest"
+_ACK: Final = b'{"kind":"ack"'
+"""With what an acknowledgement begins in the topic of chunks; a chunk is compressed."""
+_encode: Final = msgspec.msgpack.Encoder().encode
+_traits: Final = lru_cache(maxsize=4096)(traits_of)
+"""Cached, as many failures share their facts."""
 
 
 class Clock:
     """The clock of the server.
-
-    Args:
-        wall: The system clock, seconds since the epoch.
-        passed: Elapsed seconds since any moment; never goes back.
-
-    Attributes:
-        jumps: How often the system clock jumped.
 
     >>> clock = Clock(wall=lambda: 100.0, passed=lambda: 5.0)
     >>> clock.go_on_from(130.0)
@@ -130,14 +128,6 @@ class Clock:
         return self._arrival[0]
 
 
-TRAITS: Final = "traits"
-LATENCY_MS: Final = "latency_ms"
-"""The key of the traits of a failing request, in the terms of a diagnosis."""
-STAGE: Final = "ingest"
-_ACK: Final = b'{"kind":"ack"'
-"""With what an acknowledgement begins in the topic of chunks; a chunk is compressed."""
-
-
 class CheckpointVersion(msgspec.Struct, frozen=True):
     """The versions of a checkpoint: that of its form, that of the facts that were counted, and that of the digest."""
 
@@ -151,16 +141,7 @@ CURRENT: Final = CheckpointVersion(1, VERSION, DIGEST)
 
 
 class SavedServerState(msgspec.Struct):
-    """A checkpoint.
-
-    Attributes:
-        version: Its versions.
-        engine: Scores and alarms.
-        counts: What arrived and what became of it.
-        seq: The last journal row that was counted.
-        producers: The latest totals of every producer.
-        chunks: How far each partition was added, where chunks are.
-    """
+    """A checkpoint."""
 
     version: CheckpointVersion
     engine: EngineState
@@ -174,7 +155,6 @@ class _Head(msgspec.Struct):
     version: CheckpointVersion
 
 
-_encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(SavedServerState).decode
 _decode_head: Final = msgspec.msgpack.Decoder(_Head).decode
 
@@ -182,20 +162,13 @@ _decode_head: Final = msgspec.msgpack.Decoder(_Head).decode
 class ServerState:
     """Scores, alarms and counts.
 
-    Args:
-        settings: The configuration.
-        edges: How many alarm transitions are remembered; None for all.
-        attempts: Notes which line is being scored; None where no restart follows a crash, because nothing is served:
-            then nothing is logged either.
-        label_observer: Called for every label whose answer is known.
-
     Attributes:
         engine: Scores and alarms.
         counts: What arrived and what became of it.
         producers: The totals of producers.
         seq: The last journal row that was counted.
         failures: Requests that fail a gate and are not indexed yet.
-        adder: Adds up what workers count; None where this one counts what it is sent.
+        adder: Adds up the counts of workers; None where this server counts for itself.
     """
 
     def __init__(
@@ -241,45 +214,28 @@ class ServerState:
         forgotten: Iterable[str] = (),
         pause: Callable[[], object] | None = None,
     ) -> None:
-        """Count a row of the journal.
-
-        Args:
-            seq: Its number.
-            arrival: Its arrival, seconds since the epoch.
-            counts: The counts that were journalled with it.
-            entries: Its lines.
-            forgotten: Traces that were erased before it arrived, in lower case.
-            pause: Lets other threads read in the middle of a long row; its uncounted records are pending meanwhile.
-        """
+        """Count a row of the journal."""
         self.erase(forgotten)
         self.counts.add(counts)
         self.advance(arrival)
-        if self._attempts is None or not entries:
-            self._apply_all(entries, arrival, seq, pause)
-        else:
-            with self._attempts.attempt(row_key(seq, arrival)):
-                self._apply_all(entries, arrival, seq, pause)
+        attempts = self._attempts if entries else None
+        with nullcontext() if attempts is None else attempts.attempt(row_key(seq, arrival)):
+            slice_end = Deadline(SLICE)
+            for line, entry in enumerate(entries):
+                if pause is not None and slice_end.passed:
+                    self._unscored = sum(isinstance(rest, Record) for rest in entries[line:])
+                    pause()
+                    self._unscored = 0
+                    slice_end = Deadline(SLICE)
+                if attempts is not None:
+                    attempts.at(line)
+                try:
+                    self._apply(entry, arrival, seq, line)
+                except Exception as error:  # noqa: BLE001 - one bad line must not affect others, here and in replay
+                    log_error("a line of the journal could not be counted", error)
+                    if not isinstance(error, ChunkError):  # nothing of a refused chunk was added
+                        self.engine.failed = error
         self.seq = seq
-
-    def _apply_all(
-        self, entries: Sequence[Entry], arrival: float, seq: int, pause: Callable[[], object] | None
-    ) -> None:
-        """Count the lines of a row."""
-        slice_end = Deadline(SLICE)
-        for place, entry in enumerate(entries):
-            if pause is not None and slice_end.passed:
-                self._unscored = sum(isinstance(rest, Record) for rest in entries[place:])
-                pause()
-                self._unscored = 0
-                slice_end = Deadline(SLICE)
-            if self._attempts is not None:
-                self._attempts.at(place)
-            try:
-                self._apply(entry, arrival, seq, place)
-            except Exception as error:  # noqa: BLE001 - one bad line must not affect others, here and in replay
-                log_error("a line of the journal could not be counted", error)
-                if not isinstance(error, ChunkError):  # nothing of a refused chunk was added
-                    self.engine.failed = error
 
     def erase(self, trace_ids: Iterable[str]) -> None:
         """Remove the ratings of erased traces, given in lower case, and examples of ids; counts stay."""
@@ -304,8 +260,7 @@ class ServerState:
         """Until when everything that arrived was counted: where others count, when all of them had spoken."""
         return now if self.adder is None else self.adder.watermark(now)
 
-    def _apply(self, entry: Entry, arrival: float, seq: int, place: int) -> None:
-        """Count a line."""
+    def _apply(self, entry: Entry, arrival: float, seq: int, line: int) -> None:
         if isinstance(entry, Tombstone):
             count(self.counts.ignored, ERASED, int(entry.was == RECORD_ENTRY))
         elif isinstance(entry, QuarantineEntry):
@@ -317,19 +272,39 @@ class ServerState:
         elif isinstance(entry, ErasedTraces):
             self.erase(entry.trace_ids)
         elif is_chunk_line(entry):
-            self._add_line(entry)
+            if self._adds_lines and isinstance(entry, Label):
+                self.engine.add_label(entry)
+            elif self._adds_lines and isinstance(entry, Record):
+                # Find the gates that a record fails that was counted elsewhere; it is not counted again.
+                if self._sampled is None:
+                    factory = ScorerFactory(self.engine.settings, tuple(self.engine.scorer.gold.sets))
+                    self._sampled = factory(table=self.engine.scorer.table, observers=[self._failing])
+                self._sampled.observe(self.engine.with_label_names(replace(entry, kind=None)))
+                self._sampled.restore(State())
         elif not isinstance(entry, Totals):
             self.engine.apply(entry, self._time(arrival))
         elif self.engine.report(entry, arrival):
             self.producers.see(entry, arrival)
-        self.failures += (_failure(seq, place, failed) for failed in self._failing.take())
+        for failed in self._failing.take():
+            record = failed.record
+            facts = {TRAITS: _traits(failed.key), **({SLICES: failed.slices} if failed.slices else {})}
+            self.failures.append(
+                Failure(
+                    seq=seq,
+                    line=line,
+                    ts=record.ts or 0.0,
+                    pipeline=record.pipeline or DEFAULT_PIPELINE,
+                    source=failed.source,
+                    trace_id=record.trace_id,
+                    build=record.build,
+                    index_hash=record.index_hash,
+                    scores=failed.scores,
+                    facts=facts | latency_fact(record),
+                )
+            )
 
     def _add_chunk(self, entry: ChunkEntry) -> bool:
-        """Add what another process counted, if it is new; what is refused is counted, and comes again.
-
-        Returns:
-            Whether it was added.
-        """
+        """Add the counts of another process if they are new; a refused chunk is noted, and comes again."""
         if self.adder is None:
             return False
         self.adder.read(entry.log, entry.partition, entry.offset + 1)
@@ -348,28 +323,8 @@ class ServerState:
                 self.producers.see(line, chunk.now)
         return is_new
 
-    def _add_line(self, line: Label | Record) -> None:
-        """Add a line that came with the last chunk, if that was added."""
-        if not self._adds_lines:
-            return
-        if isinstance(line, Label):
-            self.engine.add_label(line)
-        else:
-            # Find the gates that a record fails that was counted elsewhere; it is not counted again.
-            scorer = self._sampled
-            if scorer is None:
-                gold = self.engine.scorer.gold.sets
-                plan = ScorerFactory(self.engine.settings, tuple(gold))
-                scorer = self._sampled = plan(table=self.engine.scorer.table, observers=[self._failing])
-            scorer.observe(self.engine.with_label_names(replace(line, kind=None)))
-            scorer.restore(State())
-
     def counters(self, pending: int) -> StageCounters:
-        """The counters of the ingest stage.
-
-        Args:
-            pending: Incomplete traces.
-        """
+        """The counters of the ingest stage."""
         counts, scorer = self.counts, self.engine.scorer
         dropped = dict(counts.dropped)
         for reason, n in scorer.dropped.items():
@@ -386,12 +341,7 @@ class ServerState:
         return counters if self.adder is None else replaced(counters, pending=max(0, counters.residual))
 
     def monitor_snapshot(self, now: float, pending: int) -> MonitorSnapshot:
-        """A snapshot for exporters.
-
-        Args:
-            now: Seconds since the epoch.
-            pending: Incomplete traces.
-        """
+        """A snapshot for exporters."""
         captured = SdkStats(
             calls={key: n for key, n in self.producers.calls().items() if self.engine.shows(key[0])},
             latency={
@@ -409,22 +359,13 @@ class ServerState:
         return _encode(SavedServerState(CURRENT, self.engine.dump(), self.counts, self.seq, self.producers, chunks))
 
     def continue_from(self, previous: ServerState, data: bytes) -> None:
-        """Continue with the counts and the unsaved failures of a state of another configuration.
-
-        Args:
-            previous: That state.
-            data: Its checkpoint.
-        """
+        """Continue with the counts and the unsaved failures of a state of another configuration."""
         self.load(data)
         self.failures, self._attempts = previous.failures, previous._attempts
         self.engine.continue_capture_log(previous.engine)
 
     def load(self, data: bytes) -> None:
-        """Go on from a checkpoint.
-
-        Raises:
-            ValueError: The checkpoint is damaged, or of another version.
-        """
+        """Go on from a checkpoint."""
         version = _decode_head(data).version
         if version != CURRENT:
             raise ValueError(f"{version}, in place of {CURRENT}")
@@ -454,75 +395,32 @@ def chunk_adder(settings: Settings) -> ChunkAdder | None:
     return ChunkAdder(None if patience is None else float(patience), awaited)
 
 
-def _failure(seq: int, place: int, failed: Failed) -> Failure:
-    record = failed.record
-    return Failure(
-        seq=seq,
-        place=place,
-        ts=record.ts or 0.0,
-        pipeline=record.pipeline or DEFAULT_PIPELINE,
-        source=failed.source,
-        trace_id=record.trace_id,
-        build=record.build,
-        index_hash=record.index_hash,
-        scores=failed.scores,
-        facts={
-            TRAITS: _traits(failed.key),
-            **({SLICES: failed.slices} if failed.slices else {}),
-            **latency_fact(record),
-        },
-    )
-
-
 def latency_fact(record: Record) -> dict[str, float]:
     """How long a request took in all, in milliseconds, for a list of failures; nothing where that is unknown."""
     total = None if record.latency_ms is None else record.latency_ms.total
     return {} if total is None else {LATENCY_MS: round(total, 1)}
 
 
-@lru_cache(maxsize=4096)
-def _traits(key: Key) -> tuple[str, ...]:
-    """The traits of requests with these facts; cached, as many failures share them."""
-    return traits_of(key)
-
-
 def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:
     """The server state after every row of a journal, starting from the newest checkpoint.
 
     If that has another version, of what it is, of the facts or of the digest, all rows that are kept are counted anew.
-
-    Args:
-        settings: The configuration.
-        journal: The journal.
-        attempts: Notes which line is being scored.
-
-    Raises:
-        JournalError: The journal cannot be read.
     """
     empty_state = partial(ServerState, settings, attempts=attempts)
     server_state = _from_checkpoint(empty_state, [journal.checkpoint(), journal.base()])
     for row in journal.rows(after=server_state.seq):
-        _apply(server_state, row, journal)
+        _apply_row(server_state, row, journal)
     server_state.engine.failed = None  # what fails here fails in every replay
     return server_state
 
 
 def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels | None = None) -> ServerState:
-    """Score every row of a journal again, as the server did: the same counts and alarms, to the last bit.
-
-    Args:
-        settings: The configuration; another one gives the results it would have given.
-        journal: The journal.
-        labels: Collects every label, for a report with the latest rating of each rater.
-
-    Raises:
-        JournalError: The journal cannot be read.
-    """
+    """Score every row of a journal again, as the server did: the same counts and alarms, to the last bit."""
     label_observer = None if labels is None else labels.add
     empty_state = partial(ServerState, settings, edges=None, label_observer=label_observer)
     server_state = _from_checkpoint(empty_state, [journal.base()])
     for row in journal.rows(after=server_state.seq):
-        _apply(server_state, row, journal)
+        _apply_row(server_state, row, journal)
         server_state.failures.clear()
     server_state.engine.advance(float("inf"))
     if labels is not None:
@@ -530,7 +428,7 @@ def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels |
     return server_state
 
 
-def _apply(server_state: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
+def _apply_row(server_state: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
     with translate_read_errors(journal.path):
         counts = BatchCounts.load(row.counts)
         decoded = entries(row.lines)
@@ -538,7 +436,6 @@ def _apply(server_state: ServerState, row: JournalRow, journal: JournalReaderBas
 
 
 def _from_checkpoint(empty_state: Callable[[], ServerState], checkpoints: Iterable[Checkpoint | None]) -> ServerState:
-    """The state of the first checkpoint that can be read; an empty state where there is none."""
     for checkpoint in checkpoints:
         if checkpoint is None:
             continue
@@ -553,11 +450,7 @@ def _from_checkpoint(empty_state: Callable[[], ServerState], checkpoints: Iterab
 
 
 def entries(lines: bytes) -> list[Entry]:
-    """Decode the lines of a row; the answer that only the first of several labels stores is set on all of them.
-
-    Raises:
-        msgspec.DecodeError: A line is invalid.
-    """
+    """Decode the lines of a row; the answer that only the first of several labels stores is set on all of them."""
     decoded = [decode_entry(line) for line in lines.split(b"\n") if line]
     answers: dict[str, Record] = {}
     for entry in decoded:

@@ -1,18 +1,7 @@
-"""The tables of a journal, and its version.
+"""The file of a journal: its tables, its connections, its size, what can be wrong with it, and the lock of its folder.
 
-SQLite connections to the journal's file, for the writer and for concurrent readers, its size, and what can be wrong.
-
-`JournalError` says which of four it is: a full disk, a damaged file, a disk that fails, a lock that is not released.
-
-The lock of a state folder, and opening the journal's file.
-
-One process writes to a state folder; the kernel releases the lock of a process that has ended. A damaged journal file
-is set aside under another name and a new one is started: the server never waits for a manual repair.
-
-Checkpoints and retention.
-
-The newest checkpoint is for the next start. Older ones are kept so that a replay can start from them when the rows
-before them are deleted. Expired data is deleted in small transactions, so that requests do not wait long for the disk.
+One process writes to a state folder; the kernel releases the lock of a process that has ended. A damaged file is set
+aside under another name and a new file is started: the server never waits for a manual repair.
 """
 
 from __future__ import annotations
@@ -23,35 +12,19 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from time import sleep
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import msgspec
 
 from ragmon.core.errors import RagmonError, UnavailableError
 
 VERSION: Final = 1
-"""The version of the tables."""
 TRACE_ID: Final = 16
-"""Bytes of a trace id."""
-
-
-def checksum(*told: float | str | bytes) -> int:
-    """A CRC-32 checksum of values that are written together.
-
-    >>> checksum(1, 2.0, b"lines") == checksum(1, 2.0, b"lined")
-    False
-    """
-    crc = 0
-    for value in told:
-        crc = zlib.crc32(value if isinstance(value, bytes) else f"{value} ".encode(), crc)
-    return crc
-
-
 TABLES: Final = """
 -- Whether the version is what it says is seen where both places that hold it agree.
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -98,51 +71,7 @@ CREATE TABLE erased (trace_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE quarantined (seq INTEGER PRIMARY KEY AUTOINCREMENT, arrival REAL NOT NULL, step TEXT NOT NULL,
     trace_id TEXT NOT NULL, form TEXT NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL);
 """
-
-
-def check(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether a file holds a journal of this version; not if it is empty.
-
-    Raises:
-        RagmonError: It holds a journal of another version.
-        JournalError: The two places that hold the version differ, so the file is damaged.
-    """
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if not version and not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        return False
-    row = connection.execute("SELECT value FROM meta WHERE name = 'version'").fetchone()
-    if row is None or row[0] != version:
-        raise JournalError("corrupt", path, "its version is not known")
-    if version != VERSION:
-        raise RagmonError(
-            f"{path} is of version {version}, and this ragmon reads and writes version {VERSION}",
-            hint="use the ragmon that wrote it, or another `state_dir`",
-        )
-    return True
-
-
-def create_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """Create the tables in a file that is empty, in one transaction.
-
-    Raises:
-        RagmonError: It holds a journal of another version.
-        JournalError: It is damaged.
-    """
-    if check(connection, path):
-        return
-    try:
-        connection.executescript("BEGIN IMMEDIATE;" + TABLES)
-        connection.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
 Reason = Literal["disk_full", "io", "corrupt", "busy"]
-Item = TypeVar("Item")
-
 _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _PRIMARY: Final = 0xFF
 """Mask of the primary result code, the low byte of an extended one (SQLite, "Result and Error Codes")."""
@@ -160,16 +89,92 @@ _MESSAGES: Final[dict[Reason, tuple[str, str]]] = {
     "corrupt": ("the journal is damaged", "`ragmon serve` sets it aside by itself and begins a new one"),
     "busy": ("somebody else writes to the journal and does not let go", "try again"),
 }
+DATABASE: Final = "journal.db"
+SIDE_FILES: Final = ("-wal", "-shm")
+"""Suffixes of the files that SQLite keeps beside a database in WAL mode."""
+_LOCK_TIMEOUT: Final = 5.0
+"""Seconds to wait while another connection writes."""
+_SHORT_TIMEOUT_MS: Final = 50
+"""Milliseconds to wait for readers when the work can also be done later."""
+PAGE: Final = 4096
+_CACHE: Final = 16 << 10
+"""Size of the page cache, in KiB."""
+_MAX_WAL: Final = 16 << 20
+"""Bytes of the write-ahead log after which it is moved into the file: hot pages are moved once for many changes."""
+_MIN_WAL: Final = 1 << 18
+_WAL_SHARE: Final = 16
+"""The write-ahead log may be one in so many parts of the journal."""
+_MAX_WAL_GROWTH: Final = 2
+"""The write-ahead log counts at most so many times its limit; just after a large row was written it is that large."""
+# For an empty file only; journal_mode is last, because setting it writes the other two to the file.
+_LAYOUT_PRAGMAS: Final = (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
+_WRITER_PRAGMAS: Final = (
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "temp_store = MEMORY",  # no user content in temporary files
+    "cell_size_check = ON",
+    "trusted_schema = OFF",
+    f"cache_size = -{_CACHE}",
+)
+_READER_PRAGMAS: Final = ("query_only = ON", "temp_store = MEMORY", "cell_size_check = ON", "trusted_schema = OFF")
+LOCK_FILE: Final = "journal.lock"
+_MAX_PID_LENGTH: Final = 32
+_ATTEMPTS: Final = 20
+_PAUSE: Final = 0.01
+"""Attempts to read the holder's process id, and seconds between them."""
+ASIDE: Final = ".corrupt-"
+"""The part of a file name, before the time, of a journal that was set aside."""
+_SUFFIXES: Final = ("", *SIDE_FILES)
+_CHECKED: Final = 16 << 20
+"""The largest file, in bytes, that is checked as a whole when it is opened."""
+LEVEL: Final = 1
+"""The compression level of checkpoints: low, as they are written often and read seldom."""
+
+
+def checksum(*values: float | str | bytes) -> int:
+    """A CRC-32 checksum of values that are written together.
+
+    >>> checksum(1, 2.0, b"lines") == checksum(1, 2.0, b"lined")
+    False
+    """
+    crc = 0
+    for value in values:
+        crc = zlib.crc32(value if isinstance(value, bytes) else f"{value} ".encode(), crc)
+    return crc
+
+
+def check(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether a file holds a journal of this version; not if it is empty."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if not version and not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        return False
+    row = connection.execute("SELECT value FROM meta WHERE name = 'version'").fetchone()
+    if row is None or row[0] != version:
+        raise JournalError("corrupt", path, "its version is not known")
+    if version != VERSION:
+        raise RagmonError(
+            f"{path} is of version {version}, and this ragmon reads and writes version {VERSION}",
+            hint="use the ragmon that wrote it, or another `state_dir`",
+        )
+    return True
+
+
+def create_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Create the tables in a file that is empty, in one transaction."""
+    if check(connection, path):
+        return
+    try:
+        connection.executescript("BEGIN IMMEDIATE;" + TABLES)
+        connection.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 class JournalError(UnavailableError):
-    """The journal cannot be read or written.
-
-    Args:
-        reason: `disk_full`, `io`, `corrupt` or `busy`.
-        path: The journal.
-        detail: The message of SQLite or of the operating system.
-    """
+    """The journal cannot be read or written."""
 
     def __init__(self, reason: Reason, path: Path, detail: str = "") -> None:
         message, hint = _MESSAGES[reason]
@@ -179,14 +184,7 @@ class JournalError(UnavailableError):
 
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Translate SQLite errors inside the block into a `JournalError`.
-
-    Args:
-        path: The journal.
-
-    Raises:
-        JournalError: SQLite raised an error.
-    """
+    """Translate SQLite errors inside the block into a `JournalError`."""
     try:
         yield
     except (sqlite3.ProgrammingError, sqlite3.InterfaceError):
@@ -215,20 +213,6 @@ def translate_file_errors(path: Path) -> Iterator[None]:
         raise JournalError("disk_full" if error.errno in _DISK_FULL else "io", path, str(error)) from error
 
 
-def translate_errors_of(path: Path, items: Iterator[Item]) -> Iterator[Item]:
-    """Read items one by one, and translate the errors of reading; errors of the caller's loop pass unchanged.
-
-    Raises:
-        JournalError: The next item cannot be read.
-    """
-    while True:
-        with translate_read_errors(path):
-            item = next(items, None)
-        if item is None:
-            return
-        yield item
-
-
 def _reason(error: sqlite3.Error, path: Path) -> Reason:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
@@ -241,56 +225,15 @@ def _reason(error: sqlite3.Error, path: Path) -> Reason:
     if reason is not None:
         return reason
     # The shared memory of a write-ahead log cannot grow on a full disk, and the error does not say why.
-    return "disk_full" if _is_full(path.parent) else "io"
-
-
-def _is_full(folder: Path) -> bool:
     try:
-        status = os.statvfs(folder)
+        status = os.statvfs(path.parent)
     except OSError:
-        return False
-    return status.f_bavail == 0 or (status.f_files > 0 and status.f_favail == 0)
-
-
-DATABASE: Final = "journal.db"
-SIDE_FILES: Final = ("-wal", "-shm")
-"""Suffixes of the files that SQLite keeps beside a database in WAL mode."""
-
-_LOCK_TIMEOUT: Final = 5.0
-"""Seconds to wait while another connection writes."""
-_SHORT_TIMEOUT_MS: Final = 50
-"""Milliseconds to wait for readers when the work can also be done later."""
-PAGE: Final = 4096
-"""Bytes of a database page."""
-_CACHE: Final = 16 << 10
-"""Size of the page cache, in KiB."""
-_MAX_WAL: Final = 16 << 20
-"""Bytes of the write-ahead log after which it is moved into the file: hot pages are moved once for many changes."""
-_MIN_WAL: Final = 1 << 18
-_WAL_SHARE: Final = 16
-"""The write-ahead log may be one in so many parts of the journal."""
-_MAX_WAL_GROWTH: Final = 2
-"""The write-ahead log counts at most so many times its limit; just after a large row was written it is that large."""
-
-# For an empty file only; journal_mode is last, because setting it writes the other two to the file.
-_LAYOUT_PRAGMAS: Final = (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
-_WRITER_PRAGMAS: Final = (
-    "synchronous = FULL",
-    "secure_delete = ON",
-    "temp_store = MEMORY",  # no user content in temporary files
-    "cell_size_check = ON",
-    "trusted_schema = OFF",
-    f"cache_size = -{_CACHE}",
-)
-_READER_PRAGMAS: Final = ("query_only = ON", "temp_store = MEMORY", "cell_size_check = ON", "trusted_schema = OFF")
+        return "io"
+    return "disk_full" if status.f_bavail == 0 or (status.f_files > 0 and status.f_favail == 0) else "io"
 
 
 def create_file(path: Path) -> None:
-    """Create an empty file that only its owner can read, if there is none.
-
-    Raises:
-        OSError: It cannot be created.
-    """
+    """Create an empty file that only its owner can read, if there is none."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -303,45 +246,30 @@ def create_file(path: Path) -> None:
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """A connection that writes to an existing file; transactions begin only with an explicit BEGIN.
-
-    Raises:
-        sqlite3.Error: The file cannot be opened, or is not a database.
-    """
-    connection = _connect(path, "rw")
-    try:
-        for pragma in (*_WRITER_PRAGMAS, *(() if pages(connection) else _LAYOUT_PRAGMAS)):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
+    """A connection that writes to an existing file; transactions begin only with an explicit BEGIN."""
+    return _connect(path, "rw", _WRITER_PRAGMAS, _LAYOUT_PRAGMAS)
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that reads, also while another process writes.
-
-    Raises:
-        sqlite3.Error: The file cannot be opened, or is not a database.
-    """
-    connection = _connect(path, "ro")
-    try:
-        for pragma in _READER_PRAGMAS:
-            connection.execute(f"PRAGMA {pragma}").fetchall()
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
+    """A connection that reads, also while another process writes."""
+    return _connect(path, "ro", _READER_PRAGMAS)
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(
+def _connect(path: Path, mode: str, pragmas: tuple[str, ...], layout: tuple[str, ...] = ()) -> sqlite3.Connection:
+    connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
         timeout=_LOCK_TIMEOUT,
         isolation_level=None,
         check_same_thread=False,  # one thread at a time, not always the same one
     )
+    try:
+        for pragma in (*pragmas, *(layout if layout and not pages(connection) else ())):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
 
 
 def wal_limit(size: int) -> int:
@@ -381,23 +309,13 @@ def excess_bytes(connection: sqlite3.Connection, path: Path, size: int) -> int:
 
     The write-ahead log counts; free pages do not, as new rows use them. While a reader is active without a pause, the
     log cannot be moved and grows; it counts only up to a bound, as deleting rows would make it even larger.
-
-    Args:
-        connection: The journal.
-        path: Its file.
-        size: The limit in bytes.
     """
     limit = wal_limit(size)
-    wal = min(max(limit, wal_size(path)), _MAX_WAL_GROWTH * limit)
+    wal = 0
+    with suppress(OSError):  # there is none
+        wal = path.with_name(path.name + SIDE_FILES[0]).stat().st_size
+    wal = min(max(limit, wal), _MAX_WAL_GROWTH * limit)
     return (pages(connection) - free_pages(connection)) * PAGE + wal - size
-
-
-def wal_size(path: Path) -> int:
-    """Bytes of the write-ahead log of a file; 0 if there is none."""
-    try:
-        return path.with_name(path.name + SIDE_FILES[0]).stat().st_size
-    except OSError:
-        return 0
 
 
 def pages(connection: sqlite3.Connection) -> int:
@@ -414,23 +332,8 @@ def _pragma_value(connection: sqlite3.Connection, pragma: str) -> int:
     return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
 
-LOCK_FILE: Final = "journal.lock"
-_MAX_PID_LENGTH: Final = 32
-_ATTEMPTS: Final = 20
-_PAUSE: Final = 0.01
-"""Attempts to read the holder's process id, and seconds between them."""
-
-
 class Lock:
-    """Locks a folder until `release` is called or the process ends.
-
-    Args:
-        folder: The folder.
-
-    Raises:
-        UnavailableError: Another process holds the lock.
-        OSError: The lock file cannot be created or written.
-    """
+    """Locks a folder until `release` is called or the process ends."""
 
     def __init__(self, folder: Path) -> None:
         self._file = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -464,45 +367,25 @@ class Lock:
             self._file = -1
 
 
-ASIDE: Final = ".corrupt-"
-"""The part of a file name, before the time, of a journal that was set aside."""
-_SUFFIXES: Final = ("", *SIDE_FILES)
-_CHECKED: Final = 16 << 20
-"""The largest file, in bytes, that is checked as a whole when it is opened."""
-
-
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open a journal's file, and create it if needed.
-
-    Raises:
-        RagmonError: Its version is another one.
-        JournalError: It cannot be opened, or is damaged.
-    """
+    """Open a journal's file, and create it if needed."""
     with translate_file_errors(path):
         create_file(path)
         connection = open_writer(path)
         try:
             create_tables(connection, path)
             if path.stat().st_size <= _CHECKED:
-                _check(connection, path)
+                (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+                if result != "ok":
+                    raise JournalError("corrupt", path, result)  # noqa: TRY301 - one path closes the connection
         except BaseException:
             connection.close()
             raise
     return connection
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if result != "ok":
-        raise JournalError("corrupt", path, result)
-
-
 def journal_file(folder: Path) -> Path:
-    """The path of the journal's file in a folder.
-
-    Raises:
-        RagmonError: There is no journal.
-    """
+    """The path of the journal's file in a folder."""
     path = folder / DATABASE
     if not path.is_file():
         raise RagmonError(f"there is no journal in {folder}", hint="name the `state_dir` of a `ragmon serve`")
@@ -510,29 +393,13 @@ def journal_file(folder: Path) -> Path:
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Check that a file holds a journal of this ragmon's version.
-
-    Raises:
-        RagmonError: It is empty, or its version is another one.
-        JournalError: It is damaged.
-    """
+    """Check that a file holds a journal of this ragmon's version."""
     if not check(connection, path):
         raise RagmonError(f"{path} holds nothing yet", hint="start `ragmon serve` first")
 
 
 def quarantine_file(path: Path, now: float) -> Path:
-    """Rename a journal's file together with its write-ahead log and its shared memory file.
-
-    Args:
-        path: The file.
-        now: Seconds since the epoch; it becomes part of the name.
-
-    Returns:
-        The file's new name.
-
-    Raises:
-        JournalError: It cannot be renamed.
-    """
+    """Rename a journal's file together with its write-ahead log and its shared memory file."""
     moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     names = (path.with_name(f"{path.name}{ASIDE}{moment}" + (f"-{n}" if n > 1 else "")) for n in count(1))
     aside = next(name for name in names if not any(_with_suffix(name, suffix).exists() for suffix in _SUFFIXES))
@@ -556,7 +423,3 @@ def files_set_aside(path: Path) -> list[Path]:
 
 def _with_suffix(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
-
-
-LEVEL: Final = 1
-"""The compression level of checkpoints: low, as they are written often and read seldom."""

@@ -1,11 +1,6 @@
-"""Writing one batch in a transaction: native records, complete traces, probe replies, labels and their counts.
+"""The journal writer: the thread that writes requests to the journal, then acknowledges, then scores them.
 
-A label is stored together with the answer it rates, so that a replay need not search for it. The two records of a
-probe, the application's and the prober's, are joined into one here.
-
-The journal writer: the one thread that writes requests to the journal, then acknowledges, then scores them.
-
-Between two rows it also runs tasks of other threads and does housekeeping: checkpoints, deletion of old rows, and a new
+Between two rows it runs tasks of other threads and does housekeeping: checkpoints, deletion of old rows, and a new
 journal where the old one is damaged.
 """
 
@@ -18,20 +13,19 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from threading import Condition, RLock, Thread
 from time import monotonic, sleep
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, log_error
 from ragmon.core.http_server import RejectedError
 from ragmon.core.record import Ack, ChunkEntry, Entry, ErasedTraces, Label, Record, encode_entry
+from ragmon.ingest.native import NativeRecord
 from ragmon.ingest.receiver import Encoding, ExportResult
 from ragmon.ingest.trace_buffer import LATE
 from ragmon.monitor.engine import Engine, log_acknowledged
 from ragmon.server.erasure import RECORD
-from ragmon.server.failures import Failure
 from ragmon.server.journal import Journal, JournalBatch
 from ragmon.server.pending import (
     PendingProbeRecord,
@@ -51,369 +45,15 @@ from ragmon.server.pending import (
 from ragmon.server.process import MemoryTrimmer
 from ragmon.server.reader import trace_id_ends
 from ragmon.server.state import Clock, ServerState, recover
-from ragmon.server.store import JournalError
+from ragmon.server.store import TRACE_ID, JournalError
 from ragmon.stream.accounts import ERASED, BatchCounts, count
 from ragmon.stream.assembler import AssembledTrace
-
-
-def labels_of(requests: Sequence[QueuedRequest]) -> list[Label]:
-    """The labels in a list of requests."""
-    return [entry for request in requests for entry in request.entries if isinstance(entry, Label)]
-
-
-def answers_to(batch: JournalBatch, labels: Iterable[Label], row: WriteBatch) -> Mapping[str, Record]:
-    """The answers that labels rate, where they arrived with this row or before it."""
-    trace_ids = {label.trace_id for label in labels}
-    if not trace_ids:
-        return {}
-    in_row = {
-        entry.trace_id: entry for entry in row.entries if isinstance(entry, Record) and entry.trace_id in trace_ids
-    }
-    in_journal = batch.answers(trace_ids - in_row.keys())
-    return in_journal | {trace_id: record for trace_id, record in in_row.items() if trace_id is not None}
-
-
-def lines_of(entries: Iterable[Entry], stored_answers: set[str]) -> Iterator[bytes]:
-    """Journal lines of entries; of all labels on one answer in a row, only the first holds the answer.
-
-    Args:
-        entries: Entries of a row.
-        stored_answers: Trace ids whose answers a label of this row holds; those of these entries are added.
-    """
-    for entry in entries:
-        if isinstance(entry, Label) and entry.answer is not None:
-            is_stored = entry.trace_id in stored_answers
-            stored_answers.add(entry.trace_id)
-            yield encode_entry(msgspec.structs.replace(entry, answer=None) if is_stored else entry)
-        else:
-            yield encode_entry(entry)
-
-
-def with_answer(entry: Entry, answers: Mapping[str, Record]) -> Entry:
-    """A label with the answer it rates, where that is known; any other entry unchanged."""
-    return msgspec.structs.replace(entry, answer=answers.get(entry.trace_id)) if isinstance(entry, Label) else entry
-
 
 JOINED: Final = "joined"
 NO_REPLY: Final = "no_reply"
 """Results for an application's own record of a probe: joined with the reply, or the reply did not arrive in time."""
-
-
-def is_probed(trace_id: bytes, traces: TraceTracker, row: WriteBatch) -> bool:
-    """Whether a native record of a trace arrived and was counted as a probe."""
-    return trace_id in row.probe_traces or traces.is_probe(trace_id)
-
-
-def put_joined(trace_id: bytes, record: Record, batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> bool:
-    """Add the application's own record of a probe whose reply has arrived, or let it wait for an expected reply.
-
-    Returns:
-        Whether the record is that of a probe; it is accounted for then.
-    """
-    is_final = trace_id in row.answered or trace_id in traces.ahead or trace_id in row.early_probe_records
-    reply = traces.replies.get(trace_id)
-    if is_final:
-        row.counts.duplicate += 1
-    elif reply is None:
-        return False
-    else:
-        row.native_traces.append(trace_id)
-        row.probe_traces.add(trace_id)
-        if reply.arrived:
-            _put_record(trace_id, record, reply, batch, traces, row)
-        else:
-            joined = join_reply(record, reply.record)
-            seq = batch.add_pending(row.arrival, RECORD, encode_entry(joined), [trace_id])
-            row.early_probe_records[trace_id] = PendingProbeRecord(trace_id, joined, seq)
-    return True
-
-
-def put_overdue(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> None:
-    """Add the application's records of probes whose replies have arrived since, or are overdue."""
-    for pending, reply in list(traces.ahead.due(traces.replies, row.arrival)):
-        row.overdue.append(pending.trace_id)
-        row.probe_traces.add(pending.trace_id)
-        if pending.seq and not batch.delete_pending([pending.seq]):  # another process erased it
-            count(row.counts.ignored, ERASED)
-            batch.mark_finished([pending.trace_id], row.arrival)
-        else:
-            _put_record(pending.trace_id, pending.record, reply, batch, traces, row)
-
-
-def _put_record(
-    trace_id: bytes,
-    record: Record,
-    reply: ProbeReply | None,
-    batch: JournalBatch,
-    traces: TraceTracker,
-    row: WriteBatch,
-) -> None:
-    """Add the application's record of a probe, and settle the reply."""
-    joined = record
-    has_reply = reply is not None and _finalise_reply(trace_id, batch, traces, row)
-    if reply is not None and has_reply:
-        row.counts.duplicate += 1
-        joined = join_reply(record, reply.record)
-    count(row.counts.probed, JOINED if has_reply else NO_REPLY)
-    row.put(joined, encode_entry(joined))
-    batch.mark_finished([trace_id], row.arrival, recorded=True)
-
-
-def _finalise_reply(trace_id: bytes, batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> bool:
-    """Count a reply; returns whether it still exists: another process may have erased it."""
-    row.counts.received += 1
-    row.answered.add(trace_id)
-    number = traces.replies.number(trace_id)
-    exists = not number or bool(batch.delete_pending([number]))
-    count(row.counts.ignored, ERASED, int(not exists))
-    return exists
-
-
-def store_replies(replies: Mapping[bytes, Record], batch: JournalBatch, arrival: float) -> dict[bytes, int]:
-    """Store waiting replies in the journal; returns their numbers."""
-    return {trace_id: batch.add_pending(arrival, RECORD, encode_entry(record)) for trace_id, record in replies.items()}
-
-
-def put_unmatched_replies(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> None:
-    """Add the replies that wait no longer for the application's record, and store those that still wait.
-
-    A record of the application that arrives later is a duplicate.
-    """
-    replies = [reply for reply in traces.overdue_replies(row.arrival) if reply[0] not in row.answered]
-    for trace_id, record in replies:
-        if not _finalise_reply(trace_id, batch, traces, row):
-            continue
-        if is_probed(trace_id, traces, row):
-            row.counts.duplicate += 1
-        else:
-            row.put(record, encode_entry(record))
-            batch.mark_finished([trace_id], row.arrival, recorded=True)
-    waiting = {trace_id: reply for trace_id, reply in traces.replies.loose().items() if trace_id not in row.answered}
-    row.replies.update(store_replies(waiting, batch, row.arrival))
-
-
 OLDEST: Final = 86_400.0
 """Seconds for which the keys of earlier records are known; older records are dropped."""
-
-
-def write_batch(
-    batch: JournalBatch,
-    requests: Sequence[QueuedRequest],
-    traces: TraceTracker,
-    loose: BatchCounts,
-    now: float,
-    wall: float,
-) -> WriteBatch:
-    """Write requests and complete traces to the journal; changes nothing outside the journal.
-
-    Args:
-        batch: The transaction.
-        requests: The requests that arrived.
-        traces: The open and the complete traces.
-        loose: Counts of requests that added nothing to write.
-        now: The arrival of the row.
-        wall: The time of the clock; after a jump of the system clock that was undone, arrivals may still lie ahead of
-            it.
-    """
-    row = WriteBatch(now)
-    row.counts.add(loose)
-    row.forgotten = batch.forgotten()
-    if row.forgotten:
-        row.put(erased := ErasedTraces(sorted(row.forgotten)), encode_entry(erased))
-    _put_native(batch, requests, traces, row, min(now, wall) - OLDEST)
-    labels = _put_assembled(batch, traces, row)
-    put_overdue(batch, traces, row)
-    put_unmatched_replies(batch, traces, row)
-    answers = answers_to(batch, [*labels, *labels_of(requests)], row)
-    _put_entries(row, labels, answers)
-    for request in requests:
-        row.counts.add(request.counts)
-        _put_entries(row, request.entries, answers)
-        if request.chunk is not None:
-            _put_chunk_lines(batch, request.chunk.entries, row)
-        pieces = traces.sort(request.external, row, batch.finished_traces(traces.new(request.external)))
-        if pieces:
-            trace_ids = sorted({span.trace_id for span in pieces})
-            row.waiting_spans.append(
-                (
-                    request,
-                    pieces,
-                    batch.add_pending(now, request.encoding.value, request.body, trace_ids, traces.lowest),
-                )
-            )
-    count(row.counts.ignored, ERASED, len(traces.forgotten))
-    traces_of = trace_id_ends(entry.trace_id for entry in row.entries if isinstance(entry, Record))
-    row.body = b"".join(row.lines)
-    row.seq = batch.append(now, len(row.entries), row.counts.dump(), row.body, traces_of)
-    batch.delete_pending(traces.released)
-    batch.mark_finished([*row.ignored_traces, *traces.forgotten, *traces.unknown], now)
-    return row
-
-
-def write_without_row(journal: Journal, traces: TraceTracker, failures: list[Failure], now: float) -> None:
-    """Write what needs no row: failures, waiting replies, and the release of requests whose text must be deleted.
-
-    Args:
-        journal: The journal.
-        traces: Has the waiting spans and replies.
-        failures: Requests that fail a gate and are not indexed yet; emptied.
-        now: The time, seconds since the epoch.
-    """
-    unstored = traces.replies.loose()
-    if not (failures or traces.released or unstored):
-        return
-    with journal.begin() as batch:
-        batch.add_failures(failures)
-        batch.delete_pending(traces.released)
-        numbers = store_replies(unstored, batch, now)
-    traces.replies.mark_stored(numbers)
-    failures.clear()
-    traces.released.clear()
-
-
-def _put_entries(row: WriteBatch, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
-    """Add entries to the row, labels with the answers they rate."""
-    entries_with_answers = [with_answer(entry, answers) for entry in entries]
-    for entry, line in zip(entries_with_answers, lines_of(entries_with_answers, row.labelled), strict=True):
-        row.put(entry, line)
-
-
-def _put_chunk_lines(batch: JournalBatch, lines: Sequence[Entry], row: WriteBatch) -> None:
-    """Add the lines of a chunk to the row, but nothing of traces that were erased.
-
-    A label that found no answer where it was counted may find one among the samples here.
-    """
-    refused = batch.refused(entry.trace_id or "" for entry in lines if isinstance(entry, Label | Record))
-    kept = [entry for entry in lines if not (isinstance(entry, Label | Record) and entry.trace_id in refused)]
-    alone = [entry for entry in kept if isinstance(entry, Label) and entry.answer is None]
-    answers = {trace_id: msgspec.structs.replace(r, kind=None) for trace_id, r in answers_to(batch, alone, row).items()}
-    for place, entry in enumerate(kept):
-        if isinstance(entry, Label):
-            # The first one of a row holds the answer for all of them.
-            answer = row.brought.get(entry.trace_id) or entry.answer or answers.get(entry.trace_id)
-            if answer is not None:
-                row.brought[entry.trace_id] = answer
-            kept[place] = msgspec.structs.replace(entry, answer=answer)
-    for entry, line in zip(kept, lines_of(kept, row.labelled), strict=True):
-        row.put(entry, line)
-
-
-def _put_native(
-    batch: JournalBatch, requests: Sequence[QueuedRequest], traces: TraceTracker, row: WriteBatch, oldest: float
-) -> None:
-    """Add the native records, each once; the spans of a decorated call may have made a record before.
-
-    Of the two records of a probe the first counts, where it did not wait for the other one.
-    """
-    records = [native for request in requests for native in request.native]
-    row.counts.received += len(records)
-    fresh = [native for native in records if native.ended >= oldest]
-    if len(fresh) < len(records):
-        count(row.counts.dropped, constants.TOO_OLD, len(records) - len(fresh))
-        row.counts.native += len(records) - len(fresh)  # they arrived
-    duplicates = batch.claim([native.key for native in fresh])
-    recorded = batch.recorded({native.trace_id for native in fresh})
-    for place, native in enumerate(fresh):
-        row.counts.native += place not in duplicates
-        from_prober = is_from_prober(native.record)
-        is_known = is_probed(native.trace_id, traces, row) if from_prober else native.trace_id in recorded
-        if place in duplicates or is_known:
-            row.counts.duplicate += 1
-        elif not put_joined(native.trace_id, native.record, batch, traces, row):
-            row.put(native.record, native.line)
-            row.native_traces.append(native.trace_id)
-            if native.record.source == constants.PROBE:
-                row.probe_traces.add(native.trace_id)
-            if from_prober:
-                recorded.add(native.trace_id)
-                batch.mark_finished([native.trace_id], row.arrival, recorded=True)
-
-
-def _put_assembled(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> list[Label]:
-    """Add the records of complete traces, each once; returns the ratings on their spans."""
-    traces_ready = traces.ready
-    if not traces_ready:
-        return []
-    done = batch.finished_traces(trace.trace_id for trace in traces_ready)
-    forgotten = sum(arrival < 0 for arrival in done.values())
-    count(row.counts.ignored, ERASED, forgotten)
-    count(row.counts.ignored, LATE, len(done) - forgotten)
-    new_traces = [trace for trace in traces_ready if trace.trace_id not in done]
-    fresh = [trace for trace in new_traces if not _too_old(trace)]
-    count(row.counts.dropped, constants.TOO_OLD, len(new_traces) - len(fresh))
-    records = [assembled for trace in fresh for assembled in trace.made]
-    duplicates = batch.claim([assembled.key for assembled in records])
-    row.counts.duplicate += len(duplicates)
-    for place, assembled in enumerate(records):
-        if place not in duplicates and not put_joined(assembled.key[1][:16], assembled.record, batch, traces, row):
-            row.put(assembled.record, assembled.line)
-    for trace in fresh:
-        row.counts.add(trace.counts)
-        if trace.aside:
-            batch.quarantine(trace.trace_id, trace.aside, trace.waiting.requests)
-    batch.mark_finished([trace.trace_id for trace in traces_ready if not trace.made], row.arrival)
-    written = [trace.trace_id for trace in traces_ready if trace.made and trace.trace_id not in row.early_probe_records]
-    batch.mark_finished(written, row.arrival, recorded=True)
-    return [label for trace in fresh for label in trace.labels]
-
-
-def _too_old(trace: AssembledTrace) -> bool:
-    """Whether a trace had ended so long before its first span arrived that its key may no longer be known."""
-    ended = min(
-        (assembled.record.ts for assembled in trace.made if assembled.record.ts is not None),
-        default=trace.waiting.first,
-    )
-    return ended < trace.waiting.first - OLDEST
-
-
-def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str, by: str = "") -> Ack:
-    """The journal entry of an acknowledgement.
-
-    Args:
-        engine: Has the alarms; that of a configured gate may not have evaluated a minute yet.
-        pipeline: The alarm's pipeline.
-        alert: The alarm.
-        reason: The reason given for the acknowledgement.
-        by: Who gave it.
-
-    Raises:
-        UnknownNameError: There is no such alarm.
-    """
-    states, configured = engine.alarms.states(), engine.settings.pipelines
-    pipelines = sorted({*configured, *(state.pipeline for state in states)})
-    if pipeline not in pipelines:
-        raise UnknownNameError("pipeline", pipeline, pipelines)
-    gates = [gate.name for gate in engine.policy(pipeline).gates] if pipeline in configured else []
-    alerts = sorted({*gates, *(state.alert for state in states if state.pipeline == pipeline)})
-    if alert not in alerts:
-        raise UnknownNameError("alarm", alert, alerts)
-    return Ack(pipeline=pipeline, alert=alert, reason=reason, by=by)
-
-
-def _firing(engine: Engine) -> set[tuple[str, str]]:
-    """The alarms that fire: pipeline and alarm."""
-    return {(state.pipeline, state.alert) for state in engine.alarms.states() if state.firing is not None}
-
-
-def only_ack(request: QueuedRequest) -> Ack | None:
-    """The acknowledgement that a request consists of; None for any other request."""
-    entry = request.entries[0] if len(request.entries) == 1 else None
-    return entry if isinstance(entry, Ack) else None
-
-
-def run_task(done: Future[Any], what: Callable[[], Any]) -> None:
-    """Run a task and resolve its future.
-
-    Args:
-        done: The future.
-        what: The task.
-    """
-    try:
-        done.set_result(what())
-    except BaseException as error:  # noqa: BLE001 - the future carries the error
-        done.set_exception(error)
-
-
 EVERY: Final = 60.0
 """Seconds between two checkpoints, and between two deletions of old data."""
 CHECKPOINT_RECORDS: Final = 20_000
@@ -430,19 +70,287 @@ LEAST: Final = 8 << 20
 PAUSE: Final = 5.0
 """Seconds before a failed checkpoint or recount is tried again: each takes time."""
 _log = logging.getLogger("ragmon.server")
+TICK: Final = 0.25
+"""Seconds after which time advances although nothing arrived."""
+BATCH_RECORDS: Final = 4_000
+"""Native records per batch: the next batch waits until they are scored, about 0.2 s."""
+YIELD: Final = 0.0005
+"""Seconds in which a thread that waits for the lock wakes up and takes it."""
+QUEUED: Final = 128 << 20
+"""Limit of bytes in the queue; above it, senders are asked to retry later."""
+TOGETHER: Final = 16 << 20
+"""Bytes of requests per batch."""
+BUSY: Final = 429
+MISDIRECTED: Final = 421
+UNAVAILABLE: Final = 503
+CORRUPT: Final = "corrupt"
+UNCOUNTED: Final = "uncounted"
+BUSY_FOR: Final = 1.0
+BROKEN_FOR: Final = 5.0
+"""Seconds after which a sender may retry."""
+
+
+class _RowWriter:
+    """Writes requests and complete traces to the journal as one row; changes nothing outside the journal.
+
+    A label is stored together with the answer it rates, so that a replay need not search for the answer. The two
+    records of a probe, the application's and the prober's, are joined into one record.
+    """
+
+    def __init__(self, batch: JournalBatch, traces: TraceTracker, arrival: float) -> None:
+        self.batch = batch
+        self.traces = traces
+        self.row = WriteBatch(arrival)
+        self._labelled: set[str] = set()  # traces whose answers are stored in the line of a label
+        self._brought: dict[str, Record] = {}  # the answers of labels that came with chunks, by trace
+
+    def write(self, requests: Sequence[QueuedRequest], unwritten: BatchCounts, wall: float) -> WriteBatch:
+        row, batch, traces = self.row, self.batch, self.traces
+        row.counts.add(unwritten)
+        row.forgotten = batch.forgotten()
+        if row.forgotten:
+            self._put(ErasedTraces(sorted(row.forgotten)))
+        # After a jump of the system clock that was undone, arrivals may still lie ahead of the clock.
+        self._put_native([native for request in requests for native in request.native], min(row.arrival, wall) - OLDEST)
+        labels = self._put_assembled()
+        self._put_overdue()
+        self._put_unmatched_replies()
+        own = (entry for request in requests for entry in request.entries if isinstance(entry, Label))
+        answers = self._answers_to([*labels, *own])
+        self._put_entries(labels, answers)
+        for request in requests:
+            row.counts.add(request.counts)
+            self._put_entries(request.entries, answers)
+            if request.chunk is not None:
+                self._put_chunk_lines(request.chunk.entries)
+            pieces = traces.sort(request.external, row, batch.finished_traces(traces.new(request.external)))
+            if pieces:
+                waits = sorted({span.trace_id for span in pieces})
+                seq = batch.add_pending(row.arrival, request.encoding.value, request.body, waits, traces.lowest)
+                row.waiting_spans.append((request, pieces, seq))
+        count(row.counts.ignored, ERASED, len(traces.forgotten))
+        ends = trace_id_ends(entry.trace_id for entry in row.entries if isinstance(entry, Record))
+        row.seq = batch.append(row.arrival, len(row.entries), row.counts.dump(), b"".join(row.lines), ends)
+        batch.delete_pending(traces.released)
+        batch.mark_finished([*row.ignored_traces, *traces.forgotten, *traces.unknown], row.arrival)
+        return row
+
+    def _put(self, entry: Entry) -> None:
+        """Add an entry; of all labels on one answer in a row, only the first line holds the answer."""
+        journalled = entry
+        if isinstance(entry, Label) and entry.answer is not None:
+            if entry.trace_id in self._labelled:
+                journalled = replace(entry, answer=None)
+            self._labelled.add(entry.trace_id)
+        self.row.put(entry, encode_entry(journalled))
+
+    def _put_entries(self, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
+        for entry in entries:
+            self._put(replace(entry, answer=answers.get(entry.trace_id)) if isinstance(entry, Label) else entry)
+
+    def _answers_to(self, labels: Iterable[Label]) -> Mapping[str, Record]:
+        """The answers that labels rate, where they arrived with this row or before it."""
+        trace_ids = {label.trace_id for label in labels}
+        if not trace_ids:
+            return {}
+        in_row = {
+            entry.trace_id: entry
+            for entry in self.row.entries
+            if isinstance(entry, Record) and entry.trace_id in trace_ids
+        }
+        in_journal = self.batch.answers(trace_ids - in_row.keys())
+        return in_journal | {trace_id: record for trace_id, record in in_row.items() if trace_id is not None}
+
+    def _put_chunk_lines(self, lines: Sequence[Entry]) -> None:
+        """Add the lines of a chunk to the row, but nothing of traces that were erased.
+
+        A label that found no answer where it was counted may find one among the samples here.
+        """
+        refused = self.batch.refused(entry.trace_id or "" for entry in lines if isinstance(entry, Label | Record))
+        kept = [entry for entry in lines if not (isinstance(entry, Label | Record) and entry.trace_id in refused)]
+        answers = self._answers_to(entry for entry in kept if isinstance(entry, Label) and entry.answer is None)
+        brought = self._brought
+        for index, entry in enumerate(kept):
+            if isinstance(entry, Label):
+                # The first label of a row holds the answer for all of them.
+                answer = brought.get(entry.trace_id) or entry.answer
+                if answer is None and entry.trace_id in answers:
+                    answer = replace(answers[entry.trace_id], kind=None)
+                if answer is not None:
+                    brought[entry.trace_id] = answer
+                kept[index] = replace(entry, answer=answer)
+        for entry in kept:
+            self._put(entry)
+
+    def _put_native(self, records: Sequence[NativeRecord], oldest: float) -> None:
+        """Add the native records, each once; the spans of a decorated call may have made a record before.
+
+        Of the two records of a probe the first counts, where it did not wait for the second.
+        """
+        row = self.row
+        row.counts.received += len(records)
+        fresh = [native for native in records if native.ended >= oldest]
+        if len(fresh) < len(records):
+            count(row.counts.dropped, constants.TOO_OLD, len(records) - len(fresh))
+            row.counts.native += len(records) - len(fresh)  # they arrived
+        duplicates = self.batch.claim([native.key for native in fresh])
+        recorded = self.batch.recorded({native.trace_id for native in fresh})
+        for index, native in enumerate(fresh):
+            row.counts.native += index not in duplicates
+            from_prober = is_from_prober(native.record)
+            is_known = self._is_probed(native.trace_id) if from_prober else native.trace_id in recorded
+            if index in duplicates or is_known:
+                row.counts.duplicate += 1
+            elif not self._put_joined(native.trace_id, native.record):
+                row.put(native.record, native.line)
+                row.native_traces.append(native.trace_id)
+                if native.record.source == constants.PROBE:
+                    row.probe_traces.add(native.trace_id)
+                if from_prober:
+                    recorded.add(native.trace_id)
+                    self.batch.mark_finished([native.trace_id], row.arrival, recorded=True)
+
+    def _put_assembled(self) -> list[Label]:
+        """Add the records of complete traces, each once; returns the ratings on their spans."""
+        row, batch, ready = self.row, self.batch, self.traces.ready
+        if not ready:
+            return []
+        done = batch.finished_traces(trace.trace_id for trace in ready)
+        forgotten = sum(arrival < 0 for arrival in done.values())
+        count(row.counts.ignored, ERASED, forgotten)
+        count(row.counts.ignored, LATE, len(done) - forgotten)
+        new_traces = [trace for trace in ready if trace.trace_id not in done]
+        fresh = [trace for trace in new_traces if not _too_old(trace)]
+        count(row.counts.dropped, constants.TOO_OLD, len(new_traces) - len(fresh))
+        records = [assembled for trace in fresh for assembled in trace.made]
+        duplicates = batch.claim([assembled.key for assembled in records])
+        row.counts.duplicate += len(duplicates)
+        for index, assembled in enumerate(records):
+            if index not in duplicates and not self._put_joined(assembled.key[1][:TRACE_ID], assembled.record):
+                row.put(assembled.record, assembled.line)
+        for trace in fresh:
+            row.counts.add(trace.counts)
+            if trace.aside:
+                batch.quarantine(trace.trace_id, trace.aside, trace.waiting.requests)
+        batch.mark_finished([trace.trace_id for trace in ready if not trace.made], row.arrival)
+        written = [trace.trace_id for trace in ready if trace.made and trace.trace_id not in row.early_probe_records]
+        batch.mark_finished(written, row.arrival, recorded=True)
+        return [label for trace in fresh for label in trace.labels]
+
+    def _is_probed(self, trace_id: bytes) -> bool:
+        """Whether a native record of a trace arrived and was counted as a probe."""
+        return trace_id in self.row.probe_traces or self.traces.is_probe(trace_id)
+
+    def _put_joined(self, trace_id: bytes, record: Record) -> bool:
+        """Add the application's own record of a probe whose reply has arrived, or let it wait for an expected reply.
+
+        Returns whether the record is that of a probe; it is accounted for then.
+        """
+        row, reply = self.row, self.traces.replies.get(trace_id)
+        if trace_id in row.answered or trace_id in self.traces.ahead or trace_id in row.early_probe_records:
+            row.counts.duplicate += 1
+        elif reply is None:
+            return False
+        else:
+            row.native_traces.append(trace_id)
+            row.probe_traces.add(trace_id)
+            if reply.arrived:
+                self._put_own(trace_id, record, reply)
+            else:
+                joined = join_reply(record, reply.record)
+                seq = self.batch.add_pending(row.arrival, RECORD, encode_entry(joined), [trace_id])
+                row.early_probe_records[trace_id] = PendingProbeRecord(trace_id, joined, seq)
+        return True
+
+    def _put_overdue(self) -> None:
+        """Add the application's records of probes whose replies have arrived since, or are overdue."""
+        row = self.row
+        for pending, reply in list(self.traces.due_probe_records(row.arrival)):
+            row.overdue.append(pending.trace_id)
+            row.probe_traces.add(pending.trace_id)
+            if pending.seq and not self.batch.delete_pending([pending.seq]):  # another process erased it
+                count(row.counts.ignored, ERASED)
+                self.batch.mark_finished([pending.trace_id], row.arrival)
+            else:
+                self._put_own(pending.trace_id, pending.record, reply)
+
+    def _put_own(self, trace_id: bytes, record: Record, reply: ProbeReply | None) -> None:
+        """Add the application's own record of a probe, and settle the reply."""
+        has_reply = reply is not None and self._settle(trace_id)
+        if reply is not None and has_reply:
+            self.row.counts.duplicate += 1
+            record = join_reply(record, reply.record)
+        count(self.row.counts.probed, JOINED if has_reply else NO_REPLY)
+        self._put(record)
+        self.batch.mark_finished([trace_id], self.row.arrival, recorded=True)
+
+    def _put_unmatched_replies(self) -> None:
+        """Add the replies that wait no longer for the application's record, and store the replies that still wait.
+
+        A record of the application that arrives later is a duplicate.
+        """
+        row, batch = self.row, self.batch
+        overdue = [reply for reply in self.traces.overdue_replies(row.arrival) if reply[0] not in row.answered]
+        for trace_id, record in overdue:
+            if not self._settle(trace_id):
+                continue
+            if self._is_probed(trace_id):
+                row.counts.duplicate += 1
+            else:
+                self._put(record)
+                batch.mark_finished([trace_id], row.arrival, recorded=True)
+        unstored = self.traces.replies.unstored().items()
+        waiting = {trace_id: reply for trace_id, reply in unstored if trace_id not in row.answered}
+        row.replies.update(_store_replies(waiting, batch, row.arrival))
+
+    def _settle(self, trace_id: bytes) -> bool:
+        """Count a reply; returns whether it still exists: another process may have erased it."""
+        self.row.counts.received += 1
+        self.row.answered.add(trace_id)
+        number = self.traces.replies.number(trace_id)
+        exists = not number or bool(self.batch.delete_pending([number]))
+        count(self.row.counts.ignored, ERASED, int(not exists))
+        return exists
+
+
+def _store_replies(replies: Mapping[bytes, Record], batch: JournalBatch, arrival: float) -> dict[bytes, int]:
+    return {trace_id: batch.add_pending(arrival, RECORD, encode_entry(record)) for trace_id, record in replies.items()}
+
+
+def _too_old(trace: AssembledTrace) -> bool:
+    """Whether a trace had ended so long before its first span arrived that its key may no longer be known."""
+    ended = min(
+        (assembled.record.ts for assembled in trace.made if assembled.record.ts is not None),
+        default=trace.waiting.first,
+    )
+    return ended < trace.waiting.first - OLDEST
+
+
+def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str, by: str = "") -> Ack:
+    """The journal entry of an acknowledgement."""
+    states, configured = engine.alarms.states(), engine.settings.pipelines
+    pipelines = sorted({*configured, *(state.pipeline for state in states)})
+    if pipeline not in pipelines:
+        raise UnknownNameError("pipeline", pipeline, pipelines)
+    gates = [gate.name for gate in engine.policy(pipeline).gates] if pipeline in configured else []
+    alerts = sorted({*gates, *(state.alert for state in states if state.pipeline == pipeline)})
+    if alert not in alerts:
+        raise UnknownNameError("alarm", alert, alerts)
+    return Ack(pipeline=pipeline, alert=alert, reason=reason, by=by)
+
+
+def _firing(engine: Engine) -> set[tuple[str, str]]:
+    return {(state.pipeline, state.alert) for state in engine.alarms.states() if state.firing is not None}
+
+
+def _only_ack(request: QueuedRequest) -> Ack | None:
+    """The acknowledgement that a request consists of; None for any other request."""
+    entry = request.entries[0] if len(request.entries) == 1 else None
+    return entry if isinstance(entry, Ack) else None
 
 
 class Housekeeping:
-    """Writes checkpoints, deletes old rows and replaces a damaged journal.
-
-    Args:
-        journal: The journal.
-        clock: The time.
-        lock: Held while the state is read.
-
-    Attributes:
-        resets: How often a damaged journal was quarantined.
-    """
+    """Writes checkpoints, deletes old rows and replaces a damaged journal."""
 
     def __init__(self, journal: Journal, clock: Clock, lock: AbstractContextManager[Any]) -> None:
         self.resets = int(journal.set_aside is not None)
@@ -456,19 +364,16 @@ class Housekeeping:
         self._saved_upto = journal.upto
 
     def keep(self, server_state: ServerState, *, ending: bool = False) -> bool:
-        """Do what is due; returns whether a minute has passed, after which old data may be gone.
-
-        Args:
-            server_state: The server state.
-            ending: The server is being stopped.
-
-        Raises:
-            JournalError: The journal cannot be written.
-        """
+        """Do the work that is due; returns whether a minute has passed, after which old data may be gone."""
         now = monotonic()
         due = now >= self._due
-        many = self._needs_checkpoint(server_state) and now >= self._retry_at
-        if due or many or ending:
+        written = self._journal.upto - self._saved_upto
+        many = written * PARTS >= max(self._journal.limits.size, LEAST) or (
+            written >= CHECKPOINT_CHUNKS
+            if server_state.adder is not None
+            else server_state.engine.scorer.scored - self._saved[1] >= CHECKPOINT_RECORDS
+        )
+        if due or ending or (many and now >= self._retry_at):
             self._retry_at = now + PAUSE
             self._due = self._retry_at if due else self._due
             self.save(server_state)
@@ -478,23 +383,10 @@ class Housekeeping:
             self._journal.truncate_wal()  # the WAL still holds users' text of released requests
         if (due or self._expiring) and self._clock.calm:
             self._expiring = self._journal.expire()
-        self._make_room()
-        return due
-
-    def _needs_checkpoint(self, server_state: ServerState) -> bool:
-        """Whether so much arrived since the last checkpoint that another one is due."""
-        written = self._journal.upto - self._saved_upto
-        if written * PARTS >= max(self._journal.limits.size, LEAST):
-            return True
-        if server_state.adder is not None:
-            return written >= CHECKPOINT_CHUNKS
-        return server_state.engine.scorer.scored - self._saved[1] >= CHECKPOINT_RECORDS
-
-    def _make_room(self) -> None:
-        """Delete the oldest rows while the journal exceeds its size limit, whatever the clock says."""
         for _ in range(SLICES):
             if not self._journal.make_room():
-                return
+                break
+        return due
 
     def save(self, server_state: ServerState) -> None:
         """Write a checkpoint, if anything arrived since the last one."""
@@ -535,41 +427,8 @@ class Housekeeping:
             log_error(f"no new journal can be begun ({error.reason})", error)
 
 
-TICK: Final = 0.25
-"""Seconds after which time advances although nothing arrived."""
-BATCH_RECORDS: Final = 4_000
-"""Native records per batch: the next batch waits until they are scored, about 0.2 s."""
-YIELD: Final = 0.0005
-"""Seconds in which a thread that waits for the lock wakes up and takes it."""
-QUEUED: Final = 128 << 20
-"""Limit of bytes in the queue; above it, senders are asked to retry later."""
-TOGETHER: Final = 16 << 20
-"""Bytes of requests per batch."""
-BUSY: Final = 429
-MISDIRECTED: Final = 421
-UNAVAILABLE: Final = 503
-CORRUPT: Final = "corrupt"
-UNCOUNTED: Final = "uncounted"
-BUSY_FOR: Final = 1.0
-BROKEN_FOR: Final = 5.0
-"""Seconds after which a sender may retry."""
-
-
-class AckWriter(Protocol):
-    """Writes acknowledgements to a log that several servers read."""
-
-    def send(self, ack: Ack, *, fired: bool) -> Future[bool]:
-        """Write an acknowledgement; the result is `fired`, once it is written."""
-
-
 class JournalWriter:
     """The consumer that receivers hand requests to, and the owner of the server state.
-
-    Args:
-        journal: The journal.
-        server_state: The server state.
-        open_traces: The incomplete traces.
-        clock: The clock of the server.
 
     Attributes:
         uncounted: Whether an error left the state without a row that is on disk, or with a part of it.
@@ -578,8 +437,8 @@ class JournalWriter:
         trouble_since: Since when, seconds since the epoch; None where the journal can be written.
         refused: Rejected requests, by reason.
         quarantined: Requests quarantined in the journal.
-        ack_sender: Writes acknowledgements where every server that adds up the same hears them; None where they
-            concern this one alone.
+        send_ack: Writes acknowledgements where every server that adds up the same hears them; None where they
+            concern this server alone.
         send_labels: Sends labels to where answers are counted, if that is not here; None where labels are taken here.
     """
 
@@ -591,7 +450,7 @@ class JournalWriter:
         self.trouble = ""
         self.trouble_since: float | None = None
         self.refused: dict[str, int] = {}
-        self.ack_sender: AckWriter | None = None
+        self.send_ack: Callable[..., Future[bool]] | None = None
         self.quarantined = journal.quarantine_size()
         self.send_labels: Callable[[Sequence[Label]], Future[None]] | None = None
         self._lock = RLock()
@@ -627,11 +486,7 @@ class JournalWriter:
     @property
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Held while the state is read.
-
-        Raises:
-            UnavailableError: The state is incomplete.
-        """
+        """Held while the state is read."""
         with self._lock:
             if self.uncounted:
                 raise UnavailableError("rows on disk are uncounted: the journal is counted again", hint="try again")
@@ -644,15 +499,11 @@ class JournalWriter:
 
     def traces(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
         """Submit an `ExportTraceServiceRequest`."""
-        self._check_counts()
-        self._check_capacity()
-        return self._submit(self._decode(decode_traces, body, encoding))
+        return self._receive(decode_traces, body, encoding)
 
     def metrics(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
         """Submit an `ExportMetricsServiceRequest`."""
-        self._check_counts()
-        self._check_capacity()
-        return self._submit(self._decode(decode_metrics, body, encoding))
+        return self._receive(decode_metrics, body, encoding)
 
     def chunk(self, entry: ChunkEntry) -> Future[ExportResult]:
         """Submit what another process counted (`ragmon.stream.chunk`)."""
@@ -660,17 +511,14 @@ class JournalWriter:
 
     def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
         """Submit labels."""
-        if self.send_labels is not None:
-            return self._send(decode_labels(labels, comments=self.server_state.keeps_text), self.send_labels)
-        self._check_counts()
-        self._check_capacity()
-        return self._submit(decode_labels(labels, comments=self.server_state.keeps_text))
-
-    def _send(self, request: QueuedRequest, send: Callable[[Sequence[Label]], Future[None]]) -> Future[ExportResult]:
-        """Send labels to where answers are counted; the result is theirs once they are there."""
+        if self.send_labels is None:
+            self._check_counts()
+            self._check_capacity()
+            return self._submit(decode_labels(labels, comments=self.server_state.keeps_text))
+        request = decode_labels(labels, comments=self.server_state.keeps_text)
         with self._changed:
             self._unwritten_counts.add(request.counts)
-        sent = send([entry for entry in request.entries if isinstance(entry, Label)])
+        sent = self.send_labels([entry for entry in request.entries if isinstance(entry, Label)])
 
         def resolve(done: Future[None]) -> None:
             error = done.exception()
@@ -680,18 +528,14 @@ class JournalWriter:
         return request.future
 
     def acknowledge(self, pipeline: str, alert: str, reason: str, by: str = "") -> Future[bool]:
-        """Silence an alarm; the result is whether it was firing.
-
-        Raises:
-            UnknownNameError: There is no such alarm.
-        """
+        """Silence an alarm; the result is whether it was firing."""
         self._check_capacity()
         with self.lock:
             ack = ack_entry(self.server_state.engine, pipeline, alert, reason, by)
             fires = (pipeline, alert) in _firing(self.server_state.engine)
-        if self.ack_sender is None:
+        if self.send_ack is None:
             return self._submit(QueuedRequest(entries=[ack]))
-        return self.ack_sender.send(replace(ack, at=self.clock.now()), fired=fires)
+        return self.send_ack(replace(ack, at=self.clock.now()), fired=fires)
 
     def reply(self, record: Record, wait: float, *, arrived: bool = True) -> bool:
         """Submit the reply to a probe, or announce one."""
@@ -714,47 +558,36 @@ class JournalWriter:
         return done
 
     def replace_state(self, server_state: ServerState) -> None:
-        """Switch to another configuration; the counts stay, also after a crash. Called as a task.
-
-        Args:
-            server_state: An empty state of that configuration.
-        """
+        """Switch to another configuration; the counts stay, also after a crash. Called as a task."""
         with self.lock:
             server_state.continue_from(self.server_state, self._housekeeping.secure(self.server_state))
             self.open_traces.configure(server_state.engine.settings)
             self.server_state = server_state
 
     def _check_capacity(self) -> None:
-        """Reject early, before anything is decoded.
-
-        Raises:
-            RejectedError: The queue is full, or the server is stopping.
-        """
         if self._stopping:
             raise _stopped()
         if self._queued > QUEUED:
             raise RejectedError(BUSY, "rate_limited", "more came than can be written", BUSY_FOR)
 
     def _check_counts(self) -> None:
-        """Check that this server counts what it is sent.
-
-        Raises:
-            RejectedError: It adds up what others count.
-        """
         if self.server_state.adder is not None:
             raise RejectedError(
                 MISDIRECTED, "misdirected", "this server adds up what others count: send it to one of them"
             )
 
-    def _decode(
-        self, decoder: Callable[[bytes, Encoding], QueuedRequest], body: bytes, encoding: Encoding
-    ) -> QueuedRequest:
+    def _receive(
+        self, decode: Callable[[bytes, Encoding], QueuedRequest], body: bytes, encoding: Encoding
+    ) -> Future[ExportResult]:
+        self._check_counts()
+        self._check_capacity()
         try:
-            return decoder(body, encoding)
+            request = decode(body, encoding)
         except UnreadableError as error:
             with self._changed:
                 self._unwritten_counts.add(error.counts)
             raise
+        return self._submit(request)
 
     def _submit(self, request: QueuedRequest) -> Future[Any]:
         with self._changed:
@@ -781,7 +614,6 @@ class JournalWriter:
                 done.set_exception(RagmonError("the server is being stopped"))
 
     def _run(self) -> None:
-        """Write rows until the server is stopped and the queue is empty."""
         while True:
             with self._changed:
                 if not (self._queue or self._tasks or self._stopping or self.open_traces.behind):
@@ -790,11 +622,14 @@ class JournalWriter:
                 self._tasks.clear()
                 last = self._stopping and not requests
             for task, done in tasks:
-                run_task(done, task)
+                try:
+                    done.set_result(task())
+                except BaseException as error:  # noqa: BLE001 - the future carries the error
+                    done.set_exception(error)
             try:
                 self._turn(requests)
                 if last:
-                    write_without_row(self.journal, self.open_traces, self.server_state.failures, self.clock.arrival())
+                    self._write_without_row()
                 if not self.uncounted and self._housekeeping.keep(self.server_state, ending=last):
                     self.quarantined = self.journal.quarantine_size()
                 self._trimmer.trim_if_due(self.server_state.seq + sum(self.refused.values()))
@@ -827,7 +662,6 @@ class JournalWriter:
             log_error("the journal could not be counted again", error)
 
     def _set_counted(self) -> None:
-        """Note that the rows on disk are counted, and what they do not account for."""
         self._counted = self.journal.newest
         self.unaccounted = self._residual()
         self.uncounted = False
@@ -839,7 +673,7 @@ class JournalWriter:
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
-        """Hold the lock while the state changes; nobody reads or saves a state that an error left incomplete."""
+        """Hold the lock while the state changes; a state that an error left incomplete is neither read nor saved."""
         with self._lock:
             is_complete = False
             try:
@@ -849,7 +683,6 @@ class JournalWriter:
                 self.uncounted = not is_complete
 
     def _together(self) -> list[QueuedRequest]:
-        """Take the next requests from the queue that are written together."""
         requests: list[QueuedRequest] = []
         size = records = 0
         while self._queue:
@@ -872,12 +705,12 @@ class JournalWriter:
         if not (requests or self.open_traces.has_news(now) or unwritten_counts or self.trouble):
             with self._counting():
                 self.server_state.advance(now)
-            write_without_row(self.journal, self.open_traces, self.server_state.failures, self.clock.arrival())
+            self._write_without_row()
             return
         drop_repeated([request.chunk for request in requests if request.chunk is not None], self.server_state.adder)
         try:
             with self.journal.begin() as batch:
-                row = write_batch(batch, requests, self.open_traces, unwritten_counts, now, self.clock.now())
+                row = _RowWriter(batch, self.open_traces, now).write(requests, unwritten_counts, self.clock.now())
                 batch.add_failures(self.server_state.failures)
         except BaseException:
             with self._changed:
@@ -886,29 +719,40 @@ class JournalWriter:
         self.trouble, self.trouble_since = "", None
         has_set_aside = any(trace.aside for trace in self.open_traces.ready)
         for request in requests:
-            if not only_ack(request):
+            if not _only_ack(request):
                 request.future.set_result(request.result)
-        self._count(row, requests)
-        if has_set_aside:
-            self.journal.attempts.commit()
-            self.quarantined = self.journal.quarantine_size()
-
-    def _count(self, row: WriteBatch, requests: Sequence[QueuedRequest]) -> None:
-        """Count a row that is on disk."""
-        acks = [(request, ack) for request in requests if (ack := only_ack(request))]
-        engine, firing = self.server_state.engine, set[tuple[str, str]]()
+        acks = [(request, ack) for request in requests if (ack := _only_ack(request))]
+        firing = set[tuple[str, str]]()
         with self._counting():
             self.server_state.failures.clear()
             self.server_state.advance(row.arrival)
             if acks:
-                firing = _firing(engine)
+                firing = _firing(self.server_state.engine)
             self.open_traces.commit(row, self._unwritten_counts)
-            entries, forgotten = row.entries, row.forgotten
-            self.server_state.apply(row.seq, row.arrival, row.counts, entries, forgotten, self._yield_lock)
+            self.server_state.apply(
+                row.seq, row.arrival, row.counts, row.entries, row.forgotten, pause=self._yield_lock
+            )
         self._counted = row.seq
         for request, ack in acks:
             log_acknowledged(ack)
             request.future.set_result((ack.pipeline, ack.alert) in firing)
+        if has_set_aside:
+            self.journal.attempts.commit()
+            self.quarantined = self.journal.quarantine_size()
+
+    def _write_without_row(self) -> None:
+        """Write what needs no row: failures, waiting replies, the release of requests whose text must be deleted."""
+        now, traces, failures = self.clock.arrival(), self.open_traces, self.server_state.failures
+        unstored = traces.replies.unstored()
+        if not (failures or traces.released or unstored):
+            return
+        with self.journal.begin() as batch:
+            batch.add_failures(failures)
+            batch.delete_pending(traces.released)
+            numbers = _store_replies(unstored, batch, now)
+        traces.replies.mark_stored(numbers)
+        failures.clear()
+        traces.released.clear()
 
     def _yield_lock(self) -> None:
         """Give waiting threads the lock; it is held exactly once here."""
@@ -919,7 +763,6 @@ class JournalWriter:
             self._lock.acquire()
 
     def _fail(self, requests: Sequence[QueuedRequest], reason: str) -> None:
-        """Nothing was written: reject the requests; their senders may retry."""
         self.trouble, self.trouble_since = reason, self.trouble_since or self.clock.now()
         for request in requests:
             if not request.future.done():

@@ -24,10 +24,19 @@ from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode_ent
 from ragmon.ingest.native import STEP_NS
 from ragmon.ingest.spans.mapper import CORRECTNESS, evaluations, incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
-from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Mapped, Span, Trace, count_scope, count_tools
+from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Span, count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
 from ragmon.monitor.capture_settings import Redactions, span_settings
 from ragmon.stream.accounts import BatchCounts, count
+
+UNSAMPLED: Final = "unsampled"
+"""Reason why a trace makes no record: the sampler dropped it."""
+LONGEST_ASSEMBLY: Final = 5.0
+"""Seconds of CPU that one trace may take; after that, the rest of it is not read."""
+OFTEN: Final = 16
+"""Spans between two checks of the deadline; a check costs as much as a short span."""
+DEFAULT_RATER: Final = "human"
+"""The rater of an evaluation on a span that names none."""
 
 
 class RawSpan(Protocol):
@@ -73,9 +82,6 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
     """The buffer of open traces; it knows which requests in the journal they need.
 
     The size is the bytes of the requests that open traces came in, as if each span kept its whole request in memory.
-
-    Args:
-        limits: Timeouts and limits.
     """
 
     def __init__(self, limits: AssemblyLimits | None = None) -> None:
@@ -86,18 +92,7 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
         self._sizes: dict[int, int] = {}
 
     def add(self, pieces: Sequence[RawSpan], request: int, now: float, size: int, lowest: int = 0) -> Counter[str]:
-        """Add the spans of one request.
-
-        Args:
-            pieces: Its spans.
-            request: Its number in the journal.
-            now: When it arrived.
-            size: Bytes it takes in memory.
-            lowest: The sampling threshold when it arrived.
-
-        Returns:
-            How many traces began (`new`), and how many spans belong to no record, by reason.
-        """
+        """Add the spans of one request."""
         counts: Counter[str] = Counter()
         for span in pieces:
             open_trace = self.traces.get(span.trace_id)
@@ -108,19 +103,16 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
             if span.span_id in open_trace.spans:
                 counts[TWICE] += 1
             elif self.has_room(open_trace, span.is_root):
-                self._keep(open_trace, span, request, now, size)
+                open_trace.spans[span.span_id] = span
+                if span.is_root and open_trace.root_ended is None:
+                    open_trace.root_ended = now
+                    heappush(self._due_heap, (open_trace.last, span.trace_id))  # with a root it is due sooner
+                if request not in open_trace.requests:
+                    self._refer(open_trace, request, size)
             else:
                 counts[TOO_MANY] += 1
             open_trace.last = now
         return counts
-
-    def _keep(self, open_trace: OpenTrace, span: RawSpan, request: int, now: float, size: int) -> None:
-        open_trace.spans[span.span_id] = span
-        if span.is_root and open_trace.root_ended is None:
-            open_trace.root_ended = now
-            heappush(self._due_heap, (open_trace.last, span.trace_id))  # with a root it is due sooner
-        if request not in open_trace.requests:
-            self._refer(open_trace, request, size)
 
     def _refer(self, open_trace: OpenTrace, request: int, size: int) -> None:
         open_trace.requests.add(request)
@@ -178,24 +170,8 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
         self._held.clear()
 
 
-UNSAMPLED: Final = "unsampled"
-"""Reason why a trace makes no record: the sampler dropped it."""
-LONGEST_ASSEMBLY: Final = 5.0
-"""Seconds of CPU that one trace may take; after that, the rest of it is not read."""
-OFTEN: Final = 16
-"""Spans between two checks of the deadline; a check costs as much as a short span."""
-DEFAULT_RATER: Final = "human"
-"""The rater of an evaluation on a span that names none."""
-
-
 class AssembledRecord(NamedTuple):
-    """A record made of a trace.
-
-    Attributes:
-        key: Its unique key.
-        record: The record, as it is journalled and scored.
-        line: The record as a journal line.
-    """
+    """A record made of a trace."""
 
     key: tuple[int, bytes]
     record: Record
@@ -225,21 +201,8 @@ class AssembledTrace(NamedTuple):
 
 
 def quarantined_trace(trace_id: bytes, waiting: OpenTrace, step: str) -> AssembledTrace:
-    """The result for a quarantined trace, which is not assembled.
-
-    Args:
-        trace_id: The trace.
-        waiting: Its spans.
-        step: The step at which the process ended; "" where its spans are quarantined with another trace.
-    """
+    """The result for a quarantined trace, which is not assembled."""
     return AssembledTrace(trace_id, waiting, [], BatchCounts(dropped={QUARANTINED: 1}), aside=step)
-
-
-class _Process(NamedTuple):
-    """Service and build of a trace: each from the first span that has it."""
-
-    service: str | None
-    build: str | None
 
 
 class _DeadlineError(Exception):
@@ -247,25 +210,12 @@ class _DeadlineError(Exception):
 
 
 def is_sampled(trace_id: bytes, lowest: int) -> bool:
-    """Whether the sampler keeps a trace; decided by its id alone, before any span is decoded.
-
-    Args:
-        trace_id: 16 bytes.
-        lowest: The sampling threshold: the smallest random value that is kept.
-    """
+    """Whether the sampler keeps a trace; decided by its id alone, before any span is decoded."""
     return int.from_bytes(trace_id, "big") % SPAN >= lowest
 
 
 class Assembler:
-    """Makes records of third-party traces.
-
-    Args:
-        settings: The configuration.
-        longest: Seconds of CPU that one trace may take, checked between its spans and between its requests.
-
-    Attributes:
-        lowest: The sampling threshold; 0 where no rate is configured.
-    """
+    """Makes records of third-party traces."""
 
     def __init__(self, settings: Settings, longest: float = LONGEST_ASSEMBLY) -> None:
         self._cpu_limit = longest
@@ -276,13 +226,7 @@ class Assembler:
         self._redact = Redactions(settings)
 
     def assemble(self, trace_id: bytes, waiting: OpenTrace, *, decorated: bool = False) -> AssembledTrace:
-        """Make the records of a trace.
-
-        Args:
-            trace_id: The trace.
-            waiting: All its spans.
-            decorated: A decorated call in the trace already sent a complete record.
-        """
+        """Make the records of a trace."""
         counts, records = BatchCounts(), list[AssembledRecord]()
         if decorated:
             count(counts.ignored, DECORATED)
@@ -295,18 +239,45 @@ class Assembler:
                 count(counts.ignored, NO_SPAN)
                 return AssembledTrace(trace_id, waiting, records, counts)
             requests = per_request(spans, self._span_settings.retrievers, self._span_settings.id_from)
-            labels = _labels(spans)
+            labels = [
+                Label(
+                    trace_id=evaluation.trace_id,
+                    rater=evaluation.rater[:MAX_ID_CHARS] or DEFAULT_RATER,
+                    correct=evaluation.score,
+                    ts=evaluation.ts,
+                )
+                for evaluation in evaluations(spans)
+                if evaluation.human and evaluation.name in CORRECTNESS
+            ]
         except Exception as error:  # noqa: BLE001 - attributes are untrusted data
             _drop(counts, error)
             return AssembledTrace(trace_id, waiting, records, counts)
         counts.received = len(requests) - 1
-        process = _process(waiting)
-        for place, request in enumerate(requests):
+        # Service and build are each from the first span that has it.
+        service = next(filter(None, (span.service for span in waiting.spans.values())), None)
+        build = next(filter(None, (span.build for span in waiting.spans.values())), None)
+        for number, request in enumerate(requests):
             try:
                 _check_deadline(deadline)
-                mapped, record = self._map(request, process, waiting, deadline)
+                mapped = to_record(
+                    request,
+                    id_from=self._span_settings.id_from,
+                    merge=self._span_settings.merge,
+                    retrievers=self._span_settings.retrievers,
+                    pipeline=self._span_settings.pipeline,
+                    service=service,
+                    build=build,
+                )
+                if mapped.record is not None and not waiting.complete:
+                    mapped = incomplete(mapped)
+                _check_deadline(deadline)
+                record = mapped.record
                 if record is not None:
-                    records.append(_assembled_record(trace_id, record, place if len(requests) > 1 else None))
+                    record = self._sampled_and_redacted(record, waiting)
+                    # Each record has its own key, of another length than a native record's key (trace and span).
+                    unique = b"%b/%d" % (trace_id, number) if len(requests) > 1 else trace_id
+                    key = round((record.ts or 0.0) * 1e9) // STEP_NS, unique
+                    records.append(AssembledRecord(key, record, encode_entry(record)))
             except Exception as error:  # noqa: BLE001 - as above, and redactors are third-party code
                 _drop(counts, error)
                 continue
@@ -320,25 +291,6 @@ class Assembler:
                 count(counts.unknown, f"{name}|{reason}")
         return AssembledTrace(trace_id, waiting, records, counts, labels)
 
-    def _map(
-        self, request: Trace, process: _Process, waiting: OpenTrace, deadline: Deadline
-    ) -> tuple[Mapped, Record | None]:
-        mapped = to_record(
-            request,
-            id_from=self._span_settings.id_from,
-            merge=self._span_settings.merge,
-            retrievers=self._span_settings.retrievers,
-            pipeline=self._span_settings.pipeline,
-            service=process.service,
-            build=process.build,
-        )
-        record = mapped.record
-        if record is not None and not waiting.complete:
-            mapped = incomplete(mapped)
-            record = mapped.record
-        _check_deadline(deadline)
-        return mapped, record if record is None else self._sampled_and_redacted(record, waiting)
-
     def _sampled_and_redacted(self, record: Record, waiting: OpenTrace) -> Record:
         # The rate may have changed since the trace began.
         rate = self._rate if waiting.lowest == self.lowest else 1.0 - waiting.lowest / SPAN
@@ -348,47 +300,14 @@ class Assembler:
         return self._redact(sampled)
 
 
-def _process(waiting: OpenTrace) -> _Process:
-    spans = waiting.spans.values()
-    services, builds = (span.service for span in spans), (span.build for span in spans)
-    return _Process(next(filter(None, services), None), next(filter(None, builds), None))
-
-
-def _labels(spans: Sequence[Span]) -> list[Label]:
-    """The human ratings of correctness on spans."""
-    return [
-        Label(
-            trace_id=evaluation.trace_id,
-            rater=evaluation.rater[:MAX_ID_CHARS] or DEFAULT_RATER,
-            correct=evaluation.score,
-            ts=evaluation.ts,
-        )
-        for evaluation in evaluations(spans)
-        if evaluation.human and evaluation.name in CORRECTNESS
-    ]
-
-
-def _assembled_record(trace_id: bytes, record: Record, place: int | None) -> AssembledRecord:
-    """The record of a trace; with a place, one of the records of a trace that several requests share."""
-    # Each record has its own key, whose length differs from that of a native record's key (trace and span).
-    unique = trace_id if place is None else b"%b/%d" % (trace_id, place)
-    return AssembledRecord((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode_entry(record))
-
-
 def _decoded_spans(waiting: OpenTrace, deadline: Deadline) -> Iterator[Span]:
-    """Decode the spans of a trace, until the deadline."""
-    for place, raw_span in enumerate(waiting.spans.values()):
-        if place % OFTEN == OFTEN - 1:
+    for index, raw_span in enumerate(waiting.spans.values()):
+        if index % OFTEN == OFTEN - 1:
             _check_deadline(deadline)
         yield raw_span.span()
 
 
 def _check_deadline(deadline: Deadline) -> None:
-    """Check the deadline.
-
-    Raises:
-        _DeadlineError: The deadline has passed.
-    """
     if deadline.passed:
         raise _DeadlineError
 

@@ -1,24 +1,14 @@
-"""A chunk: a stretch of a log, counted. It holds what came of the stretch, and its place.
+"""Chunks: stretches of a log, counted; how they travel in pieces, and how they are added up, each stretch once.
 
-It has two parts, one after the other. The first one is what was counted, and holds no text. The second one, where there
-is one, is lines for the journal of whoever adds up, in which they stand by themselves: so they can be found there, and
-erased there.
+A chunk has two parts: what was counted, which holds no text, and lines for the journal of the server that adds up,
+where they can be found and erased. A chunk is a function of its stretch, of the messages shortly before it, and of the
+configuration (decision 0035): a worker that counts a stretch again, after a crash or as its next owner, gets the same
+bits. Counts and position are one message: neither is there without the other.
 
-A chunk is a function of its stretch, of what came shortly before it, and of the configuration. So who
-counts a stretch again, after a crash or as its next owner, gets the same bits; and who adds up chunks adds each stretch
-once, however often and from whomever it comes. What was counted and how far are one message: neither is there without
-the other.
+A chunk that is larger than a message travels in pieces that carry its hash, so pieces that come twice are the same.
 
-A chunk that is larger than a message may be travels in pieces, and is put together again by whoever reads it.
-
-A chunk stays the function of its stretch that it is: how it travels is none of its own. The pieces of a chunk carry its
-hash, so pieces that come twice, from a producer that tried again or from two owners, are the same pieces.
-
-Adding up the chunks of all partitions, each stretch once, and the time until which all of them have spoken.
-
-Chunks of one partition may come again, from an owner that was thought dead or from a producer that tried twice; they
-are dropped by their place. A chunk that overlaps what was added is refused, and what lies between two chunks is lost,
-and accounted for. So neither transactions nor an election are needed.
+Chunks that come again are dropped by their offsets. A chunk that overlaps what was added is refused, and what lies
+between two chunks is lost, and accounted for. So neither transactions nor an election are needed.
 """
 
 from __future__ import annotations
@@ -26,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
@@ -54,6 +43,38 @@ _BESIDE: Final = ("export", "judges", "labels", "links", "probes", "rules", "ser
 """Tables of settings that do not decide how records are counted."""
 _LEVEL: Final = 1
 """Higher levels of compression save a tenth, and take twice the time."""
+_encode: Final = msgspec.msgpack.Encoder().encode
+HEADER: Final = "ragmon-piece"
+"""The message header of a piece: its number, how many there are, and the hash of the whole."""
+MESSAGE: Final = 1_000_000
+"""Bytes of a message at most unless `message.max.bytes` says otherwise: librdkafka's default, just below Kafka's."""
+BESIDE: Final = 800
+"""Bytes of a message beside its body: the name of a part is 260 bytes long at most."""
+MOST: Final = 1 << 11
+"""Pieces of a chunk at most; a header that tells of more is damaged."""
+APART: Final = 1 << 12
+"""Offsets after which pieces no longer wait: their writer has ended, and the next owner wrote them again."""
+_DIGEST: Final = 8
+Headers = Sequence[tuple[str, bytes | str | None]]
+"""Headers of a message, as a client gives them."""
+ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
+    "added",
+    "returned",
+    "repeated",
+    "overlapping",
+    "missing",
+    "unknown",
+    "damaged",
+)
+"""What became of a chunk: counted; counted, of a log whose place another one had taken; counted before; partly counted
+before, so refused; counted, after a gap; of a log that is forgotten; not readable."""
+RESULTS: Final = (ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED)
+LOGS: Final = 8
+"""Logs of a partition whose positions are remembered: one is begun anew when a disk is lost, or a folder emptied."""
+ACKS: Final = 100
+"""Acknowledgements that are remembered, so that an acknowledgement that is read again is known."""
+RETIRED: Final = 1_000
+"""Names of still older logs that are remembered: what comes of them is refused, because it may be counted."""
 
 
 class ChunkError(RagmonError):
@@ -69,16 +90,16 @@ class Chunk(msgspec.Struct, kw_only=True):
         upto: The offset after its last message.
         until: All that comes later in the partition came at this time or later, seconds since the epoch.
         now: When its last message came, on the same clock.
-        low: The offset from which whoever goes on reads, to know what came shortly before.
+        low: The offset from which the next owner reads, to know the messages shortly before.
         config: What it was counted by (`config_version`).
         counts: What its records add up to.
         arrived: What arrived and what became of it.
         waiting: The ids of traces that wait for more spans, 16 bytes each.
-        log: What tells the offsets of this log from those of another one in its place; "" where that cannot be.
-        lost: Messages of the stretch that nobody counted, because the log had deleted them.
+        log: Tells the offsets of this log from the offsets of another log in its place; "" where it is not known.
+        lost: Messages of the stretch that were not counted, because the log had deleted them.
         partitions: How many partitions the log has; 0 where they are told otherwise.
-        labels: Where labels stand that wait for their answers: the offset, and the place among the labels there.
-        lines: Lines for the journal of whoever adds up: labels, samples of records, traces that were erased.
+        labels: Where labels stand that wait for their answers: the offset, and its number among the labels there.
+        lines: Lines for the journal of the server that adds up: labels, samples of records, erased traces.
         times: Offsets from `low` on, and the time of the log at each: what lies between them follows from the log.
         v: The version of the format.
     """
@@ -109,11 +130,7 @@ class Chunk(msgspec.Struct, kw_only=True):
 
     @classmethod
     def load(cls, data: bytes) -> Chunk:
-        """The chunk that `dump` wrote.
-
-        Raises:
-            ChunkError: The bytes are no chunk, or one of another version.
-        """
+        """The chunk that `dump` wrote."""
         try:
             text, rest = _inflate(data)
             version = _decode_version(text).v
@@ -128,11 +145,6 @@ class Chunk(msgspec.Struct, kw_only=True):
 
 
 def _inflate(data: bytes) -> tuple[bytes, bytes]:
-    """What the first compressed part is, and the bytes after it.
-
-    Raises:
-        ChunkError: It is cut off, or too large.
-    """
     decompressor = zlib.decompressobj()
     text = decompressor.decompress(data, LARGEST)
     if decompressor.unconsumed_tail or not decompressor.eof:
@@ -150,13 +162,7 @@ class ChunkStretch(msgspec.Struct, frozen=True):
 
 
 class ChunkParts(NamedTuple):
-    """A chunk as it is sent, taken apart.
-
-    Attributes:
-        stretch: What it is of.
-        counts: The part that holds what was counted; it is a chunk without lines.
-        lines: The lines for the journal.
-    """
+    """A chunk as it is sent, taken apart."""
 
     stretch: ChunkStretch
     counts: bytes
@@ -164,11 +170,7 @@ class ChunkParts(NamedTuple):
 
 
 def split(data: bytes) -> ChunkParts:
-    """Take a chunk apart that `Chunk.dump` wrote.
-
-    Raises:
-        ChunkError: The bytes are no chunk.
-    """
+    """Take a chunk apart that `Chunk.dump` wrote."""
     try:
         text, rest = _inflate(data)
         return ChunkParts(_decode_stretch(text), data[: len(data) - len(rest)], _inflate(rest)[0] if rest else b"")
@@ -176,66 +178,36 @@ def split(data: bytes) -> ChunkParts:
         raise ChunkError(f"{len(data)} bytes are no chunk ({error})") from error
 
 
-def _decides(name: str) -> bool:
-    """Whether a setting decides how records are counted; of gold the content decides, wherever it lies."""
-    return name.split(".", maxsplit=1)[0] not in _BESIDE and not name.endswith(".path")
-
-
 class _Version(msgspec.Struct):
     v: int
 
 
-_encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Chunk).decode
 _decode_version: Final = msgspec.msgpack.Decoder(_Version).decode
 _decode_stretch: Final = msgspec.msgpack.Decoder(ChunkStretch).decode
 
 
 def config_version(settings: Settings, gold: Sequence[GoldSet]) -> str:
-    """What decides how records are counted, as 12 hexadecimal digits: workers with the same count alike.
-
-    Args:
-        settings: The configuration.
-        gold: Its gold sets.
-    """
+    """What decides how records are counted, as 12 hexadecimal digits: workers with the same count alike."""
     golds = sorted((gold_set.name, gold_set.version) for gold_set in gold)
-    values = {name: repr(value) for name, value in settings.values.items() if _decides(name)}
-    told = [current_version(), VERSION, DIGEST, golds, sorted(values.items())]
-    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:12]
-
-
-HEADER: Final = "ragmon-piece"
-"""The message header of a piece: its place, how many there are, and the hash of the whole."""
-MESSAGE: Final = 1_000_000
-"""Bytes of a message at most unless `message.max.bytes` says otherwise: librdkafka's default, just below Kafka's."""
-BESIDE: Final = 800
-"""Bytes of a message beside its body: the name of a part is 260 bytes long at most."""
-MOST: Final = 1 << 11
-"""Pieces of a chunk at most; a header that tells of more is damaged."""
-APART: Final = 1 << 12
-"""Offsets after which pieces no longer wait: whoever wrote them has ended, and the next owner wrote them again."""
-_DIGEST: Final = 8
-
-Headers = Sequence[tuple[str, bytes | str | None]]
-"""Headers of a message, as a client gives them."""
+    # Of gold the content decides, wherever it lies.
+    values = {
+        name: repr(value)
+        for name, value in settings.values.items()
+        if name.split(".", maxsplit=1)[0] not in _BESIDE and not name.endswith(".path")
+    }
+    parts = [current_version(), VERSION, DIGEST, golds, sorted(values.items())]
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:12]
 
 
 def piece_size(settings: Mapping[str, object]) -> int:
-    """Bytes of a piece at most.
-
-    Args:
-        settings: `[stream.kafka]`, whose `message.max.bytes` is what the topic of chunks takes.
-    """
+    """Bytes of a piece at most."""
     given = settings.get("message.max.bytes", MESSAGE)
     return max(1, (int(given) if isinstance(given, str | int | float) else MESSAGE) - BESIDE)
 
 
 def pieces(body: bytes, size: int) -> Iterator[tuple[list[tuple[str, bytes]], bytes]]:
     """The messages of a chunk: their headers and bodies.
-
-    Args:
-        body: The chunk, as it is sent.
-        size: Bytes of a piece at most.
 
     >>> [(headers[0][1].decode()[:3], piece) for headers, piece in pieces(b"abcde", 2)]
     [('0/3', b'ab'), ('1/3', b'cd'), ('2/3', b'e')]
@@ -246,85 +218,47 @@ def pieces(body: bytes, size: int) -> Iterator[tuple[list[tuple[str, bytes]], by
         yield [], body
         return
     hashed, total = hashlib.sha256(body).hexdigest()[: 2 * _DIGEST], -(-len(body) // size)
-    for place in range(total):
-        header = (HEADER, f"{place}/{total}/{hashed}".encode())
-        yield [header], body[place * size : (place + 1) * size]
-
-
-@dataclass(slots=True)
-class _Pieces:
-    """The pieces of a chunk that are there, and the offset of the first one."""
-
-    first: int
-    found: dict[int, bytes] = field(default_factory=dict)
+    for number in range(total):
+        header = (HEADER, f"{number}/{total}/{hashed}".encode())
+        yield [header], body[number * size : (number + 1) * size]
 
 
 class PieceJoiner:
     """Puts the chunks of one partition of the topic of chunks together."""
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[bytes, str], _Pieces] = {}
+        # By key and hash, the offset of the first piece that came, and the pieces by their numbers.
+        self._waiting: dict[tuple[bytes, str], tuple[int, dict[int, bytes]]] = {}
 
     def take(self, key: bytes, headers: Headers | None, body: bytes, offset: int) -> bytes | None:
-        """The chunk that a message completes; None where pieces of it are missing.
-
-        Args:
-            key: The key of the message: which part the chunk is of.
-            headers: Its headers.
-            body: Its bytes.
-            offset: Its offset.
-        """
-        place, total, whole = _place(headers)
-        for old in [name for name, pieces in self._waiting.items() if pieces.first < offset - APART]:
+        """The chunk that a message completes; None where pieces of it are missing."""
+        number, total, hashed = _piece(headers)
+        for old in [name for name, (first, _) in self._waiting.items() if first < offset - APART]:
             del self._waiting[old]
         if total == 1:
             return body
-        waiting = self._waiting.setdefault((key, whole), _Pieces(offset))
-        waiting.found[place] = body
-        if len(waiting.found) < total:
+        _, found = self._waiting.setdefault((key, hashed), (offset, {}))
+        found[number] = body
+        if len(found) < total:
             return None
-        del self._waiting[key, whole]
-        return b"".join(piece for _, piece in sorted(waiting.found.items()))
+        del self._waiting[key, hashed]
+        return b"".join(piece for _, piece in sorted(found.items()))
 
     def resume(self, following: int) -> int:
-        """The offset from which whoever goes on reads: where the first piece lies that waits for others.
-
-        Args:
-            following: The offset of the message that comes next.
-        """
-        return min((pieces.first for pieces in self._waiting.values()), default=following)
+        """The offset from which the next owner reads: that of the first piece that waits for others."""
+        return min((first for first, _ in self._waiting.values()), default=following)
 
 
-def _place(headers: Headers | None) -> tuple[int, int, str]:
-    """Which piece a message is, of how many, and of what; a message without a header is a whole chunk."""
+def _piece(headers: Headers | None) -> tuple[int, int, str]:
+    """The number of a piece, how many there are, and the hash of the whole; of a whole chunk (0, 1, "")."""
     for name, value in headers or ():
         if name == HEADER and value is not None:
             text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
-            place, _, whole = text.partition("/")
-            total = whole.partition("/")[0]
-            if place.isdecimal() and total.isdecimal() and int(place) < int(total) <= MOST:
-                return int(place), int(total), whole
+            number, _, rest = text.partition("/")
+            total, _, _ = rest.partition("/")
+            if number.isdecimal() and total.isdecimal() and int(number) < int(total) <= MOST:
+                return int(number), int(total), rest
     return 0, 1, ""
-
-
-ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED = (
-    "added",
-    "returned",
-    "repeated",
-    "overlapping",
-    "missing",
-    "unknown",
-    "damaged",
-)
-"""What became of a chunk: counted; counted, of a log whose place another one had taken; counted before; partly counted
-before, so refused; counted, after a gap; of a log that is forgotten; not readable."""
-RESULTS: Final = (ADDED, RETURNED, REPEATED, OVERLAPPING, MISSING, UNKNOWN, DAMAGED)
-LOGS: Final = 8
-"""Logs of a partition whose positions are remembered: one is begun anew when a disk is lost, or a folder emptied."""
-ACKS: Final = 100
-"""Acknowledgements that are remembered, so that one that is read again is known."""
-RETIRED: Final = 1_000
-"""Names of still older logs that are remembered: what comes of them is refused, because it may be counted."""
 
 
 class PartitionPosition(msgspec.Struct):
@@ -332,7 +266,7 @@ class PartitionPosition(msgspec.Struct):
 
     Attributes:
         upto: The offset of the message that comes next.
-        low: The offset from which whoever goes on counting reads.
+        low: The offset from which the next owner reads.
         until: All that comes later came at this time or later, seconds since the epoch.
         config: What its last chunk was counted by.
         log: Which log it is; the offsets of another one are its own.
@@ -360,7 +294,7 @@ class AdderState(msgspec.Struct):
         retired: By partition, its logs whose positions are forgotten.
         returned: By partition, until when it had spoken when a log came back whose place another one had taken.
         acks: Acknowledgements that came in the topic of chunks, the newest ones.
-        waiting: Those of them whose time not every partition has spoken of.
+        waiting: The acknowledgements whose time not every partition has reached.
         log: Which topic of chunks these offsets are of; "" where that is not known.
     """
 
@@ -384,11 +318,7 @@ class ChunkAdder:
         patience: Seconds of silence after which the others no longer wait for a partition; None: they wait. Its records
             count in a later minute of the alarms then.
         logs: The logs whose partitions are waited for; chunks say how many there are, and a partition is called
-            LOG/NUMBER. Chunks of other logs, as of a topic that was renamed, are added, and nobody waits for more.
-
-    Attributes:
-        state: What it knows; a checkpoint holds it.
-        refusal: Why a chunk was refused last; "" where none was.
+            LOG/NUMBER. Chunks of other logs, as of a topic that was renamed, are added, and not waited for.
     """
 
     def __init__(self, patience: float | None = None, logs: Iterable[str] | None = None) -> None:
@@ -405,36 +335,36 @@ class ChunkAdder:
         return tuple(f"{log}/{n}" for log, number in awaited for n in range(number))
 
     def position(self, part: str, log: str | None = None) -> PartitionPosition | None:
-        """How far a log of a partition was added; None where nothing of it was.
-
-        Args:
-            part: The partition.
-            log: The log; "" or None for the one that was added last.
-        """
+        """How far a log of a partition was added; None where nothing of it was."""
         last = self.state.positions.get(part)
         if last is None or not log or not last.log or last.log == log:
             return last
         return next((found for found in self.state.replaced.get(part, ()) if found.log == log), None)
 
     def take(self, chunk: Chunk) -> bool:
-        """Whether a chunk is to be added now; its place is remembered then.
+        """Whether a chunk is to be added now; its position is remembered then.
 
         The topic of chunks was read without a gap: what is missing before a chunk never comes. It is lost, and
         accounted for.
-
-        Raises:
-            ChunkError: It overlaps what was added, or is of a log that is forgotten.
         """
-        self._see_partitions(chunk)
+        if chunk.partitions:
+            # A log may get more partitions, and another log in its place may have fewer.
+            topic, _, number = chunk.part.rpartition("/")
+            if self.state.logs.get(topic, "") != chunk.log:
+                self.state.logs[topic], self.state.partitions[topic] = chunk.log, 0
+            self.state.partitions[topic] = max(self.state.partitions.get(topic, 0), chunk.partitions, int(number) + 1)
         position, lost = self.position(chunk.part, chunk.log), chunk.lost
         log = chunk.log or ("" if position is None else position.log)
-        place = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
+        name = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
         if chunk.log in self.state.retired.get(chunk.part, ()):
-            message = f"{place} is of a log, {shorten(chunk.log)}, that {LOGS} others have replaced"
+            message = f"{name} is of a log, {shorten(chunk.log)}, that {LOGS} others have replaced"
             raise self._refused(UNKNOWN, message, "let one topic stand in its place")
-        if position is not None and _comes_again(chunk, position):
+        # A chunk without messages has only its time to tell by whether it comes again.
+        if position is not None and (
+            chunk.base < position.upto or (chunk.base == chunk.upto == position.upto and chunk.until <= position.until)
+        ):
             if chunk.upto > position.upto:
-                message = f"{place} overlaps what was added up to {position.upto}"
+                message = f"{name} overlaps what was added up to {position.upto}"
                 raise self._refused(OVERLAPPING, message, "two ragmon of different versions count this log")
             self._note(REPEATED)
             return False
@@ -446,7 +376,6 @@ class ChunkAdder:
         return True
 
     def _put(self, part: str, position: PartitionPosition) -> None:
-        """Remember how far a partition was added, and what was lost of it in all its logs."""
         last = self.state.positions.get(part)
         self.state.positions[part] = position
         position.lost += 0 if last is None else last.lost
@@ -472,46 +401,22 @@ class ChunkAdder:
             self.state.waiting.append(ack)
 
     def due_acks(self, watermark: float) -> list[Ack]:
-        """The acknowledgements whose time has come, by their times; they wait no longer.
-
-        Args:
-            watermark: Until when every partition has spoken, seconds since the epoch.
-        """
+        """The acknowledgements whose time has come, by their times; they wait no longer."""
         due = [ack for ack in self.state.waiting if (ack.at or 0.0) <= watermark]
         if due:
             self.state.waiting = [ack for ack in self.state.waiting if ack not in due]
         return sorted(due, key=lambda ack: ack.at or 0.0)
 
     def expects(self, stretch: ChunkStretch, upto: int | None) -> bool:
-        """Whether `take` will add a chunk.
-
-        Args:
-            stretch: What the chunk is of.
-            upto: How far its partition will have been added by then; None: as far as it is now.
-        """
+        """Whether `take` will add a chunk."""
         position = self.position(stretch.part, stretch.log)
         if upto is None:
             upto = None if position is None else position.upto
         is_known = stretch.log not in self.state.retired.get(stretch.part, ())
         return is_known and (upto is None or stretch.base >= upto)
 
-    def _see_partitions(self, chunk: Chunk) -> None:
-        """Remember how many partitions a log has: they may become more, and another log in its place may have fewer."""
-        if not chunk.partitions:
-            return
-        log, _, number = chunk.part.rpartition("/")
-        if self.state.logs.get(log, "") != chunk.log:
-            self.state.logs[log], self.state.partitions[log] = chunk.log, 0
-        self.state.partitions[log] = max(self.state.partitions.get(log, 0), chunk.partitions, int(number) + 1)
-
     def read(self, log: str, partition: int, offset: int) -> None:
-        """Note that a chunk was read.
-
-        Args:
-            log: Which topic of chunks it is of; "" where that is not known.
-            partition: The partition of that topic.
-            offset: The offset of the message that comes next.
-        """
+        """Note that a chunk was read."""
         if log and self.state.log and log != self.state.log:
             self.state.offsets.clear()
         self.state.log = log or self.state.log
@@ -531,11 +436,7 @@ class ChunkAdder:
         return ChunkError(message, hint=hint)
 
     def watermark(self, now: float) -> float:
-        """Until when every partition has spoken, seconds since the epoch; 0 as long as one has said nothing.
-
-        Args:
-            now: Seconds since the epoch; with patience, partitions that were silent for longer are not waited for.
-        """
+        """Until when every partition has spoken, seconds since the epoch; 0 as long as one has said nothing."""
         untils = [self._until(part) for part in self.parts]
         if self._patience is not None:
             untils = [max(until, now - self._patience) for until in untils]
@@ -548,16 +449,12 @@ class ChunkAdder:
         return max([self.state.positions[part].until, *(position.until for position in others)])
 
     def behind(self, now: float) -> dict[str, float]:
-        """By partition, how many seconds ago it spoke last; if its time lies ahead, how far: it stands still as long.
-
-        Args:
-            now: Seconds since the epoch.
-        """
+        """By partition, how many seconds ago it spoke last; if its time lies ahead, how far ahead."""
         return {part: abs(now - self._until(part)) for part in self.parts}
 
     @property
     def lost(self) -> int:
-        """Messages that nobody counted, because the log had deleted them."""
+        """Messages that were not counted, because the log had deleted them."""
         return sum(position.lost for position in self.state.positions.values())
 
     @property
@@ -565,10 +462,3 @@ class ChunkAdder:
         """What the last chunks of the partitions were counted by: several while a change is rolled out."""
         awaited = set(self.parts)
         return frozenset(position.config for part, position in self.state.positions.items() if part in awaited)
-
-
-def _comes_again(chunk: Chunk, position: PartitionPosition) -> bool:
-    """Whether a chunk begins before what was added ends; one without messages has only the time to tell it by."""
-    if chunk.base < position.upto:
-        return True
-    return chunk.base == chunk.upto == position.upto and chunk.until <= position.until

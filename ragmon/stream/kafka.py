@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
@@ -28,7 +29,7 @@ FARTHER: Final = 8
 """How many times as far is looked back if it is not among them."""
 FARTHEST: Final = 512
 """Messages that are looked back at most. Every part that has an owner writes a chunk in a period, so one that is not
-among them begins anew: its chunks are counted again, and whoever adds up drops what it has."""
+among them begins anew: its chunks are counted again, and the server that adds up drops the chunks it has."""
 KEPT: Final = 3
 """Chunks of a part that are kept while a partition is read: the last one may be damaged."""
 _EMPTY_POLL: Final = 0.2
@@ -44,11 +45,7 @@ ORDER: Final[Mapping[str, Any]] = {
 
 
 def confluent() -> Any:
-    """The Kafka client.
-
-    Raises:
-        RagmonError: It is not installed.
-    """
+    """The Kafka client."""
     try:
         import confluent_kafka  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -57,15 +54,7 @@ def confluent() -> Any:
 
 
 def client_settings(stream: StreamTable, **own: Any) -> dict[str, Any]:
-    """The settings of a client: ours, then those of `[stream.kafka]`, which win.
-
-    Args:
-        stream: The table.
-        own: Our settings, with dots written as double underscores.
-
-    Raises:
-        RagmonError: There are no brokers, or a file of a setting cannot be read.
-    """
+    """The settings of a client: ours, then those of `[stream.kafka]`, which win."""
     if stream.brokers is None:
         raise RagmonError("`[stream] brokers` is not set", hint='brokers = "kafka:9092"')
     settings: dict[str, Any] = {"bootstrap.servers": stream.brokers}
@@ -86,11 +75,7 @@ def _read(path: Path, name: str) -> str:
 
 
 def client(create: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
-    """A client.
-
-    Raises:
-        RagmonError: librdkafka does not know a setting, or its value.
-    """
+    """A client."""
     kafka = confluent()
     try:
         return create(dict(settings))
@@ -99,28 +84,14 @@ def client(create: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
 
 
 class StreamTopics(NamedTuple):
-    """The topics of a stream, and how many partitions each has.
-
-    Attributes:
-        inputs: Those that are counted.
-        chunks: Partitions of the topic of chunks.
-    """
+    """The topics of a stream, and how many partitions each has."""
 
     inputs: dict[str, int]
     chunks: int
 
 
 def find_topics(consumer: Any, stream: StreamTable) -> StreamTopics:
-    """Find the topics; without one of totals, weights of samples are unknown, and everything else is counted.
-
-    Args:
-        consumer: Any client.
-        stream: The table.
-
-    Raises:
-        UnavailableError: No broker answers.
-        UnknownNameError: The topic of requests or that of chunks is missing.
-    """
+    """Find the topics; without one of totals, weights of samples are unknown, and everything else is counted."""
     kafka = confluent()
     try:
         known = consumer.list_topics(timeout=METADATA_TIMEOUT).topics
@@ -146,11 +117,7 @@ def is_out_of_range(error: Any) -> bool:
 
 
 class PartitionEnds:
-    """Where partitions begin and end, and which log a topic is; each question is one request for all of them.
-
-    Args:
-        stream: The table.
-    """
+    """Where partitions begin and end, and which log a topic is; each question is one request for all of them."""
 
     def __init__(self, stream: StreamTable) -> None:
         self._kafka, self._admin = confluent(), import_module("confluent_kafka.admin")  # an extra
@@ -158,87 +125,61 @@ class PartitionEnds:
         self._client = client(self._admin.AdminClient, client_settings(stream))
 
     def log_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """The ids of topics: one that was deleted and made anew has another one. Brokers before 2.8 have none.
-
-        Args:
-            topics: Their names; those whose id is not known are left out.
-        """
+        """The ids of topics: one that was deleted and made anew has another one. Brokers before 2.8 have none."""
         asked = self._client.describe_topics(self._kafka.TopicCollection(list(topics)), request_timeout=ID_TIMEOUT)
         found = {}
-        for name, told in asked.items():
+        for name, answer in asked.items():
             try:
-                topic_id = told.result().topic_id
+                topic_id = answer.result().topic_id
             except self._kafka.KafkaException:
                 continue
             if topic_id is not None and topic_id.get_least_significant_bits():
                 found[name] = str(topic_id)
         return found
 
-    def first(self, places: Sequence[Any]) -> dict[tuple[str, int], int]:
-        """The first offset of each partition that is still there.
+    def first(self, partitions: Sequence[Any]) -> dict[tuple[str, int], int]:
+        """The first offset of each partition that is still there."""
+        return self._offsets(partitions, self._admin.OffsetSpec.earliest())
 
-        Raises:
-            UnavailableError: No broker answers.
-        """
-        return self._offsets(places, self._admin.OffsetSpec.earliest())
-
-    def end(self, places: Sequence[Any]) -> dict[tuple[str, int], int]:
-        """The offset after the last message of each partition.
-
-        Raises:
-            UnavailableError: No broker answers.
-        """
-        return self._offsets(places, self._admin.OffsetSpec.latest())
+    def end(self, partitions: Sequence[Any]) -> dict[tuple[str, int], int]:
+        """The offset after the last message of each partition."""
+        return self._offsets(partitions, self._admin.OffsetSpec.latest())
 
     def beyond(self, offsets: Mapping[tuple[str, int], int]) -> set[tuple[str, int]]:
         """The partitions that end before an offset.
 
-        What a broker gives as the end is not trusted alone: who reads there is told that there is no such offset.
-
-        Args:
-            offsets: By partition, an offset.
-
-        Raises:
-            UnavailableError: No broker answers.
+        The end that a broker names is not trusted alone: a consumer reads there and must be told that there is nothing.
         """
-        places = [self._kafka.TopicPartition(*key, offset) for key, offset in offsets.items()]
-        end = self.end(places)
-        suspect = [place for place in places if place.offset > end[place.topic, place.partition]]
+        partitions = [self._kafka.TopicPartition(*key, offset) for key, offset in offsets.items()]
+        end = self.end(partitions)
+        suspect = [asked for asked in partitions if asked.offset > end[asked.topic, asked.partition]]
         if not suspect:
             return set()
         own = {"group__id": f"{self._stream.group}-tail", "enable__partition__eof": True, "fetch__wait__max__ms": 50}
         settings = client_settings(self._stream, **own, auto__offset__reset="error")
-        consumer, told = client(self._kafka.Consumer, settings), dict[tuple[str, int], bool]()
+        consumer, answers = client(self._kafka.Consumer, settings), dict[tuple[str, int], bool]()
         deadline = monotonic() + _ANSWER
         try:
             consumer.assign(suspect)
-            while len(told) < len(suspect) and monotonic() < deadline:
+            while len(answers) < len(suspect) and monotonic() < deadline:
                 for message in consumer.consume(len(suspect), _EMPTY_POLL):
-                    told.setdefault((message.topic(), message.partition()), is_out_of_range(message.error()))
+                    answers.setdefault((message.topic(), message.partition()), is_out_of_range(message.error()))
         finally:
             consumer.close()
-        return {key for key, is_beyond in told.items() if is_beyond}
+        return {key for key, is_beyond in answers.items() if is_beyond}
 
-    def _offsets(self, places: Sequence[Any], which: Any) -> dict[tuple[str, int], int]:
-        asked = {self._kafka.TopicPartition(place.topic, place.partition): which for place in places}
+    def _offsets(self, partitions: Sequence[Any], which: Any) -> dict[tuple[str, int], int]:
+        asked = {self._kafka.TopicPartition(partition.topic, partition.partition): which for partition in partitions}
         try:
-            told = self._client.list_offsets(asked, request_timeout=METADATA_TIMEOUT) if asked else {}
-            return {(place.topic, place.partition): found.result().offset for place, found in told.items()}
+            answers = self._client.list_offsets(asked, request_timeout=METADATA_TIMEOUT) if asked else {}
+            return {(asked.topic, asked.partition): found.result().offset for asked, found in answers.items()}
         except self._kafka.KafkaException as error:
             hint = "is the broker up?"
             raise UnavailableError(f"the ends of partitions cannot be read ({error})", hint=hint) from error
 
 
 class ChunkTail:
-    """Reads the last chunks of parts: what was counted, and from where to go on.
-
-    Args:
-        stream: The table.
-        partitions: How many partitions the topic of chunks has.
-
-    Attributes:
-        passes: How often the topic was read. The last chunks of all parts take one pass as a rule.
-    """
+    """Reads the last chunks of parts: what was counted, and from where to go on."""
 
     def __init__(self, stream: StreamTable, partitions: int) -> None:
         self.passes = 0
@@ -248,16 +189,12 @@ class ChunkTail:
         self._ends = PartitionEnds(stream)
 
     def last(self, parts: Sequence[str]) -> dict[str, Chunk]:
-        """The last chunk of each part; one that has none is missing.
-
-        Raises:
-            UnavailableError: They cannot be read in time.
-        """
+        """The last chunk of each part; one that has none is missing."""
         numbers = {chunk_partition(part, self._partitions) for part in parts}
-        places = [self._kafka.TopicPartition(self._stream.chunks, number) for number in sorted(numbers)]
+        partitions = [self._kafka.TopicPartition(self._stream.chunks, number) for number in sorted(numbers)]
         first, end = (
             {number: offset for (_, number), offset in found.items()}
-            for found in (self._ends.first(places), self._ends.end(places))
+            for found in (self._ends.first(partitions), self._ends.end(partitions))
         )
         found: dict[str, Chunk] = {}
         wanted, look_back = set(parts), TAIL
@@ -272,8 +209,10 @@ class ChunkTail:
     def _numbers(self, parts: Iterable[str]) -> set[int]:
         return {chunk_partition(part, self._partitions) for part in parts}
 
-    def _settings(self) -> dict[str, Any]:
-        return client_settings(
+    def _last_from(self, starts: Mapping[int, int], parts: Collection[str]) -> dict[str, Chunk]:
+        """The last chunks of parts from some offsets on, by partition of the topic of chunks: one pass."""
+        self.passes += 1
+        settings = client_settings(
             self._stream,
             group__id=f"{self._stream.group}-tail",
             enable__auto__commit=False,
@@ -281,11 +220,7 @@ class ChunkTail:
             auto__offset__reset="earliest",
             fetch__wait__max__ms=50,
         )
-
-    def _last_from(self, starts: Mapping[int, int], parts: Collection[str]) -> dict[str, Chunk]:
-        """The last chunks of parts from some offsets on, by partition of the topic of chunks: one pass."""
-        self.passes += 1
-        consumer = client(self._kafka.Consumer, self._settings())
+        consumer = client(self._kafka.Consumer, settings)
         try:
             consumer.assign([self._kafka.TopicPartition(self._stream.chunks, *start) for start in starts.items()])
             bodies = self._read(consumer, set(starts), {part.encode() for part in parts})
@@ -293,11 +228,14 @@ class ChunkTail:
             raise UnavailableError(f"the last chunks cannot be read ({error})", hint="is the broker up?") from error
         finally:
             consumer.close()
-        newest = {key.decode(): next(filter(None, map(_chunk, reversed(found))), None) for key, found in bodies.items()}
-        return {part: chunk for part, chunk in newest.items() if chunk is not None}
+        newest: dict[str, Chunk] = {}
+        for key, found in bodies.items():
+            while found and key.decode() not in newest:
+                with suppress(ChunkError):  # the server that adds up counts it as damaged
+                    newest[key.decode()] = Chunk.load(found.pop())
+        return newest
 
     def _read(self, consumer: Any, unread: set[int], keys: Collection[bytes]) -> dict[bytes, deque[bytes]]:
-        """The newest chunks with some keys in all partitions, read up to their ends."""
         bodies = {key: deque[bytes](maxlen=KEPT) for key in keys}
         joiners, deadline = {key: PieceJoiner() for key in keys}, monotonic() + METADATA_TIMEOUT
         while True:
@@ -316,19 +254,8 @@ class ChunkTail:
                         bodies[key].append(body)
 
 
-def _chunk(value: bytes) -> Chunk | None:
-    try:
-        return Chunk.load(value)
-    except ChunkError:  # the head counts it as damaged
-        return None
-
-
 def fnv1a_partition(key: bytes, partitions: int) -> int:
     """The partition of a key by FNV-1a as Sarama, franz-go's default for the collector, and librdkafka's `fnv1a` do.
-
-    Args:
-        key: The key.
-        partitions: How many partitions there are.
 
     >>> fnv1a_partition(b"0af7651916cd43dd8448eb211c80319c", 12) in range(12)
     True
@@ -342,4 +269,4 @@ def fnv1a_partition(key: bytes, partitions: int) -> int:
 
 def names_of(assigned: Sequence[Any]) -> list[str]:
     """The parts that partitions are, `TOPIC/NUMBER`."""
-    return [f"{one.topic}/{one.partition}" for one in assigned]
+    return [f"{partition.topic}/{partition.partition}" for partition in assigned]

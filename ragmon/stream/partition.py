@@ -1,17 +1,12 @@
-"""Finding the answer that a label rates, where it came shortly before in the same log: it is read there again.
-
-Only where a trace stands in the log is remembered, not what it holds: a number for a message. Labels are few.
-
-Counting one partition of a log, chunk by chunk: records, totals and labels that are whole.
+"""Counting one partition of a log, chunk by chunk: lines of a trace log, or OTLP requests keyed by trace.
 
 Time is the log's: the running maximum of the times at which messages were put there. Which messages make a chunk is a
 function of the log alone: a chunk ends where a period of arrival ends, and at every multiple of `MAX_OFFSETS`.
 
-Counting one partition of OTLP requests, chunk by chunk: spans of a trace wait for each other in the log's own time.
-
-What a trace waits for, and when it is whole, are those of a server (`ragmon.ingest.trace_buffer`), with the time at
-which messages were put into the log in place of a clock. A chunk names the traces that still wait, and from which
-message on they have to be read again, so that its next owner makes the same records of them.
+Spans of a trace wait for each other in the log's own time, as at a server (`ragmon.ingest.trace_buffer`). A chunk names
+the traces that still wait, and from which message on they have to be read again, so that its next owner makes the same
+records of them. Of answers only their offsets are remembered: the answer that a label rates is read again, as labels
+are few.
 """
 
 from __future__ import annotations
@@ -46,7 +41,6 @@ from ragmon.stream.accounts import BatchCounts, count
 from ragmon.stream.assembler import (
     UNSAMPLED,
     Assembler,
-    AssemblyLimits,
     JournalledTraceBuffer,
     OpenTrace,
     is_sampled,
@@ -59,16 +53,25 @@ LABEL_LINE: Final = b'{"kind":"label"'
 """How a label begins that ragmon sends."""
 _TRACE_ID: Final = re.compile(rb'"trace_id"\s*:\s*"([^"\\]{1,1024})"')
 _Offsets = int | tuple[int, ...]
+MAX_OFFSETS: Final = 1 << 16
+"""Offsets of a chunk at most."""
+MEMORY: Final = 600.0
+"""Seconds of arrival for which a message is remembered at least, so that one that comes again is a duplicate."""
+GENERATIONS: Final = 3
+"""Parts of what is remembered: the oldest is forgotten as a whole, half of the memory later."""
+LabelPosition = tuple[int, int]
+"""Where a label stands: the offset of its message, and its number among the labels there."""
+LONGEST_ASSEMBLY: Final = 60.0
+"""Seconds of CPU for one trace. No trace within the limits of spans takes so long; one that does must not end all."""
+LINES: Final = b"{"
+"""How a message of labels begins, a JSON object a line; a request in protobuf begins with a field of its own."""
+_DECORATED: Final = b"decorated"
 
 
 class TraceOffsets:
     """Where traces stand in a log, as far as it is remembered.
 
     It is kept in generations by the log's own time, as `Recent` keeps messages, and follows from the log alike.
-
-    Args:
-        span: Seconds of a generation.
-        generations: How many are remembered.
     """
 
     def __init__(self, span: float, generations: int) -> None:
@@ -76,13 +79,7 @@ class TraceOffsets:
         self._generations: dict[int, dict[int, _Offsets]] = {}
 
     def see(self, trace_ids: Iterable[bytes], offset: int, now: float) -> None:
-        """Remember the traces of a message.
-
-        Args:
-            trace_ids: Their ids.
-            offset: The offset of the message.
-            now: When it came, in the log's time.
-        """
+        """Remember the traces of a message."""
         current = int(now // self._span)
         generation = self._generations.get(current)
         if generation is None:
@@ -98,12 +95,7 @@ class TraceOffsets:
                 generation[key] = (*known, offset)
 
     def of(self, trace_id: bytes, now: float) -> list[int]:
-        """The offsets of the messages of a trace, in order.
-
-        Args:
-            trace_id: Its id.
-            now: The log's time.
-        """
+        """The offsets of the messages of a trace, in order."""
         oldest, key = int(now // self._span) - self._most, hash(trace_id)
         found = (offsets.get(key, ()) for number, offsets in self._generations.items() if number > oldest)
         return sorted(offset for offsets in found for offset in _several(offsets))
@@ -124,12 +116,7 @@ def traces_in(message: bytes) -> list[bytes]:
 
 
 def answer_in(bodies: Iterable[bytes], trace_id: str) -> Record | None:
-    """The last record of a trace in messages of lines; None where there is none.
-
-    Args:
-        bodies: The messages.
-        trace_id: The trace, in lower case.
-    """
+    """The last record of a trace in messages of lines; None where there is none."""
     found = None
     for body in bodies:
         for line in body.splitlines():
@@ -151,14 +138,6 @@ def labels_in(message: bytes) -> Iterator[Label]:
             continue
         if isinstance(label, Label):
             yield label
-
-
-MAX_OFFSETS: Final = 1 << 16
-"""Offsets of a chunk at most."""
-MEMORY: Final = 600.0
-"""Seconds of arrival for which a message is remembered at least, so that one that comes again is a duplicate."""
-GENERATIONS: Final = 3
-"""Parts of what is remembered: the oldest is forgotten as a whole, half of the memory later."""
 
 
 @dataclass(frozen=True)
@@ -183,9 +162,6 @@ class Recent:
 
     They are kept in generations of half the memory by the log's own time; the last three are remembered, so a message
     is remembered for `memory` seconds at least, and what is remembered follows from the log.
-
-    Args:
-        memory: Seconds.
     """
 
     def __init__(self, memory: float) -> None:
@@ -194,13 +170,7 @@ class Recent:
         self._begins: dict[int, tuple[int, float]] = {}
 
     def see(self, key: bytes, offset: int, now: float) -> bool:
-        """Remember something; returns whether it came before. What comes again is remembered anew.
-
-        Args:
-            key: What makes it the same.
-            offset: The offset of its message.
-            now: When that came, in the log's time.
-        """
+        """Remember something; returns whether it came before. What comes again is remembered anew."""
         current = self.turn(offset, now)
         # Python's own hash is another one in each process, and what is remembered never leaves this one.
         hashed, is_known = hash(key), False
@@ -227,29 +197,21 @@ class Recent:
 
     @property
     def begins(self) -> list[tuple[int, float]]:
-        """Where the generations begin, and when: whoever goes on reads from the first one on to remember the same."""
+        """Where the generations begin, and when: the next owner reads from the first on, to remember the same."""
         return sorted(self._begins.values())
 
 
-Place = tuple[int, int]
-"""Where a label stands: the offset of its message, and its place among the labels there."""
-
-
 class EarlyLabels:
-    """Labels that came before their answers: they wait, so that who adds counts up gets both together.
-
-    Args:
-        memory: Seconds for which they wait.
-    """
+    """Labels that came before their answers: they wait, so that the server that adds up gets both together."""
 
     def __init__(self, memory: float) -> None:
         self._memory = memory
-        self._waiting: dict[str, list[tuple[Label, float, Place]]] = {}
+        self._waiting: dict[str, list[tuple[Label, float, LabelPosition]]] = {}
 
-    def put(self, label: Label, now: float, place: Place = (0, 0)) -> bool:
+    def put(self, label: Label, now: float, position: LabelPosition = (0, 0)) -> bool:
         """Let a label wait if its answer is not known; returns whether it waits."""
         if label.answer is None:
-            self._waiting.setdefault(label.trace_id, []).append((label, now, place))
+            self._waiting.setdefault(label.trace_id, []).append((label, now, position))
         return label.answer is None
 
     def take(self, answer: Record) -> list[Label]:
@@ -264,9 +226,9 @@ class EarlyLabels:
         due = list(takewhile(lambda trace_id: self._waiting[trace_id][0][1] < now - self._memory, self._waiting))
         return [(label, came) for trace_id in due for label, came, _ in self._waiting.pop(trace_id)]
 
-    def places(self) -> list[Place]:
-        """Where those that wait stand, in order."""
-        return sorted(place for waiting in self._waiting.values() for *_, place in waiting)
+    def positions(self) -> list[LabelPosition]:
+        """Where the waiting labels stand, in order."""
+        return sorted(position for waiting in self._waiting.values() for *_, position in waiting)
 
 
 class PartitionCounter:
@@ -278,16 +240,10 @@ class PartitionCounter:
         settings: The configuration.
         gold: Its gold sets.
         limits: How the partition is divided.
-        now: All that comes came at this time or later, seconds since the epoch: `until` of the last chunk.
-        log: What tells the offsets of this log from those of another one in its place.
+        now: Every message came at this time or later, seconds since the epoch: `until` of the last chunk.
+        log: Tells the offsets of this log from the offsets of another log in its place.
         labels: The labels that waited at the end of the last chunk.
         read: Reads messages of the partition again; without it labels join only answers that come after them.
-
-    Attributes:
-        part, log: As above.
-        base: The offset of the first message of the open chunk.
-        upto: The offset after the last message.
-        now: The time of the log, seconds since the epoch.
     """
 
     def __init__(
@@ -300,7 +256,7 @@ class PartitionCounter:
         now: float = 0.0,
         log: str = "",
         *,
-        labels: Sequence[Place] = (),
+        labels: Sequence[LabelPosition] = (),
         read: ReadMessages | None = None,
     ) -> None:
         self.part, self.base, self.upto, self.now = part, base, base, now
@@ -315,11 +271,7 @@ class PartitionCounter:
         self._arrived = BatchCounts()
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
-        """Remember messages before the first one that is counted; they were counted in earlier chunks.
-
-        Args:
-            messages: Their offsets, arrival times and bytes, from the `low` of the last chunk on.
-        """
+        """Remember messages before the first one that is counted; they were counted in earlier chunks."""
         for offset, arrival, message in messages:
             self._warmed = max(self._warmed, arrival)
             self._recent.turn(offset, self._warmed)
@@ -329,12 +281,10 @@ class PartitionCounter:
                 self._wait_again(message, offset, self._warmed)
 
     def _see_traces(self, message: bytes, offset: int, now: float) -> None:
-        """Remember where the traces of a message stand."""
         if self._read is not None:
             self._traces.see(traces_in(message), offset, now)
 
     def _wait_again(self, message: bytes, offset: int, now: float) -> None:
-        """Let labels of a message before the first one that is counted wait as they did."""
         if any(waited == offset for waited, _ in self._waited):
             for number, label in enumerate(labels_in(message)):
                 if (offset, number) in self._waited:
@@ -343,19 +293,8 @@ class PartitionCounter:
     def take(
         self, offset: int, arrival: float, message: bytes, lines: Iterable[Line] = (), *, is_ahead: bool = False
     ) -> Iterator[Chunk]:
-        """Count a message; gives the chunks that end before it.
-
-        Args:
-            offset: Its offset.
-            arrival: When it was put into the log, seconds since the epoch.
-            message: Its bytes, by which a repeat is known; an empty one only tells the time.
-            lines: What is in it.
-            is_ahead: The clock of its producer was ahead: it is accounted for, and neither counted nor remembered.
-        """
-        if self._is_quick(offset, arrival):
-            self.now = max(self.now, arrival)
-        else:
-            yield from self.until(offset, arrival)
+        """Count a message; gives the chunks that end before it."""
+        yield from self.until(offset, arrival)
         self.upto = offset + 1
         if is_ahead or not message:
             self._recent.turn(offset, self.now)
@@ -376,17 +315,16 @@ class PartitionCounter:
             self._count(line)
 
     def until(self, offset: int, arrival: float) -> Iterator[Chunk]:
-        """Let the time pass until a message; gives the chunk that ends before it, if one does.
-
-        Args:
-            offset: The offset of the message.
-            arrival: When it was put into the log, seconds since the epoch.
-        """
+        """Let the time pass until a message; gives the chunk that ends before it, if one does."""
+        is_same = offset // self._limits.offsets == self.base // self._limits.offsets
+        if arrival < self._edge and self.upto > self.base and is_same:  # as nearly all messages
+            self.now = max(self.now, arrival)
+            return
         arrival, period = max(arrival, self.now), self._limits.period
         edge = arrival // period * period
         is_over = self.now < edge
         is_full = self.upto > self.base and offset // self._limits.offsets > self.base // self._limits.offsets
-        if is_over:  # by the log's time alone, so that whoever goes on tells of the same labels
+        if is_over:  # by the log's time alone, so that the next owner tells of the same labels
             for label, came in self._early.expire(edge):
                 self._counter.label(label, came)
         if is_over or is_full:
@@ -394,21 +332,8 @@ class PartitionCounter:
         self.now = arrival
         self._edge = edge + period
 
-    def _is_quick(self, offset: int, arrival: float) -> bool:
-        """Whether a message is in the middle of a chunk, as nearly all are."""
-        return (
-            arrival < self._edge
-            and self.upto > self.base
-            and offset // self._limits.offsets == self.base // self._limits.offsets
-        )
-
     def reject(self, reason: str, n: int = 1) -> None:
-        """Account for records of the current message that cannot be read.
-
-        Args:
-            reason: Why.
-            n: How many.
-        """
+        """Account for records of the current message that cannot be read."""
         self._arrived.received += n
         count(self._arrived.dropped, reason, n)
 
@@ -416,30 +341,24 @@ class PartitionCounter:
         if isinstance(line, Totals):
             self._counter.report(line, self.now)
         elif isinstance(line, Label):
-            place, self._labels = (self.upto - 1, self._labels), self._labels + 1
+            position, self._labels = (self.upto - 1, self._labels), self._labels + 1
             label = line if line.answer is not None else replace(line, answer=self._answer(line.trace_id))
-            if not self._early.put(label, self.now, place):
+            if not self._early.put(label, self.now, position):
                 self._counter.label(label, self.now)
         else:
             self._observe(line)
 
     def _observe(self, record: Record) -> None:
-        """Count a record, and join the labels that waited for it."""
         self._counter.observe(record, self.now)
         for label in self._early.take(record):
             self._counter.label(label, self.now)
 
     def _answer(self, trace_id: str) -> Record | None:
-        """The answer of a trace that came shortly before; None where none did."""
         offsets = [] if self._read is None else self._traces.of(trace_id.encode(), self.now)
         return answer_in(self._read(offsets), trace_id) if self._read is not None and offsets else None
 
     def seal(self, until: float) -> Chunk:
-        """End the chunk, and hand it out.
-
-        Args:
-            until: All that comes later in the partition came at this time or later, seconds since the epoch.
-        """
+        """End the chunk, and hand it out."""
         times = self._recent.begins
         chunk = Chunk(
             part=self.part,
@@ -452,7 +371,7 @@ class PartitionCounter:
             log=self.log,
             counts=self._counter.take(),
             arrived=self._arrived,
-            labels=self._early.places(),
+            labels=self._early.positions(),
             lines=b"".join(map(encode_entry, self._counter.take_lines())),
             times=times,
         )
@@ -467,49 +386,20 @@ class PartitionCounter:
         return self.seal(self.now)
 
     def replaces(self, last: Chunk) -> None:
-        """Account for what waited in the log that was in the place of this one: it was deleted.
-
-        Args:
-            last: The last chunk of that log.
-        """
+        """Account for the traces and labels that waited in the deleted log before this log."""
         count(self._arrived.dropped, LOG_DELETED, len(last.waiting) // TRACE_ID)
         count(self._arrived.labels, LOG_DELETED, len(last.labels))
 
     def gap(self, first: int) -> Chunk:
-        """The chunk that says that the log has deleted what comes next; it is handed out before anything is counted.
-
-        Args:
-            first: The first offset that is left.
-        """
+        """The chunk that says that the log has deleted what comes next; it is handed out before anything is counted."""
         lost, self.upto = first - self.upto, first
         chunk = self.seal(self.now)
         chunk.lost = lost
         return chunk
 
 
-LONGEST_ASSEMBLY: Final = 60.0
-"""Seconds of CPU for one trace. No trace within the limits of spans takes so long; one that does must not end all."""
-LINES: Final = b"{"
-"""How a message of labels begins, a JSON object a line; a request in protobuf begins with a field of its own."""
-_DECORATED: Final = b"decorated"
-
-
 class TracePartitionCounter(PartitionCounter):
-    """Counts one partition of `ExportTraceServiceRequest`s, keyed by trace.
-
-    Args:
-        part: Which partition.
-        base: The offset of the first message that is counted.
-        settings: The configuration.
-        gold: Its gold sets.
-        limits: How the partition is divided.
-        now: All that comes came at this time or later, seconds since the epoch: `until` of the last chunk.
-        log: What tells the offsets of this log from those of another one in its place.
-        waiting: The traces that waited at the end of the last chunk, 16 bytes each.
-        assembly: How long traces wait for their spans.
-        labels: The labels that waited at the end of the last chunk.
-        read: Reads messages of the partition again; without it labels join only answers that come after them.
-    """
+    """Counts one partition of `ExportTraceServiceRequest`s, keyed by trace."""
 
     def __init__(
         self,
@@ -522,12 +412,11 @@ class TracePartitionCounter(PartitionCounter):
         log: str = "",
         *,
         waiting: bytes = b"",
-        assembly: AssemblyLimits | None = None,
-        labels: Sequence[Place] = (),
+        labels: Sequence[LabelPosition] = (),
         read: ReadMessages | None = None,
     ) -> None:
         super().__init__(part, base, settings, gold, limits, now, log, labels=labels, read=read)
-        self._buffer = JournalledTraceBuffer(assembly)
+        self._buffer = JournalledTraceBuffer()
         self._assembler = Assembler(settings, LONGEST_ASSEMBLY)
         self._held = {waiting[start : start + TRACE_ID] for start in range(0, len(waiting), TRACE_ID)}
         self._is_warm = not waiting
@@ -554,64 +443,57 @@ class TracePartitionCounter(PartitionCounter):
             self._buffer.add(held, offset, now, len(message), self._assembler.lowest)
 
     def take_request(self, offset: int, arrival: float, message: bytes, *, is_ahead: bool = False) -> Iterator[Chunk]:
-        """Count a request; gives the chunks that end before it.
-
-        Args:
-            offset: Its offset.
-            arrival: When it was put into the log, seconds since the epoch.
-            message: The request in protobuf; an empty one only tells the time.
-            is_ahead: The clock of its producer was ahead: it is accounted for, and neither counted nor remembered.
-        """
+        """Count a request; gives the chunks that end before it."""
         self._drop_unfound()
-        if self._is_quick(offset, arrival):
-            self.now = max(self.now, arrival)
-        else:
-            yield from self.until(offset, arrival)
+        yield from self.until(offset, arrival)
         self._complete(self.now)
         self.upto = offset + 1
         self._recent.turn(offset, self.now)
         if message.startswith(LINES):
             if is_ahead:
                 count(self._arrived.labels, CLOCK_AHEAD, len(message.splitlines()))
-            else:
-                self._take_labels(message, offset)
+            elif not self._recent.see(message, offset, self.now):
+                self._labels = 0
+                for line in message.splitlines():
+                    try:
+                        label = decode(line)
+                    except Rejected:
+                        label = None
+                    if isinstance(label, Label):
+                        self._count(label)
+                    else:
+                        count(self._arrived.labels, REJECTED)
             return
         try:
             batch = read(message, json=False) if message else None
         except Rejected as rejected:
             self.reject(rejected.reason, rejected.lost_spans)
             return
-        if batch is not None:
-            spans = batch.external
-            for reason, n in batch.rejected.items():
-                self.reject(reason, n)
-            if is_ahead:  # of a foreign trace, the root is its record
-                self._arrived.native += len(batch.native)
-                self.reject(CLOCK_AHEAD, len(batch.native) + sum(span.is_root for span in spans))
-                return
-            self._see_spans([*batch.native, *spans], offset, self.now)
-            for native in batch.native:
-                self._count_native(native, offset)
-            if batch.external:
-                self._keep(spans, offset, len(message))
-
-    def _take_labels(self, message: bytes, offset: int) -> None:
-        """Count a message of labels, unless it came before."""
-        if self._recent.see(message, offset, self.now):
+        if batch is None:
             return
-        self._labels = 0
-        for line in message.splitlines():
-            try:
-                label = decode(line)
-            except Rejected:
-                label = None
-            if isinstance(label, Label):
-                self._count(label)
+        arrived, spans = self._arrived, batch.external
+        for reason, n in batch.rejected.items():
+            self.reject(reason, n)
+        if is_ahead:  # of a foreign trace, the root is its record
+            arrived.native += len(batch.native)
+            self.reject(CLOCK_AHEAD, len(batch.native) + sum(span.is_root for span in spans))
+            return
+        self._see_spans([*batch.native, *spans], offset, self.now)
+        for native in batch.native:
+            arrived.received += 1
+            if self._see_native(native.trace_id, native.span_id, offset, self.now):
+                arrived.duplicate += 1
+                continue
+            arrived.native += 1
+            found = record_in(native, arrived.unknown)
+            if isinstance(found, Record):
+                self._count(found)
             else:
-                count(self._arrived.labels, REJECTED)
+                count(arrived.dropped, found)
+        if spans:
+            self._keep(spans, offset, len(message))
 
     def _see_spans(self, spans: Iterable[NativeSpan | ExternalSpan], offset: int, now: float) -> None:
-        """Remember where the traces of a request stand."""
         trace_ids = {span.trace_id for span in spans}
         if self._read is not None:
             self._traces.see(trace_ids, offset, now)
@@ -639,22 +521,8 @@ class TracePartitionCounter(PartitionCounter):
         self._recent.see(_DECORATED + trace_id, offset, now)
         return self._recent.see(trace_id + span_id, offset, now)
 
-    def _count_native(self, native: NativeSpan, offset: int) -> None:
-        """Count a native record."""
-        self._arrived.received += 1
-        self._arrived.native += 1
-        if self._see_native(native.trace_id, native.span_id, offset, self.now):
-            self._arrived.duplicate += 1
-            self._arrived.native -= 1
-            return
-        found = record_in(native, self._arrived.unknown)
-        if isinstance(found, Record):
-            self._count(found)
-        else:
-            count(self._arrived.dropped, found)
-
     def _keep(self, spans: Sequence[ExternalSpan], offset: int, size: int) -> None:
-        """Let spans wait for the rest of their traces; those whose traces are done are counted as late."""
+        """Let spans wait for the rest of their traces; spans of traces that are done are counted as late."""
         kept, arrived, lowest = [], self._arrived, self._assembler.lowest
         for span in spans:
             trace_id = span.trace_id
@@ -679,9 +547,8 @@ class TracePartitionCounter(PartitionCounter):
             count(arrived.spans, reason, n)
 
     def _complete(self, now: float, *, everything: bool = False) -> None:
-        """Count the traces that nothing more is waited for, or all of them."""
         due = self._buffer.due(now, everything=everything)
-        # Sorted, because the buffer of whoever goes on may hand out in another order those that are due at once.
+        # Sorted, because the buffer of the next owner may hand out in another order the traces that are due at once.
         for trace_id, waiting in sorted(due, key=lambda found: (found[1].first, found[0])):
             self._held.discard(trace_id)
             is_decorated = _DECORATED + trace_id in self._recent

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace as replaced
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,12 +30,7 @@ if TYPE_CHECKING:
 
 
 class SparkReplay(NamedTuple):
-    """The result of a replay.
-
-    Attributes:
-        report: As `ragmon replay` writes it.
-        edges: The alarms that began and ended, in the order of time, as `--alerts-out` writes them.
-    """
+    """The result of a replay."""
 
     report: Report
     edges: Sequence[AlarmTransition]
@@ -48,16 +44,12 @@ def replay(lines: DataFrame, config: str | Path | Settings, labels: Iterable[Lab
             `frame.select(to_json(struct("*")))`.
         config: ragmon.toml, or settings already loaded. Gold is read here, and sent to the executors.
         labels: Labels of people, besides those among the lines.
-
-    Raises:
-        ConfigError: The configuration is broken.
-        GoldError: A gold file is broken.
     """
     settings = config if isinstance(config, Settings) else load(config)
     plan = ScorerFactory(settings, load_gold(settings.gold))
     alarms = AlarmReplay(plan)
     run = Run(alarms.scorer, ReadSummary())
-    for counted in _results(lines, _Count(plan)):
+    for counted in _results(lines, partial(_count, plan)):
         run.merge(counted)
         alarms.put(counted.steps)
     alarms.finish()
@@ -65,38 +57,25 @@ def replay(lines: DataFrame, config: str | Path | Settings, labels: Iterable[Lab
     for label in (*run.labels, *labels):
         final.add(label)
     if final:
-        for found in _results(lines, _Find(frozenset(final.traces))):
+        for found in _results(lines, partial(_find, frozenset(final.traces))):
             final.meet(found)
         run.finalise(final, lambda pipeline: settings.of(pipeline).proxy)
     report = run.report(settings.policy(seen=run.pipelines()), notes=alarms.notes())
     return SparkReplay(replaced(report, histories=run.history(report)), alarms.transitions)
 
 
-class _Count:
-    """Counts the lines of one task."""
-
-    def __init__(self, plan: ScorerFactory) -> None:
-        self._plan = plan
-
-    def __call__(self, lines: Iterable[str]) -> RunCounts:
-        run = Run(AlarmReplay(self._plan).make_scorer(), intake := ReadSummary())
-        run.feed(_decoded(lines, intake))
-        return run.counted()
+def _count(plan: ScorerFactory, lines: Iterable[str]) -> RunCounts:
+    run = Run(AlarmReplay(plan).make_scorer(), intake := ReadSummary())
+    run.feed(_decoded(lines, intake))
+    return run.counted()
 
 
-class _Find:
-    """Finds the answers of labels in the lines of one task."""
-
-    def __init__(self, traces: frozenset[str]) -> None:
-        self._traces = traces
-
-    def __call__(self, lines: Iterable[str]) -> list[Line]:
-        decoded = _decoded(lines, ReadSummary())
-        return [line for line in decoded if isinstance(line, Record) and (line.trace_id or "").lower() in self._traces]
+def _find(traces: frozenset[str], lines: Iterable[str]) -> list[Line]:
+    decoded = _decoded(lines, ReadSummary())
+    return [line for line in decoded if isinstance(line, Record) and (line.trace_id or "").lower() in traces]
 
 
 def _decoded(lines: Iterable[str], intake: ReadSummary) -> Iterator[Line]:
-    """Decode lines, and count them."""
     for line in lines:
         intake.read += 1
         try:
@@ -108,7 +87,6 @@ def _decoded(lines: Iterable[str], intake: ReadSummary) -> Iterator[Line]:
 
 
 def _results(lines: DataFrame, task: Any) -> Iterator[Any]:
-    """What each task made of its lines, in the order of the partitions."""
     shipped = lines.sparkSession.sparkContext.broadcast(pickle.dumps(task))
 
     def run_task(batches: Iterator[Any]) -> Iterator[Any]:

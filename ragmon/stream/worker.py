@@ -1,20 +1,13 @@
-"""The time of a log, told by its messages alone: whoever reads them, whenever, hears the same.
+"""A worker: a member of a Kafka consumer group that counts its partitions, chunk by chunk, and writes the chunks.
 
-It is the running maximum of the messages' times, without those that a producer's clock set too far ahead. Such a
-message waits. One after it that is not ahead shows that its clock is wrong: it is dropped. Time did pass, as over a
-night without messages and workers, if a tick of a worker agrees with a message that waits, or if very many wait.
+A worker has no disk and no state but what it can read again. A chunk is written to the topic of chunks, and the last
+chunk there says where the next owner begins: output and position are one message, so offsets that the group commits are
+for graphs of lag alone. A partition in which nothing comes is told the time, so that it holds up no other.
 
-Reading single messages of a Kafka topic again: those in which the answers of labels stand.
-
-Writing chunks to their topic: in order, in pieces where they are large, and nobody goes on before they are there.
-
-The admin port of a worker: whether it is alive, and some twenty series on its own work.
-
-A worker: a member of a Kafka consumer group that counts its partitions, chunk by chunk, and writes the chunks.
-
-It has no disk and no state but what it can read again. A chunk is written to the topic of chunks, and the last one
-there says where whoever goes on begins: output and position are one message, so offsets that the group commits are for
-graphs of lag alone. A partition in which nothing comes is told the time, so that it holds up nobody.
+The time of a log is told by its messages alone: the running maximum of their times, without those that a producer's
+clock set too far ahead. Such a message waits. A later message that is not ahead shows that its clock is wrong: it is
+dropped. Time did pass, as over a night without messages and workers, if a tick of a worker agrees with a message that
+waits, or if very many wait.
 """
 
 from __future__ import annotations
@@ -22,7 +15,7 @@ from __future__ import annotations
 import io
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
 from statistics import median_low
@@ -69,6 +62,43 @@ MOST: Final = 4096
 """Messages that wait at most: so many in a row show that time did pass."""
 MOST_BYTES: Final = 16 << 20
 """Their bytes at most, likewise."""
+TIMEOUT: Final = 20.0
+"""Seconds for one message."""
+EARLIER: Final = (0, 100, 5_000)
+"""From how many offsets before it a message is read: a fetch that begins in the middle of a batch may begin at the next
+one. A message that none of them finds is not there any more."""
+_POLL: Final = 0.1
+_AT_ONCE: Final = 500
+FLUSH: Final = 60.0
+"""Seconds in which chunks must be written; a worker that cannot write ends, and is begun again elsewhere."""
+_COUNTERS: Final = {
+    "read": "Messages that were read",
+    "counted": "Messages that were counted",
+    "remembered": "Messages that were read again, to know what came shortly before",
+    "chunks": "Chunks that were written",
+    "chunk_bytes": "Bytes of these chunks",
+    "asked_again": "How often messages that a fetch left out were asked for again",
+    "passed_over": "Offsets at which there was no message after all",
+    "ticks": "Empty messages that told a quiet partition the time",
+    "made_anew": "Partitions that were begun anew because their topic had been deleted and made anew",
+    "cut_off": "How often a log was found to end before what had been counted of it",
+    "overwritten": "Messages at offsets that had been counted before their log was cut off; they are not counted",
+    "assignments": "Partitions that were given to this worker",
+}
+"""What a worker counts of its own work, and the HELP text of its series."""
+PREFIX: Final = "ragmon_worker_"
+TOGETHER: Final = 2000
+"""Messages that are taken at once."""
+POLL: Final = 0.25
+"""Seconds to wait for messages."""
+QUIET: Final = 1.0
+"""Seconds without a message after which a partition is told the time, once a period of its own is over."""
+RESUME_EARLIER: Final = 5_000
+"""Messages before those that are remembered from which it is read: a fetch that begins in the middle of a batch may
+begin at the next one. What is older than what is remembered is forgotten again."""
+TRIES: Final = 20
+"""How often messages that a fetch left out are asked for again; after that they are not there."""
+_log = logging.getLogger("ragmon.worker")
 
 
 class LogMessage(NamedTuple):
@@ -82,10 +112,6 @@ class LogMessage(NamedTuple):
 
 class LogClock:
     """Tells the time of one partition.
-
-    Args:
-        limits: How the partition is divided, and how long messages are remembered.
-        last: The last chunk: it says what the time was at some offsets; None at the beginning of the log.
 
     Attributes:
         now: The time, seconds since the epoch.
@@ -113,46 +139,29 @@ class LogClock:
                 yield from self._drop()
                 self.now = max(self.now, message.time)
                 yield LogMessage(message.offset, self.now, message.body)
+                continue
+            self.waiting.append(message)
+            self._bytes += len(message.body)
+            if len(self.waiting) >= MOST or self._bytes >= MOST_BYTES:
+                shown = median_low(waiting.time for waiting in self.waiting)
+            elif not message.body and any(abs(message.time - other.time) <= self._ahead for other in self.waiting[:-1]):
+                shown = message.time
             else:
-                self._wait(message, unread)
+                continue
+            # The waiting messages show that time did pass: it is set, and they are read again.
+            first = next(waiting.time for waiting in self.waiting if waiting.time <= shown + self._ahead)
+            # The edge of a period, because a chunk ends there, and the next owner knows no other time.
+            self.now = first // self._period * self._period
+            unread.extendleft(reversed(self.waiting))
+            self.waiting, self._bytes = [], 0
 
     def _drop(self) -> Iterator[LogMessage]:
-        """Give those that wait: their clocks were ahead."""
         yield from (message._replace(time=self.now, is_ahead=True) for message in self.waiting)
         self.waiting, self._bytes = [], 0
 
-    def _wait(self, message: LogMessage, unread: deque[LogMessage]) -> None:
-        """Let a message wait; if those that wait show that time did pass, set the time, and they are read again."""
-        self.waiting.append(message)
-        self._bytes += len(message.body)
-        if len(self.waiting) >= MOST or self._bytes >= MOST_BYTES:
-            shown = median_low(waiting.time for waiting in self.waiting)
-        elif not message.body and any(abs(message.time - other.time) <= self._ahead for other in self.waiting[:-1]):
-            shown = message.time
-        else:
-            return
-        first = next(waiting.time for waiting in self.waiting if waiting.time <= shown + self._ahead)
-        # The edge of a period, because a chunk ends there, and whoever goes on knows no other time.
-        self.now = first // self._period * self._period
-        unread.extendleft(reversed(self.waiting))
-        self.waiting, self._bytes = [], 0
-
-
-TIMEOUT: Final = 20.0
-"""Seconds for one message."""
-EARLIER: Final = (0, 100, 5_000)
-"""From how many offsets before it a message is read: a fetch that begins in the middle of a batch may begin at the next
-one. A message that none of them finds is not there any more."""
-_POLL: Final = 0.1
-_AT_ONCE: Final = 500
-
 
 class LogReader:
-    """Reads messages by their offsets, with a consumer of its own; nothing is committed.
-
-    Args:
-        stream: The table.
-    """
+    """Reads messages by their offsets, with a consumer of its own; nothing is committed."""
 
     def __init__(self, stream: StreamTable) -> None:
         self._stream = stream
@@ -160,30 +169,27 @@ class LogReader:
         self._consumer: Any = None
 
     def read(self, topic: str, partition: int, offsets: Sequence[int]) -> list[bytes]:
-        """The messages at some offsets; those that are not there any more are left out.
-
-        Args:
-            topic: The topic.
-            partition: The partition.
-            offsets: The offsets, in order.
-
-        Raises:
-            UnavailableError: The broker does not answer in time.
-        """
-        found = (self._message(topic, partition, offset) for offset in offsets)
-        return [message for message in found if message is not None]
-
-    def _message(self, topic: str, partition: int, offset: int) -> bytes | None:
-        for earlier in EARLIER:
-            start = max(0, offset - earlier)
-            self._open().assign([self._kafka.TopicPartition(topic, partition, start)])
-            message = self._search(offset)
-            if message is not None:
-                return message
-        return None
+        """The messages at some offsets; those that are not there any more are left out."""
+        if offsets and self._consumer is None:
+            settings = client_settings(
+                self._stream,
+                group__id=f"{self._stream.group}-again",
+                enable__auto__commit=False,
+                auto__offset__reset="earliest",
+                fetch__wait__max__ms=50,
+            )
+            self._consumer = client(self._kafka.Consumer, settings)
+        messages = []
+        for offset in offsets:
+            for earlier in EARLIER:
+                self._consumer.assign([self._kafka.TopicPartition(topic, partition, max(0, offset - earlier))])
+                message = self._search(offset)
+                if message is not None:
+                    messages.append(message)
+                    break
+        return messages
 
     def _search(self, offset: int) -> bytes | None:
-        """Read on until an offset is found, or passed without a message there."""
         deadline = monotonic() + TIMEOUT
         while monotonic() < deadline:
             for message in self._consumer.consume(_AT_ONCE, _POLL):
@@ -193,18 +199,6 @@ class LogReader:
                     return (message.value() or b"") if message.offset() == offset else None
         raise UnavailableError(f"offset {offset} cannot be read again in {TIMEOUT:g} s", hint="is the broker up?")
 
-    def _open(self) -> Any:
-        if self._consumer is None:
-            settings = client_settings(
-                self._stream,
-                group__id=f"{self._stream.group}-again",
-                enable__auto__commit=False,
-                auto__offset__reset="earliest",
-                fetch__wait__max__ms=50,
-            )
-            self._consumer = client(self._kafka.Consumer, settings)
-        return self._consumer
-
     def close(self) -> None:
         """Close the consumer, if there is one."""
         if self._consumer is not None:
@@ -212,20 +206,8 @@ class LogReader:
             self._consumer = None
 
 
-FLUSH: Final = 60.0
-"""Seconds in which chunks must be written; a worker that cannot write ends, and is begun again elsewhere."""
-
-
 class ChunkWriter:
-    """Writes chunks.
-
-    Args:
-        stream: The table.
-        counts: Counts the chunks that are written and their bytes.
-
-    Raises:
-        RagmonError: A setting of the client is wrong.
-    """
+    """Writes chunks."""
 
     def __init__(self, stream: StreamTable, counts: Counter[str]) -> None:
         self._stream, self._counts = stream, counts
@@ -236,27 +218,23 @@ class ChunkWriter:
         self._too_large = False
 
     def put(self, chunk: Chunk, partitions: int) -> None:
-        """Hand a chunk to the producer.
-
-        Args:
-            chunk: The chunk.
-            partitions: How many partitions the topic of chunks has.
-        """
+        """Hand a chunk to the producer."""
         body = chunk.dump()
         self._counts["chunks"] += 1
         self._counts["chunk_bytes"] += len(body)
-        place = {"key": chunk.part.encode(), "partition": chunk_partition(chunk.part, partitions)}
+        key, partition = chunk.part.encode(), chunk_partition(chunk.part, partitions)
         for headers, piece in pieces(body, self._size):
-            self._producer.produce(self._stream.chunks, piece, headers=headers, on_delivery=self._delivered, **place)
+            self._producer.produce(
+                self._stream.chunks,
+                piece,
+                key=key,
+                partition=partition,
+                headers=headers,
+                on_delivery=self._delivered,
+            )
 
     def tick(self, topic: str, partition: int, now: float) -> None:
-        """Put an empty message into a partition that is counted: it only tells the time.
-
-        Args:
-            topic: The topic of the partition.
-            partition: Its number.
-            now: The time, seconds since the epoch.
-        """
+        """Put an empty message into a partition that is counted: it only tells the time."""
         self._producer.produce(topic, b"", partition=partition, timestamp=int(now * 1000))
         self._producer.poll(0)
 
@@ -266,11 +244,7 @@ class ChunkWriter:
             self._too_large = self._too_large or error.code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE
 
     def flush(self) -> None:
-        """Wait until chunks are written.
-
-        Raises:
-            UnavailableError: They cannot be written.
-        """
+        """Wait until chunks are written."""
         left = self._producer.flush(FLUSH)
         if not left and not self._failed:
             return
@@ -284,30 +258,8 @@ class ChunkWriter:
         raise UnavailableError(f"chunks cannot be written ({why})", hint=hint)
 
 
-_COUNTERS: Final = {
-    "read": "Messages that were read",
-    "counted": "Messages that were counted",
-    "remembered": "Messages that were read again, to know what came shortly before",
-    "chunks": "Chunks that were written",
-    "chunk_bytes": "Bytes of these chunks",
-    "asked_again": "How often messages that a fetch left out were asked for again",
-    "passed_over": "Offsets at which there was no message after all",
-    "ticks": "Empty messages that told a quiet partition the time",
-    "made_anew": "Partitions that were begun anew because their topic had been deleted and made anew",
-    "cut_off": "How often a log was found to end before what had been counted of it",
-    "overwritten": "Messages at offsets that had been counted before their log was cut off; they are not counted",
-    "assignments": "Partitions that were given to this worker",
-}
-"""What a worker counts of its own work, and the HELP text of its series."""
-PREFIX: Final = "ragmon_worker_"
-
-
 class WorkerCollector(Collector):
-    """The series of a worker.
-
-    Args:
-        worker: The worker.
-    """
+    """The series of a worker."""
 
     def __init__(self, worker: StreamWorker) -> None:
         self._worker = worker
@@ -326,12 +278,7 @@ class WorkerCollector(Collector):
 
 
 def worker_app(worker: StreamWorker, hosts: Collection[str]) -> ASGIApp:
-    """The ASGI application of a worker's admin port.
-
-    Args:
-        worker: The worker.
-        hosts: The host names that requests may use, besides IP addresses, localhost and those of this machine.
-    """
+    """The ASGI application of a worker's admin port."""
     registry = CollectorRegistry()
     registry.register(WorkerCollector(worker))
 
@@ -351,20 +298,6 @@ def worker_app(worker: StreamWorker, hosts: Collection[str]) -> ASGIApp:
     return check_origin(Starlette(routes=routes), own_names(tuple(hosts)))
 
 
-TOGETHER: Final = 2000
-"""Messages that are taken at once."""
-POLL: Final = 0.25
-"""Seconds to wait for messages."""
-QUIET: Final = 1.0
-"""Seconds without a message after which a partition is told the time, once a period of its own is over."""
-RESUME_EARLIER: Final = 5_000
-"""Messages before those that are remembered from which it is read: a fetch that begins in the middle of a batch may
-begin at the next one. What is older than what is remembered is forgotten again."""
-TRIES: Final = 20
-"""How often messages that a fetch left out are asked for again; after that they are not there."""
-_log = logging.getLogger("ragmon.worker")
-
-
 class _Partition:
     """A partition that this worker owns.
 
@@ -376,40 +309,26 @@ class _Partition:
         tries: How often what a fetch left out was asked for.
         asked: The batch in which it was asked for last.
         seen: When its last message was read, on the monotonic clock.
-        told: When it was told the time last, on the same clock.
+        ticked: When it was told the time last, on the same clock.
         cut: Where the log ended, when it was found to end before what was counted. The messages that come there up to
             `resume` have offsets that were counted before, and are not counted. None where it did not.
-        overwritten: Messages since the last chunk that nobody counts: their offsets were counted before.
+        overwritten: Messages since the last chunk that are not counted: their offsets were counted before.
     """
 
     def __init__(self, counter: PartitionCounter, clock: LogClock, resume: int, following: int) -> None:
         self.counter, self.clock, self.resume, self.following = counter, clock, resume, following
-        self.tries, self.asked, self.seen, self.told = 0, -1, monotonic(), 0.0
+        self.tries, self.asked, self.seen, self.ticked = 0, -1, monotonic(), 0.0
         self.cut: int | None = None
         self.overwritten = 0
 
 
 class StreamWorker:
-    """Counts the partitions that its group gives it.
+    """Counts the partitions that its group gives it."""
 
-    Args:
-        settings: The configuration.
-        gold: Its gold sets.
-        clock: Seconds since the epoch, to tell quiet partitions the time.
-
-    Attributes:
-        counts: Messages read, counted and remembered, chunks and their bytes, ticks and assignments.
-
-    Raises:
-        RagmonError: The Kafka client is not installed, or a setting of it is wrong.
-        UnavailableError: No broker answers.
-        UnknownNameError: A topic is missing.
-    """
-
-    def __init__(self, settings: Settings, gold: Sequence[GoldSet], clock: Callable[[], float] = time) -> None:
+    def __init__(self, settings: Settings, gold: Sequence[GoldSet]) -> None:
         self.counts: Counter[str] = Counter()
         self._error = ""
-        self._settings, self._gold, self._clock = settings, gold, clock
+        self._settings, self._gold = settings, gold
         self._stream = settings.stream
         memory, samples = float(self._stream.memory), self._stream.samples
         self._limits = CountingLimits(float(self._stream.period), memory=memory, samples=samples)
@@ -417,14 +336,7 @@ class StreamWorker:
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._outgoing: list[tuple[tuple[str, int], Chunk]] = []
         self._batch, self._next_look = 0, monotonic() + LOOK
-        self._consumer = client(self._kafka.Consumer, self._consumer_settings())
-        self._writer = ChunkWriter(self._stream, self.counts)
-        self._topics = find_topics(self._consumer, self._stream)
-        self._reader = LogReader(self._stream)
-        self._ends = PartitionEnds(self._stream)
-
-    def _consumer_settings(self) -> dict[str, Any]:
-        return client_settings(
+        consumer_settings = client_settings(
             self._stream,
             group__id=self._stream.group,
             enable__auto__commit=False,
@@ -435,6 +347,11 @@ class StreamWorker:
             max__poll__interval__ms=120_000,
             fetch__wait__max__ms=50,
         )
+        self._consumer = client(self._kafka.Consumer, consumer_settings)
+        self._writer = ChunkWriter(self._stream, self.counts)
+        self._topics = find_topics(self._consumer, self._stream)
+        self._reader = LogReader(self._stream)
+        self._ends = PartitionEnds(self._stream)
 
     @property
     def partitions(self) -> list[str]:
@@ -448,11 +365,7 @@ class StreamWorker:
         return self._error or next((_cut_off(found) for found in cut), "")
 
     def run(self, stopping: Event) -> None:
-        """Count until it is told to stop.
-
-        Raises:
-            UnavailableError: Chunks cannot be written; somebody else goes on from the last one.
-        """
+        """Count until it is told to stop."""
         self._consumer.subscribe(list(self._topics.inputs), on_assign=self._assigned, on_revoke=self._revoked)
         try:
             while not stopping.is_set():
@@ -462,32 +375,28 @@ class StreamWorker:
                 self._write()
                 # Put an empty message, a tick, into partitions in which nothing came of a period, or where messages
                 # wait.
-                now, quiet = self._clock(), monotonic() - QUIET
+                now, quiet = time(), monotonic() - QUIET
                 edge = now // self._limits.period * self._limits.period
                 for (topic, number), partition in self._partitions.items():
                     is_quiet = partition.seen < quiet and partition.counter.now < edge
-                    if is_quiet or (partition.clock.waiting and partition.told < quiet):
+                    if is_quiet or (partition.clock.waiting and partition.ticked < quiet):
                         self._writer.tick(topic, number, now)
-                        partition.seen = partition.told = monotonic()
+                        partition.seen = partition.ticked = monotonic()
                         self.counts["ticks"] += 1
         finally:
             self._consumer.close()
             self._reader.close()
 
     def _assigned(self, consumer: Any, assigned: Sequence[Any]) -> None:
-        """Go on with partitions where their last chunks ended; what came shortly before is read again.
-
-        Raises:
-            UnavailableError: The broker does not answer, or a topic is not there any more.
-        """
+        """Go on with partitions where their last chunks ended; what came shortly before is read again."""
         self._revoked(consumer, assigned)
         if assigned:
             self._find_topics()
             first, ids = self._ends.first(assigned), self._ends.log_ids(list(self._topics.inputs))
             tail = ChunkTail(self._stream, self._topics.chunks).last(kafka.names_of(assigned))
-            for place in assigned:
-                last = tail.get(f"{place.topic}/{place.partition}")
-                self._begin(place, first[place.topic, place.partition], last, ids.get(place.topic, ""))
+            for target in assigned:
+                last = tail.get(f"{target.topic}/{target.partition}")
+                self._begin(target, first[target.topic, target.partition], last, ids.get(target.topic, ""))
             self.counts["assignments"] += len(assigned)
             # Find logs that end before what was counted of them.
             resume = {key: partition.resume for key, partition in self._partitions.items()}
@@ -499,22 +408,13 @@ class StreamWorker:
         _log.info("counts %s", ", ".join(map(printable, kafka.names_of(assigned))) or "nothing")
 
     def _find_topics(self) -> None:
-        """Find the topics again: they may have more partitions by now."""
         try:
             self._topics = find_topics(self._consumer, self._stream)
         except UnknownNameError as error:
             raise UnavailableError(str(error), hint="it is begun again when the topic is there") from error
 
-    def _begin(self, place: Any, first: int, last: Chunk | None, log: str) -> None:
-        """Begin with a partition, or go on; one of a topic that was made anew begins at its own beginning.
-
-        Args:
-            place: The partition; its offset is set to the message that is read first.
-            first: The first offset that is there.
-            last: Its last chunk.
-            log: The id of its topic; "" where the broker has none, and then it is taken for the one there was.
-        """
-        key, part = (place.topic, place.partition), f"{place.topic}/{place.partition}"
+    def _begin(self, target: Any, first: int, last: Chunk | None, log: str) -> None:
+        key, part = (target.topic, target.partition), f"{target.topic}/{target.partition}"
         deleted: Chunk | None = None
         log = log or (last.log if last else "")
         if last is not None and last.log and last.log != log:
@@ -522,24 +422,24 @@ class StreamWorker:
             self.counts["made_anew"] += 1
             last, deleted = None, last
         now, base, low = (0.0, first, first) if last is None else (last.until, last.upto, max(first, last.low))
-        counter = self._counter(part, place.topic, base, now, log, last)
+        waiting, labels = (b"", []) if last is None else (last.waiting, last.labels)
+        common = (part, base, self._settings, self._gold, self._limits, now, log)
+        is_traces = target.topic == self._stream.spans
+        read = partial(self._reader.read, target.topic, target.partition) if is_traces else None
+        counter = (
+            TracePartitionCounter(*common, waiting=waiting, labels=labels, read=read)
+            if is_traces and self._stream.encoding == "otlp_proto"
+            else PartitionCounter(*common, labels=labels, read=read)
+        )
         if deleted is not None:
             counter.replaces(deleted)
         if base < first:
             self._put(key, counter.gap(first))
-        place.offset = max(first, low - RESUME_EARLIER)
+        target.offset = max(first, low - RESUME_EARLIER)
         self._partitions[key] = _Partition(counter, LogClock(self._limits, last), max(base, first), low)
 
-    def _counter(self, part: str, topic: str, base: int, now: float, log: str, last: Chunk | None) -> PartitionCounter:
-        waiting, labels = (b"", []) if last is None else (last.waiting, last.labels)
-        place = (part, base, self._settings, self._gold, self._limits, now, log)
-        read = partial(self._reader.read, topic, int(part.rpartition("/")[2])) if topic == self._stream.spans else None
-        if topic == self._stream.spans and self._stream.encoding == "otlp_proto":
-            return TracePartitionCounter(*place, waiting=waiting, labels=labels, read=read)
-        return PartitionCounter(*place, labels=labels, read=read)
-
     def _revoked(self, _: Any, __: Sequence[Any]) -> None:
-        """Forget everything: who owns a partition next counts the open chunk again."""
+        """Forget everything: the next owner of a partition counts the open chunk again."""
         self._partitions.clear()
         self._outgoing.clear()
 
@@ -556,8 +456,8 @@ class StreamWorker:
             return
         if message.offset() > partition.following >= partition.resume:
             # Account for messages that the log has deleted before they were counted.
-            place = self._kafka.TopicPartition(message.topic(), message.partition())
-            first, _ = self._consumer.get_watermark_offsets(place, timeout=kafka.METADATA_TIMEOUT)
+            target = self._kafka.TopicPartition(message.topic(), message.partition())
+            first, _ = self._consumer.get_watermark_offsets(target, timeout=kafka.METADATA_TIMEOUT)
             if first > partition.following:
                 gap = partition.counter.gap(message.offset())
                 self._put((message.topic(), message.partition()), gap)
@@ -571,13 +471,13 @@ class StreamWorker:
                 return
             partition.cut = None
         self.counts["read"] += 1
-        for told in partition.clock.take(LogMessage(offset, arrival, value)):
-            if told.offset >= partition.counter.upto:
-                for chunk in self._count(partition.counter, message.topic(), told):
+        for timed in partition.clock.take(LogMessage(offset, arrival, value)):
+            if timed.offset >= partition.counter.upto:
+                for chunk in self._count(partition.counter, message.topic(), timed):
                     self._put(key, chunk)
                 self.counts["counted"] += 1
             else:
-                partition.counter.warm_up([(told.offset, told.time, b"" if told.is_ahead else told.body)])
+                partition.counter.warm_up([(timed.offset, timed.time, b"" if timed.is_ahead else timed.body)])
                 self.counts["remembered"] += 1
 
     def _note_error(self, error: Any, key: tuple[str, int]) -> None:
@@ -585,16 +485,15 @@ class StreamWorker:
         self._error, partition = str(error), self._partitions.get(key)
         if partition is None or not kafka.is_out_of_range(error):
             return
-        place = self._kafka.TopicPartition(*key)
-        first, end = self._consumer.get_watermark_offsets(place, timeout=kafka.METADATA_TIMEOUT)
-        place.offset, self._error = first, ""
+        target = self._kafka.TopicPartition(*key)
+        first, end = self._consumer.get_watermark_offsets(target, timeout=kafka.METADATA_TIMEOUT)
+        target.offset, self._error = first, ""
         if first <= partition.following and end < partition.following:
             self._note_cut(partition, end)
-            place.offset = end
-        self._consumer.seek(place)
+            target.offset = end
+        self._consumer.seek(target)
 
     def _note_cut(self, partition: _Partition, end: int) -> None:
-        """Say that a log ends before what was counted of it."""
         partition.cut, partition.resume = end, max(partition.resume, partition.following)
         partition.following = min(partition.following, end)
         self.counts["cut_off"] += 1
@@ -606,7 +505,7 @@ class StreamWorker:
         """Ask again for messages before one that came too early; returns whether that is worth it.
 
         A batch may still hold messages of the assignment before this one, and a fetch may have left some out. Offsets
-        that are nobody's (of transactions, or of what was compacted) are passed over after some tries.
+        without a message (of transactions, or of compacted messages) are passed over after some tries.
         """
         if partition.asked == self._batch:
             return True
@@ -617,12 +516,10 @@ class StreamWorker:
             return False
         self.counts["asked_again"] += 1
         partition.tries, partition.asked = partition.tries + 1, self._batch
-        place = self._kafka.TopicPartition(message.topic(), message.partition(), partition.following)
-        self._consumer.seek(place)
+        self._consumer.seek(self._kafka.TopicPartition(message.topic(), message.partition(), partition.following))
         return True
 
     def _count(self, counter: PartitionCounter, topic: str, message: LogMessage) -> list[Chunk]:
-        """Count a message; what cannot be read is accounted for, and its offset passes."""
         offset, arrival, value, is_ahead = message
         if isinstance(counter, TracePartitionCounter):
             return list(counter.take_request(offset, arrival, value, is_ahead=is_ahead))
@@ -634,14 +531,22 @@ class StreamWorker:
             except Rejected as found:
                 rejected.append(found.reason)
         elif value:
-            lines = list(_lines(value, rejected))
+            # For a line that cannot be read the reason is counted, as for a line of a file.
+            texts: Iterable[bytes] = (value,)
+            if b"\n" in value or len(value) > MAX_LINE:
+                texts = LineReader(io.BytesIO(value), lambda _, reason, __: rejected.append(reason))
+            for text in texts:
+                try:
+                    lines.append(decode(text))
+                except Rejected as found:
+                    rejected.append(found.reason)
         chunks = list(counter.take(offset, arrival, value, lines, is_ahead=is_ahead))
         for reason in rejected:
             counter.reject(reason)
         return chunks
 
     def _put(self, key: tuple[str, int], chunk: Chunk) -> None:
-        """Let a chunk wait until what is there is written."""
+        """Let a chunk wait for the next write."""
         partition = self._partitions.get(key)
         if partition is not None:
             chunk.lost += partition.overwritten
@@ -649,15 +554,14 @@ class StreamWorker:
         self._outgoing.append((key, chunk))
 
     def _write(self) -> None:
-        """Write the chunks that ended; those of a topic that was made anew are the last ones of the old one.
-
-        Raises:
-            UnavailableError: They cannot be written.
-        """
+        """Write the chunks that ended; the chunks of a topic that was made anew are the last of the old topic."""
         if not self._outgoing and monotonic() < self._next_look:
             return
         # What was read before this question is of the log that the answer names, unless it is another one by now.
-        anew = self._made_anew()
+        self._next_look = monotonic() + LOOK
+        logs = {topic: found.counter.log for (topic, _), found in self._partitions.items() if found.counter.log}
+        ids = self._ends.log_ids(list(logs)) if logs else {}
+        anew = [key for key in self._partitions if key[0] in ids and ids[key[0]] != logs[key[0]]]
         if anew:
             self._find_topics()
             self._finish(anew)
@@ -666,19 +570,17 @@ class StreamWorker:
                 chunk.partitions = self._topics.inputs.get(topic, 0)
                 self._writer.put(chunk, self._topics.chunks)
             self._writer.flush()
-            self._commit()
+            # The group is told how far this is, for graphs of the lag.
+            upto = [self._kafka.TopicPartition(*key, chunk.upto) for key, chunk in self._outgoing]
+            try:
+                self._consumer.commit(offsets=upto, asynchronous=True)
+            except self._kafka.KafkaException as error:
+                _log.debug("offsets are not committed: %s", error)
             self._outgoing.clear()
         if anew:
             inputs = self._topics.inputs
-            places = [at for at in self._consumer.assignment() if at.partition < inputs.get(at.topic, 0)]
-            self._assigned(self._consumer, places)
-
-    def _made_anew(self) -> list[tuple[str, int]]:
-        """The partitions whose topic was deleted and made anew since they were begun."""
-        self._next_look = monotonic() + LOOK
-        logs = {topic: found.counter.log for (topic, _), found in self._partitions.items() if found.counter.log}
-        ids = self._ends.log_ids(list(logs)) if logs else {}
-        return [key for key in self._partitions if key[0] in ids and ids[key[0]] != logs[key[0]]]
+            there = [at for at in self._consumer.assignment() if at.partition < inputs.get(at.topic, 0)]
+            self._assigned(self._consumer, there)
 
     def _finish(self, anew: Sequence[tuple[str, int]]) -> None:
         """End the partitions of a topic that was deleted; what may have come from the new one is not counted here."""
@@ -695,30 +597,8 @@ class StreamWorker:
             what = f"from offset {partition.counter.base} on is not counted"
             _log.warning("%s was made anew while it was read: what came %s", printable(partition.counter.part), what)
 
-    def _commit(self) -> None:
-        """Tell the group how far this is, for whoever looks at the lag."""
-        upto = [self._kafka.TopicPartition(*key, chunk.upto) for key, chunk in self._outgoing]
-        try:
-            self._consumer.commit(offsets=upto, asynchronous=True)
-        except self._kafka.KafkaException as error:
-            _log.debug("offsets are not committed: %s", error)
-
 
 def _cut_off(partition: _Partition) -> str:
-    """What is wrong with a log that ends before what was counted of it."""
     part = printable(partition.counter.part)
     counted = f"{part} ends at offset {partition.cut}, and was counted up to {partition.resume}"
     return f"{counted}: what comes at the offsets between is not counted"
-
-
-def _lines(value: bytes, rejected: list[str]) -> Iterator[Line]:
-    """The lines of a message that can be read; for each that cannot, the reason, as for a line of a file."""
-    if b"\n" not in value and len(value) <= MAX_LINE:
-        lines: Iterable[bytes] = (value,)
-    else:
-        lines = LineReader(io.BytesIO(value), lambda _, reason, __: rejected.append(reason))
-    for line in lines:
-        try:
-            yield decode(line)
-        except Rejected as found:
-            rejected.append(found.reason)

@@ -65,7 +65,7 @@ def test_an_async_function_is_cancelled_when_its_time_is_up():
 
 def test_async_clients_meet_the_same_loop_in_every_question():
     with asking("tests.support.probed_functions:same_loop") as client:
-        loops = {client.ask(QUESTION, client.sending(QUESTION)).record.answer_json.claim for _ in range(3)}
+        loops = {client.ask(client.sending(QUESTION)).record.answer_json.claim for _ in range(3)}
     assert len(loops) == 1
 
 
@@ -97,7 +97,7 @@ def test_an_application_that_installs_ragmon_itself_changes_nothing():
 def test_a_question_is_no_call_of_a_user():
     with asking("tests.support.probed_functions:plain") as client:
         for _ in range(3):
-            client.ask(QUESTION, client.sending(QUESTION))
+            client.ask(client.sending(QUESTION))
         counted = client.capture._installation.counters()
         calls = call.current.totals()
     assert counted.received == 3
@@ -169,7 +169,7 @@ def test_a_question_under_way_comes_back_under_another_configuration():
         (found,) = workers.wait(TIMEOUT)
         assert (found.result, found.record.answer_json.claim) == ("ok", "too late")
         assert not before._worker._thread.is_alive()
-        assert client.ask(QUESTION, client.sending(QUESTION)).result == "ok"
+        assert client.ask(client.sending(QUESTION)).result == "ok"
 
 
 def test_an_embedder_only_the_application_has_is_not_asked_for(configured):
@@ -184,7 +184,7 @@ def test_a_judges_budget_is_the_days_whatever_is_configured_meanwhile(judge, con
     with asking("tests.support.probed_functions:plain", settings=settings) as client:
         measures = []
         for _ in range(3):
-            measures.append(client.ask(QUESTION, client.sending(QUESTION)).record.measures)
+            measures.append(client.ask(client.sending(QUESTION)).record.measures)
             client.capture.go_on_with(settings)
     assert measures == [{"judge_paid": 1.0}, {"judge_paid": 1.0}, None]
 

@@ -21,10 +21,10 @@ def journal(tmp_path):
     made.close()
 
 
-def failure(seq, place=0, ts=None, *, scores=("answer_precision",), **told):
+def failure(seq, line=0, ts=None, *, scores=("answer_precision",), **told):
     """A failure with the fields nobody asks about filled in."""
     fields = {"pipeline": "shop", "source": "live", **told}
-    return Failure(seq, place, float(seq) if ts is None else ts, scores=dict.fromkeys(scores, 0.0), **fields)
+    return Failure(seq, line, float(seq) if ts is None else ts, scores=dict.fromkeys(scores, 0.0), **fields)
 
 
 def write(journal, *found):
@@ -123,7 +123,7 @@ NAMES = st.sampled_from(["a", "b"])
 FOUND = st.builds(
     failure,
     seq=st.integers(1, 4),
-    place=st.integers(0, 3),
+    line=st.integers(0, 3),
     ts=st.sampled_from([1.0, 2.0, 3.0, 1e9]),
     scores=st.sets(st.sampled_from(["m", "n"]), min_size=1),
     pipeline=NAMES,
@@ -136,7 +136,7 @@ MAYBE = st.none() | NAMES
 
 @pytest.mark.slow
 @given(
-    found=st.lists(FOUND, unique_by=lambda each: (each.seq, each.place)),
+    found=st.lists(FOUND, unique_by=lambda each: (each.seq, each.line)),
     pipeline=MAYBE,
     source=MAYBE,
     build=MAYBE,
@@ -151,7 +151,7 @@ def test_pages_hold_what_a_plain_search_finds_newest_first(tmp_path_factory, fou
     write(journal, *found)
     expected = [
         each
-        for each in sorted(found, key=lambda each: (each.ts, each.seq, each.place), reverse=True)
+        for each in sorted(found, key=lambda each: (each.ts, each.seq, each.line), reverse=True)
         if each.ts >= since
         and (metric is None or metric in each.scores)
         and all(value is None or getattr(each, name) == value for name, value in wanted.items())

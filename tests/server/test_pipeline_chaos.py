@@ -150,7 +150,7 @@ class Chaos(ManualWriter):
             for _ in range(MAX_ATTEMPTS):
                 attempts = Attempts(self.folder / "state")
                 attempts.begin(item.key)
-                attempts.at(item.place)
+                attempts.at(item.line)
                 attempts.close()
         self.open()
 

@@ -339,7 +339,7 @@ class TestARepliesWaitOutlivesTheServer:
 
 
 def test_replies_do_not_fill_the_memory(manual, monkeypatch):
-    monkeypatch.setattr("ragmon.server.pending.MOST", 2)
+    monkeypatch.setattr("ragmon.server.pending.MAX_REPLIES", 2)
     assert [manual.writer.reply(reply(f"{n:032x}"), WAIT) for n in (1, 2, 3, 2)] == [True, True, False, True]
     manual.tick(WAIT + 1)
     assert counted(manual) == (2, 2, 0)

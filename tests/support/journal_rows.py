@@ -126,7 +126,7 @@ def applied(configured, rows):
     state, failures = ServerState(configured), []
     for seq, (now, entries) in enumerate(rows, 1):
         state.apply(seq, now, BatchCounts(), entries, lines=b"".join(map(encode_entry, entries)))
-        failures += sorted(state.failures, key=lambda failure: failure.place)
+        failures += sorted(state.failures, key=lambda failure: failure.line)
         state.failures.clear()
         last = now
     state.engine.advance(last + 300)

@@ -131,4 +131,4 @@ def asking(target, *, key=None, settings=None, **keys):
 def ask(target, question=QUESTION, **keys):
     """What becomes of one question."""
     with asking(target, **keys) as client:
-        return client.ask(question, client.sending(question))
+        return client.ask(client.sending(question))
