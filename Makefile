@@ -6,7 +6,7 @@ PYTHON ?= python3
 # One more than there are processors: tests wait for servers half of their time.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
-.PHONY: help before against install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack faults check format bench measure peers docs clean
+.PHONY: help install setup servers demo stack generate board-pictures screenshots reference vendored test test-all test-failed attack faults check format bench measure peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -67,21 +67,6 @@ attack: setup                 ## ten minutes of every attack beside honest clien
 
 faults: setup                 ## small faults in what is computed, one after the other: which ones do the tests find?
 	$(PY) -m tests.support.faults $(ARGS)
-
-before: .before/.installed    ## the yardstick: ragmon as of the commit BEFORE, in .before/, beside what .venv has
-
-# The wheel is made without the core. What .venv has and the wheel does not need (frameworks, for tests) follows in a .pth.
-BEFORE := 155d369b
-.before/.installed: $(VENV)/.setup
-	rm -rf .before && $(PYTHON) -m venv .before && mkdir .before/source
-	set -o pipefail; git archive $(BEFORE) | tar -x -C .before/source
-	RAGMON_NATIVE=0 .before/bin/pip install --quiet './.before/source[zstd,table]'
-	echo "$(CURDIR)"/$(VENV)/lib/python3*/site-packages > .before/development.pth
-	mv .before/development.pth .before/lib/python3*/site-packages/
-	rm -rf .before/source && touch $@
-
-against: before               ## two minutes of random input, by the yardstick and by today's version
-	$(PY) -m tests.support.against_before $(or $(ARGS),120)
 
 check: setup                  ## lint, format, import layers, types
 	$(VENV)/bin/ruff check .

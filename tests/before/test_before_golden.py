@@ -1,4 +1,4 @@
-"""Today's version answers as the yardstick did: `tests/golden/before/`, by the command line and the ports alone."""
+"""ragmon answers as before its code was rebuilt: `tests/golden/before/`, by the command line and the ports alone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import ast
 
 import pytest
 
-from tests.support.against_before import Version
-from tests.support.before import GOLDEN, NOW, ROOT, differences, read_golden
-from tests.support.write_before import SUBJECTS, answers
+from tests.support.before import GOLDEN, ROOT, differences, read_golden
+from tests.support.write_before import SUBJECTS, Version, answers
 
 QUICK = {
     "worlds/worlds": 16,
@@ -25,7 +24,7 @@ QUICK = {
 
 @pytest.fixture(scope="module")
 def version():
-    version = Version(NOW)
+    version = Version()
     yield version
     version.close()
 
@@ -40,12 +39,12 @@ def compared(version, subject, most=None):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_every_answer_is_that_of_the_yardstick(version, subject):
+def test_every_answer_is_the_golden_one(version, subject):
     assert compared(version, subject) == []
 
 
 @pytest.mark.parametrize("subject", QUICK)
-def test_the_first_answers_are_those_of_the_yardstick(version, subject):
+def test_the_first_answers_are_the_golden_ones(version, subject):
     assert compared(version, subject, QUICK[subject]) == []
 
 
@@ -70,10 +69,10 @@ def imported(path, seen):
     return seen
 
 
-def test_what_asks_both_versions_knows_nothing_of_ragmon():
-    """So that no rebuilding of ragmon changes the yardstick; what its interpreter runs knows `import ragmon` alone."""
+def test_what_asks_knows_nothing_of_ragmon():
+    """So that no rebuilding of ragmon changes the questions; scripts know `import ragmon` alone."""
     support = ROOT / "tests" / "support"
-    found = imported(support / "write_before.py", {}) | imported(support / "against_before.py", {})
+    found = imported(support / "write_before.py", {})
     assert len(found) > 20
     assert {name: by for name, by in found.items() if name.partition(".")[0] == "ragmon"} == {}
     scripts = {path.name: imported(path, {}) for path in support.glob("before_*.py")}

@@ -1,8 +1,8 @@
-"""The version that is the yardstick, beside today's: where it lies, what it said, and what may differ.
+"""What ragmon answered before the code was rebuilt, and what may differ.
 
-`make before` installs it into `.before/`. What it said stands in `tests/golden/before/`, one gzipped JSON file a
-subject, made by its command line and its ports alone. Every leaf of such a file that today's version says otherwise
-must match an entry of `accepted.toml` there, which has the reason.
+The answers stand in `tests/golden/before/`, one gzipped JSON file a subject, made by the command line and the ports
+alone. Every leaf of such a file that today's version says otherwise must match an entry of `accepted.toml` there, which
+has the reason.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "before"
-BEFORE = ROOT / ".before" / "bin" / "python"
 NOW = Path(sys.executable)
-"""The interpreters of both versions: `-m ragmon` is the command line, a script uses the Python interface."""
+"""The interpreter: `-m ragmon` is the command line, a script uses the Python interface."""
 ABSENT = "(absent)"
 
 
 class Difference(NamedTuple):
-    """A leaf that both versions say differently.
+    """A leaf that today's version says otherwise.
 
     Attributes:
         where: The subject and the leaf, as in `reports/squad2:series[0].metrics.recall@5.value`.
-        before: What the yardstick says; `ABSENT` where it says nothing.
+        before: What the golden file says; `ABSENT` where it says nothing.
         now: What today's version says.
     """
 
@@ -44,13 +43,11 @@ class Difference(NamedTuple):
         return f"{self.where}\n  before: {json.dumps(self.before)}\n  now:    {json.dumps(self.now)}"
 
 
-def environment(interpreter: Path, **extra: str) -> dict[str, str]:
-    """The environment for a version: nothing configures ragmon, hashes are the same, and time is UTC."""
+def environment(**extra: str) -> dict[str, str]:
+    """The environment for programs: nothing configures ragmon, hashes are the same, and time is UTC."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAGMON_", "OTEL_", "PYTHON"))}
-    path = {} if interpreter == BEFORE else {"PYTHONPATH": str(ROOT)}
-    same = {"PYTHONHASHSEED": "0", "TZ": "UTC", "COLUMNS": "100", "RAGMON_NATIVE": "0"}
-    # Without it, `-m ragmon` in the root of this repository would be today's version for both.
-    return kept | path | same | {"PYTHONSAFEPATH": "1"} | extra
+    same = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", "TZ": "UTC", "COLUMNS": "100", "PYTHONSAFEPATH": "1"}
+    return kept | same | extra
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -78,7 +75,7 @@ def differing(subject: str, before: Any, now: Any) -> list[Difference]:
 
     Args:
         subject: What is compared; the first part of `Difference.where`.
-        before: What the yardstick says, as JSON.
+        before: What the golden file says.
         now: What today's version says.
     """
     old, new = dict(leaves(before)), dict(leaves(now))
@@ -112,12 +109,12 @@ def accepted() -> list[dict[str, Any]]:
 
 
 def read_golden(subject: str) -> Any:
-    """What the yardstick said of a subject."""
+    """The golden answers to a subject."""
     return json.loads(gzip.decompress((GOLDEN / f"{subject}.json.gz").read_bytes()))
 
 
 def write_golden(subject: str, content: Any) -> None:
-    """Write what the yardstick says; the same content gives the same bytes."""
+    """Write golden answers; the same content gives the same bytes."""
     path = GOLDEN / f"{subject}.json.gz"
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(content, sort_keys=True, indent=0)

@@ -1,6 +1,6 @@
-"""What `against_before` asks both versions: families of random cases, each made from its seed alone.
+"""Families of random cases, each made from its seed alone, for `write_before`.
 
-Nothing of ragmon is imported here: both versions read files, command lines and requests.
+Nothing of ragmon is imported here: ragmon reads files, command lines and requests.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ Task = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """What both versions are asked.
+    """What ragmon is asked.
 
     Attributes:
         family: What kind of case it is.
@@ -82,8 +82,6 @@ class Case(NamedTuple):
         parts: What may be left out, to thin it out.
         task: Makes the task of some parts: `files`, `steps` by name, and files to `read`.
         volatile: Patterns of leaves of which the type alone is compared.
-        parts_are_cases: Each part counts as a case.
-        steps_apart: The steps do not build on each other, and `against_before` asks for one of them.
     """
 
     family: str
@@ -91,8 +89,6 @@ class Case(NamedTuple):
     parts: list[Any]
     task: Callable[[list[Any]], Task]
     volatile: tuple[str, ...] = ()
-    parts_are_cases: bool = False
-    steps_apart: bool = False
 
 
 def json_lines(rows: Any) -> str:
@@ -158,7 +154,7 @@ def streams(seed: int) -> Case:
         }
         return {"files": files, "steps": steps, "read": ["alerts.jsonl"]}
 
-    return Case("streams", seed, rows, task, steps_apart=True)
+    return Case("streams", seed, rows, task)
 
 
 def worlds(seed: int) -> Case:
@@ -184,7 +180,7 @@ def verdicts(seed: int) -> Case:
         }
         return {"files": world.files | {"traces.jsonl": "".join(parts)}, "steps": steps}
 
-    return Case("verdicts", seed, world.lines, task, steps_apart=True)
+    return Case("verdicts", seed, world.lines, task)
 
 
 def live(seed: int) -> Case:
@@ -244,7 +240,7 @@ def serve(seed: int) -> Case:
         steps["replay"] = run("replay", "--journal", "state", "--format", "json", "--windows")
         return {"files": {"ragmon.toml": config, **gold_files()}, "steps": steps | {"read": {"serve_requests": reads}}}
 
-    return Case("serve", seed, made, task, VOLATILE, parts_are_cases=True)
+    return Case("serve", seed, made, task, VOLATILE)
 
 
 VOLATILE = (
@@ -291,7 +287,7 @@ def results(seed: int) -> Case:
         return {"files": files, "steps": {"call": {"call_function": (str(RESULTS), "records", {"seeds": parts})}}}
 
     seeds = [seed * 40 + place for place in range(40)]
-    return Case("results", seed, seeds, task, ("*.ts", "*.trace_id", "*.latency_ms.*"), parts_are_cases=True)
+    return Case("results", seed, seeds, task, ("*.ts", "*.trace_id", "*.latency_ms.*"))
 
 
 FAMILIES: dict[str, Callable[[int], Case]] = {

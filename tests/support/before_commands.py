@@ -361,11 +361,10 @@ USAGES = [
 """Command lines that are wrong, or right by a hair."""
 
 
-def configurations(interpreter: Path, folder: Path, every: int = 1) -> dict[str, Any]:
+def configurations(folder: Path, every: int = 1) -> dict[str, Any]:
     """`commands/configurations`: what `config show` and `config check` say of whole and of broken files.
 
     Args:
-        interpreter: The interpreter under test.
         folder: An empty folder.
         every: 1 for all of them, 8 for every eighth.
     """
@@ -382,32 +381,30 @@ def configurations(interpreter: Path, folder: Path, every: int = 1) -> dict[str,
         "broken": {text: Run(["config", "check", "-c", path]) for text, path in broken.items()},
         "checked": {name: Run(["config", "check", "-c", path]) for name, path in shown.items()},
     }
-    return {"commands/configurations": _said(interpreter, folder, _some(kinds, every))}
+    return {"commands/configurations": _said(folder, _some(kinds, every))}
 
 
-def usages(interpreter: Path, folder: Path, every: int = 1) -> dict[str, Any]:
+def usages(folder: Path, every: int = 1) -> dict[str, Any]:
     """`commands/usages`: exit code and words of wrong usages.
 
     Args:
-        interpreter: The interpreter under test.
         folder: An empty folder.
         every: As for `configurations`.
     """
     _write(folder, FILES)
     kinds = {"usages": {line: Run(line.split()) for line in USAGES}}
-    return {"commands/usages": _said(interpreter, folder, _some(kinds, every))}
+    return {"commands/usages": _said(folder, _some(kinds, every))}
 
 
-def helps(interpreter: Path, folder: Path) -> dict[str, Any]:
+def helps(folder: Path) -> dict[str, Any]:
     """`commands/helps`: the help of every command, found from the help of the one above.
 
     Args:
-        interpreter: The interpreter under test.
         folder: An empty folder.
     """
     helps, level = {}, [""]
     while level:
-        said = _said(interpreter, folder, {"": {line: Run([*line.split(), "--help"]) for line in level}})[""]
+        said = _said(folder, {"": {line: Run([*line.split(), "--help"]) for line in level}})[""]
         helps |= said
         level = [f"{line} {name}".strip() for line, told in said.items() for name in _commands(told["out"])]
     return {"commands/helps": helps}
@@ -429,10 +426,10 @@ def _some(kinds: dict[str, dict[str, Run]], every: int) -> dict[str, dict[str, R
     return {kind: dict(islice(runs.items(), 0, None, every)) for kind, runs in kinds.items()}
 
 
-def _said(interpreter: Path, folder: Path, kinds: dict[str, dict[str, Run]]) -> dict[str, Any]:
+def _said(folder: Path, kinds: dict[str, dict[str, Run]]) -> dict[str, Any]:
     """What all runs of all kinds left behind: JSON where the output is, lines else."""
     runs = [run for of_kind in kinds.values() for run in of_kind.values()]
-    answers = iter(run_all(interpreter, folder, runs))
+    answers = iter(run_all(folder, runs))
     return {kind: {name: _leaves(next(answers)) for name in of_kind} for kind, of_kind in kinds.items()}
 
 

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -60,24 +61,23 @@ state_dir = "state"
 LABELS = ("alertname", "pipeline", "gate", "severity")
 
 
-def drill(interpreter: Path, folder: Path) -> dict[str, Any]:
+def drill(folder: Path) -> dict[str, Any]:
     """`drill/alerts`: the alarms of `/api/status` and the alerts of the rules, well, broken and in the end.
 
     Args:
-        interpreter: The interpreter under test.
         folder: An empty folder.
     """
     (folder / "ragmon.toml").write_text(CONFIGURATION, encoding="utf-8")
     (folder / "gold.jsonl").write_text("".join(json.dumps(item) + "\n" for item in gold()), encoding="utf-8")
-    (rules,) = run_all(interpreter, folder, [Run(["generate", "rules"])])
+    (rules,) = run_all(folder, [Run(["generate", "rules"])])
     (folder / "rules.yml").write_text(rules["out"], encoding="utf-8")
-    env = environment(interpreter, TMPDIR=str(folder), PACE=str(PACE), BEGUN=str(time.time()))
+    env = environment(TMPDIR=str(folder), PACE=str(PACE), BEGUN=str(time.time()))
     alarms: dict[str, set[str]] = {}
     with ExitStack() as stack:
-        places = stack.enter_context(_server(interpreter, folder, env))
+        places = stack.enter_context(_server(folder, env))
         program = str(ROOT / "tests" / "support" / "drill_program.py")
         sending = env | {"RAGMON_ENDPOINT": f"http://{places['otlp']}"}
-        app = stack.enter_context(_hurried(interpreter, folder, sending, program))
+        app = stack.enter_context(_hurried(folder, sending, program))
         watch = Watch(places["admin"])
         alarms["well"] = watch.look(WELL)
         app.send_signal(signal.SIGUSR1)
@@ -175,9 +175,9 @@ def gold() -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _hurried(interpreter: Path, folder: Path, env: dict[str, str], *arguments: str, **how: Any) -> Iterator[Any]:
+def _hurried(folder: Path, env: dict[str, str], *arguments: str, **how: Any) -> Iterator[Any]:
     """A program under the hurried clock, ended at the end."""
-    command = [str(interpreter), "-W", "ignore", str(ROOT / "tests" / "support" / "hurried_program.py"), *arguments]
+    command = [sys.executable, "-W", "ignore", str(ROOT / "tests" / "support" / "hurried_program.py"), *arguments]
     with subprocess.Popen(command, cwd=folder, env=env, text=True, **how) as process:
         try:
             yield process
@@ -187,9 +187,9 @@ def _hurried(interpreter: Path, folder: Path, env: dict[str, str], *arguments: s
 
 
 @contextmanager
-def _server(interpreter: Path, folder: Path, env: dict[str, str]) -> Iterator[dict[str, str]]:
+def _server(folder: Path, env: dict[str, str]) -> Iterator[dict[str, str]]:
     """`ragmon serve` under the hurried clock; gives its addresses."""
-    with _hurried(interpreter, folder, env, "serve", stderr=subprocess.PIPE) as process:
+    with _hurried(folder, env, "serve", stderr=subprocess.PIPE) as process:
         places = {}
         for line in process.stderr:
             name, _, place = line.strip().partition(": ")

@@ -1,4 +1,4 @@
-"""A decorated function under a monitor in its process: `before_worker.py` runs this with a version's interpreter."""
+"""A decorated function under a monitor in its process: `before_worker.py` runs this script."""
 
 import json
 import socket

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,24 +27,22 @@ SAID = re.compile("answered with status|is not trusted|Connection refused")
 PROGRAM = ROOT / "tests" / "support" / "exporter_program.py"
 
 
-def bad_servers(interpreter: Path, folder: Path, names: Sequence[str] = tuple(BEHAVIOURS)) -> dict[str, Any]:
+def bad_servers(folder: Path, names: Sequence[str] = tuple(BEHAVIOURS)) -> dict[str, Any]:
     """`exporter/servers`: an application of 50 calls, by the server that it exports to.
 
     Args:
-        interpreter: The interpreter under test.
         folder: An empty folder.
         names: The servers.
     """
     with ThreadPoolExecutor(3) as pool:
-        found = pool.map(partial(exported, interpreter, folder), names)
+        found = pool.map(partial(exported, folder), names)
         return {"exporter/servers": dict(zip(names, found, strict=True))}
 
 
-def exported(interpreter: Path, folder: Path, name: str) -> dict[str, Any]:
+def exported(folder: Path, name: str) -> dict[str, Any]:
     """How an application ends whose server is bad, and what the next one of the same folder tells the server of it.
 
     Args:
-        interpreter: The interpreter under test.
         folder: Where folders are made.
         name: Of the server.
     """
@@ -52,16 +51,16 @@ def exported(interpreter: Path, folder: Path, name: str) -> dict[str, Any]:
     with bad_server(name, folder) as (server, address, trust):
         text = f'[sampling]\nrate = 1.0\n[export]\nendpoint = "{address}"\n'
         (folder / "ragmon.toml").write_text(text, encoding="utf-8")
-        env = environment(interpreter, TMPDIR=str(folder / "temporary"), **trust)
-        ended = _run(interpreter, folder, env, CALLS)
+        env = environment(TMPDIR=str(folder / "temporary"), **trust)
+        ended = _run(folder, env, CALLS)
         asked = server.asked > 0
         server.turn_good()
-        _run(interpreter, folder, env, 0)
+        _run(folder, env, 0)
         return {**ended, "asked": asked, **_accounts(server)}
 
 
-def _run(interpreter: Path, folder: Path, env: dict[str, str], calls: int) -> dict[str, Any]:
-    command = [str(interpreter), "-W", "ignore", str(PROGRAM), str(calls)]
+def _run(folder: Path, env: dict[str, str], calls: int) -> dict[str, Any]:
+    command = [sys.executable, "-W", "ignore", str(PROGRAM), str(calls)]
     with (folder / f"log-{calls}").open("w") as log:
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
     assert process.stdout is not None

@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -269,17 +270,16 @@ TOKEN_ADMIN = {
 """Requests to the admin port of a server with a token."""
 
 
-def requests(interpreter: Path, folder: Path, servers: Sequence[str] = ("open", "token")) -> dict[str, Any]:
+def requests(folder: Path, servers: Sequence[str] = ("open", "token")) -> dict[str, Any]:
     """`commands/http`: status and body of every answer, and what was counted as refused.
 
     Args:
-        interpreter: The interpreter under test.
         folder: An empty folder.
         servers: Which of the two are asked.
     """
     found: dict[str, Any] = {}
     for name in servers:
-        with server(interpreter, folder / name, 'token_file = "token"\n' if name == "token" else "") as places:
+        with server(folder / name, 'token_file = "token"\n' if name == "token" else "") as places:
             sent = {"otlp": WRITE, "admin": ADMIN} if name == "open" else {"otlp": PROTECTED, "admin": TOKEN_ADMIN}
             for port, each in sent.items():
                 found[f"{name} {port}"] = asked(places[port], each)
@@ -303,11 +303,10 @@ def asked(place: tuple[str, int], each: dict[str, bytes]) -> dict[str, Any]:
 
 
 @contextmanager
-def server(interpreter: Path, folder: Path, text: str) -> Iterator[dict[str, tuple[str, int]]]:
+def server(folder: Path, text: str) -> Iterator[dict[str, tuple[str, int]]]:
     """`ragmon serve` on free ports, ended at the end; gives its addresses.
 
     Args:
-        interpreter: The interpreter under test.
         folder: Made for it.
         text: More of `[serve]`.
     """
@@ -315,8 +314,8 @@ def server(interpreter: Path, folder: Path, text: str) -> Iterator[dict[str, tup
     (folder / "ragmon.toml").write_text(PORTS + text, encoding="utf-8")
     (folder / "token").write_text(TOKEN, encoding="ascii")
     (folder / "token").chmod(0o600)
-    command = [str(interpreter), "-m", "ragmon", "serve"]
-    env = environment(interpreter, TMPDIR=str(folder))
+    command = [sys.executable, "-m", "ragmon", "serve"]
+    env = environment(TMPDIR=str(folder))
     with subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         places = {}

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
@@ -41,18 +42,17 @@ RIGHT = ("ok_", "semconv_")
 """How the names of cases begin that are read rightly."""
 
 
-def shapes(interpreter: Path, folder: Path, module: str, content: str) -> dict[str, Any]:
+def shapes(folder: Path, module: str, content: str) -> dict[str, Any]:
     """`records/MODULE-CONTENT`: the lines of every shape in a module, with `[capture] content` as given.
 
     Args:
-        interpreter: The interpreter under test.
         folder: A folder for this alone.
         module: Of `tests.support`, such as `shapes_plain`.
         content: A policy.
     """
     folder = new(folder, f"{module}-{content}")
     _configure(folder, content)
-    said = json.loads(_program(interpreter, folder, "shapes_program.py", module))
+    said = json.loads(_program(folder, "shapes_program.py", module))
     lines, totals = _log(folder / "traces.jsonl")
     found: dict[str, Any] = {"(labels)": lines.get("label", [])}
     for name in said["shapes"]:
@@ -74,12 +74,12 @@ def _configure(folder: Path, content: str) -> None:
     (folder / "key").write_text("a key of more than sixteen bytes", encoding="ascii")
 
 
-def _program(interpreter: Path, folder: Path, name: str, *arguments: str, say: str = "") -> str:
+def _program(folder: Path, name: str, *arguments: str, say: str = "") -> str:
     """What a program of `tests/support` prints that uses ragmon under test; its warnings are not looked at."""
     done = subprocess.run(
-        [str(interpreter), "-W", "ignore", str(ROOT / "tests" / "support" / name), *arguments],
+        [sys.executable, "-W", "ignore", str(ROOT / "tests" / "support" / name), *arguments],
         cwd=folder,
-        env=environment(interpreter, TMPDIR=str(folder)),
+        env=environment(TMPDIR=str(folder)),
         input=say,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -246,17 +246,16 @@ def trace_ids(bodies: list[dict[str, Any]]) -> list[str]:
     return list(dict.fromkeys(span["trace_id"] for body in bodies for span in _spans(body)))
 
 
-def provided(interpreter: Path, folder: Path, sources: dict[str, list[Any]]) -> dict[str, Any]:
+def provided(folder: Path, sources: dict[str, list[Any]]) -> dict[str, Any]:
     """The trace log's lines where the spans end in the application itself, by source.
 
     Args:
-        interpreter: The interpreter under test.
         folder: A folder for this alone.
         sources: What `recordings` and `cases` return.
     """
     _configure(folder, "full")
     groups = [[span for body in bodies for span in _spans(body)] for bodies in sources.values()]
-    _program(interpreter, folder, "spans_program.py", say=json.dumps(groups))
+    _program(folder, "spans_program.py", say=json.dumps(groups))
     lines = [json.loads(line) for line in (folder / "traces.jsonl").read_text(encoding="utf-8").splitlines()]
     return {
         name: [line for line in lines if line.get("trace_id") in trace_ids(bodies) and line.get("kind") is None]
@@ -264,11 +263,10 @@ def provided(interpreter: Path, folder: Path, sources: dict[str, list[Any]]) -> 
     }
 
 
-def shown(interpreter: Path, folder: Path, sources: dict[str, list[Any]]) -> dict[str, Any]:
+def shown(folder: Path, sources: dict[str, list[Any]]) -> dict[str, Any]:
     """What `ragmon show` says of each trace in a file of export requests, by source.
 
     Args:
-        interpreter: The interpreter under test.
         folder: A folder for this alone.
         sources: As for `provided`.
     """
@@ -279,24 +277,24 @@ def shown(interpreter: Path, folder: Path, sources: dict[str, list[Any]]) -> dic
         for trace in trace_ids(bodies):
             runs[name, trace] = Run(["show", trace, f"{number}.jsonl", "--format", "json"])
     found: dict[str, Any] = {name: {} for name in sources}
-    for (name, trace), said in zip(runs, run_all(interpreter, folder, list(runs.values())), strict=True):
+    for (name, trace), said in zip(runs, run_all(folder, list(runs.values())), strict=True):
         found[name][trace] = json.loads(said["out"]) if said["code"] == 0 else said
     return found
 
 
-def spans(interpreter: Path, folder: Path) -> dict[str, Any]:
+def spans(folder: Path) -> dict[str, Any]:
     """`records/recorded-spans` and `-shown`: every recorded span, as the application and as a file brings it."""
     sources = recordings()
     return {
-        "records/recorded-spans": provided(interpreter, new(folder, "provided"), sources),
-        "records/recorded-spans-shown": shown(interpreter, new(folder, "shown"), sources),
+        "records/recorded-spans": provided(new(folder, "provided"), sources),
+        "records/recorded-spans-shown": shown(new(folder, "shown"), sources),
     }
 
 
-def span_cases(interpreter: Path, folder: Path) -> dict[str, Any]:
+def span_cases(folder: Path) -> dict[str, Any]:
     """`records/cases`: the same of the cases in spans. Names with ok_ and semconv_ are right, the others are not."""
     sources = cases()
-    log, said = (make(interpreter, new(folder, make.__name__), sources) for make in (provided, shown))
+    log, said = (make(new(folder, make.__name__), sources) for make in (provided, shown))
     marks = {name: {} if name.startswith(RIGHT) else {"wrong": "see the review of this case"} for name in sources}
     return {"records/cases": {name: {"log": log[name], "shown": said[name], **marks[name]} for name in sources}}
 
@@ -314,11 +312,10 @@ PROGRAMS = (
 """Programs of cases that need no package that is absent, and print the same on every run."""
 
 
-def file_cases(interpreter: Path, folder: Path) -> dict[str, Any]:
+def file_cases(folder: Path) -> dict[str, Any]:
     """`records/file-cases`: reports of the cases in texts and tables, and what gold commands say of theirs.
 
     Args:
-        interpreter: The interpreter under test.
         folder: An empty folder.
     """
     runs = {}
@@ -329,7 +326,7 @@ def file_cases(interpreter: Path, folder: Path) -> dict[str, Any]:
             for path in sorted(copied.iterdir()):
                 for name, arguments in _asked_of(path, folder):
                     runs[f"{kind}/{path.relative_to(folder)}: {name}"] = Run(arguments)
-    said = run_all(interpreter, folder, list(runs.values()))
+    said = run_all(folder, list(runs.values()))
     return {"records/file-cases": {name: _parsed(answer) for name, answer in zip(runs, said, strict=True)}}
 
 
@@ -354,11 +351,10 @@ def _parsed(answer: dict[str, Any]) -> dict[str, Any]:
     return answer | {"out": json.loads(out) if out.startswith("{\n") else out.splitlines()}
 
 
-def program_cases(interpreter: Path, folder: Path) -> dict[str, Any]:
+def program_cases(folder: Path) -> dict[str, Any]:
     """`records/program-cases`: what programs of cases print.
 
     Args:
-        interpreter: The interpreter under test.
         folder: An empty folder.
     """
     shutil.copytree(SHARED / "cases" / "capture", folder / "capture")
@@ -366,9 +362,9 @@ def program_cases(interpreter: Path, folder: Path) -> dict[str, Any]:
     for program, mode in PROGRAMS:
         path = folder / "capture" / program
         done = subprocess.run(
-            [str(interpreter), "-W", "ignore", path.name, *([mode] if mode else [])],
+            [sys.executable, "-W", "ignore", path.name, *([mode] if mode else [])],
             cwd=path.parent,
-            env=environment(interpreter, PYTHONSAFEPATH="", TMPDIR=str(folder)) | _path(interpreter, folder),
+            env=environment(PYTHONSAFEPATH="", TMPDIR=str(folder)) | _path(folder),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -378,9 +374,9 @@ def program_cases(interpreter: Path, folder: Path) -> dict[str, Any]:
     return {"records/program-cases": found}
 
 
-def _path(interpreter: Path, folder: Path) -> dict[str, str]:
+def _path(folder: Path) -> dict[str, str]:
     """Where the helper of the cases is found, behind what the interpreter is told anyway."""
-    given = environment(interpreter).get("PYTHONPATH")
+    given = environment().get("PYTHONPATH")
     return {"PYTHONPATH": os.pathsep.join(filter(None, (given, str(folder / "capture"))))}
 
 

@@ -1,4 +1,4 @@
-"""What decorated functions return, from seeds: `before_worker.py` runs this script with the interpreter of a version.
+"""What decorated functions return, from seeds: `before_worker.py` runs this script.
 
 A seed is one call of one function of one kind; `records` returns the lines of the trace log by kind and seed.
 """

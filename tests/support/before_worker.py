@@ -1,4 +1,4 @@
-"""One version of ragmon, for `against_before`: a script that its interpreter runs, with tasks as JSON lines on stdin.
+"""ragmon as it is used: a script with tasks as JSON lines on stdin.
 
 A task is files in a folder of its own, and steps that run there one after another; the answer is what each step said.
 It uses what is documented: the command line, the ports of `ragmon serve`, and, in scripts that steps name, the Python

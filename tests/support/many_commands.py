@@ -38,11 +38,10 @@ class Run(NamedTuple):
     env: Mapping[str, str] = {}
 
 
-def run_all(interpreter: Path, folder: Path, runs: Sequence[Run]) -> list[dict[str, Any]]:
+def run_all(folder: Path, runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Exit code, output and error output of each run, all in one working directory, one after another.
 
     Args:
-        interpreter: The interpreter under test.
         folder: The working directory.
         runs: What is run.
     """
@@ -50,10 +49,10 @@ def run_all(interpreter: Path, folder: Path, runs: Sequence[Run]) -> list[dict[s
 
     asked = json.dumps([[list(run.arguments), run.say, dict(run.env)] for run in runs])
     done = subprocess.run(
-        [str(interpreter), __file__],
+        [sys.executable, __file__],
         input=asked.encode(),
         cwd=folder,
-        env=environment(interpreter),
+        env=environment(),
         stdout=subprocess.PIPE,
         check=True,
     )

@@ -1,7 +1,7 @@
-"""What the yardstick says, as golden files: `python -m tests.support.write_before [SUBJECT...]`.
+"""What ragmon answers to many cases, as golden files: `python -m tests.support.write_before [SUBJECT...]`.
 
 A subject is some cases, of the families of `before_cases` or made here, whose answers `before_worker.py` collects from
-the command line and the ports. `tests/golden/before/SUBJECT.json.gz` holds what the yardstick (`make before`) answered;
+the command line and the ports. `tests/golden/before/SUBJECT.json.gz` holds the answers of the version that wrote them;
 tests/before/test_before_golden.py asks today's version the same.
 """
 
@@ -12,15 +12,16 @@ import hashlib
 import json
 import random
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
 from tests.support import before_bodies, before_cases, before_incidents
-from tests.support.against_before import Version, matches, samples
-from tests.support.before import BEFORE, ROOT, leaves, write_golden
+from tests.support.before import NOW, ROOT, environment, leaves, write_golden
 from tests.support.before_cases import GOLD, PIPELINES, VOLATILE, Case, Task, gold_files, json_lines, run
 from tests.support.before_configs import PORTS
 from tests.support.before_incidents import BUDGET, KINDS, Traffic
@@ -29,15 +30,47 @@ from tests.support.before_worker import START
 SHARED = ROOT.parent / "shared"
 SMALL = ROOT / "tests" / "data" / "squad2" / "small"
 WHOLE = 20
-"""The worlds of each family whose answers are stored leaf by leaf; of the others the digest of each section is.
-`against_before --family F --seed N` shows the leaves."""
+"""The worlds of each family whose answers are stored leaf by leaf; of the others the digest of each section is."""
 WORLDS = {"worlds": 150, "streams": 50, "lines": 100}
 """How many of each family."""
 LIVE = range(20, 150)
 """The minutes of an incident stream that are sent live: an hour of calm, the first incident, and its end."""
 LIVE_PATHS = ("/api/status", "/metrics", "/api/why?gate=answer_precision", "/api/why?gate=error_rate")
+WORKER = Path(__file__).with_name("before_worker.py")
+TODAY = ((r"(?m)^patterns = ", "replace = true\npatterns = "),)
+"""What a ragmon.toml of a case says in other words today: patterns in a table `[refusal]` add, or replace."""
 EMBEDDED = Path(__file__).with_name("before_embedded.py")
 PRESETS = ("default", "wfgy-eval", "wfgy-example-08", "wfgy-live")
+
+
+class Version:
+    """A process that answers for this version."""
+
+    def __init__(self) -> None:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen([NOW, WORKER], env=environment(), **pipes)
+
+    def ask(self, task: dict[str, Any]) -> None:
+        """Hand in a task, with its ragmon.toml in today's words."""
+        if text := task["files"].get("ragmon.toml"):
+            for pattern, words in TODAY:
+                text = re.sub(pattern, words, text)
+            task = task | {"files": task["files"] | {"ragmon.toml": text}}
+        self._process.stdin.write(json.dumps(task).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """What it says of the task; waits for it."""
+        line = self._process.stdout.readline()
+        assert line, f"{WORKER.name} ended with {self._process.wait()}"
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
 
 
 def worlds(family: str, seeds: Iterable[int]) -> Iterator[Case]:
@@ -162,6 +195,17 @@ SUBJECTS: dict[str, Callable[[], Iterator[Case]]] = {
 }
 
 
+def samples(text: str) -> dict[str, float]:
+    """The samples of an exposition of metrics."""
+    rows = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in rows}
+
+
+def matches(path: str, patterns: tuple[str, ...]) -> bool:
+    """Whether one of some patterns is that of a leaf."""
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
 def document(text: str) -> Any:
     """A text as JSON, JSON Lines or samples of metrics, if it is that; otherwise its lines."""
     for read in (json.loads, lambda text: [json.loads(line) for line in text.splitlines()], samples):
@@ -235,10 +279,10 @@ def answers(version: Version, subject: str, most: int | None = None) -> dict[str
 
 def main(subjects: list[str]) -> None:
     """Write some subjects, or all."""
-    version = Version(BEFORE)
+    version = Version()
     for subject in subjects or SUBJECTS:
         found = answers(version, subject)
-        assert '"Traceback (most' not in json.dumps(found), f"{subject}: the yardstick does not run"
+        assert '"Traceback (most' not in json.dumps(found), f"{subject}: a case does not run"
         if found:
             write_golden(subject, found)
     version.close()

@@ -1,4 +1,4 @@
-"""Writes what the yardstick says of records, commands, requests, bad servers and the drill: `... [NAME ...]`.
+"""Writes what ragmon answers on records, commands, requests, bad servers and the drill: `... [NAME ...]`.
 
 `python -m tests.support.write_shapes` writes all; names of subjects say which.
 """
@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tests.support import before_commands, before_drill, before_exporter, before_http, before_records
-from tests.support.before import BEFORE, write_golden
+from tests.support.before import write_golden
 
 if __name__ == "__main__":
     subjects = before_records.SUBJECTS | before_commands.SUBJECTS | before_http.SUBJECTS
@@ -18,6 +18,6 @@ if __name__ == "__main__":
     subjects |= before_records.CASES if before_records.cases() else {}
     for name in sys.argv[1:] or list(subjects):
         with tempfile.TemporaryDirectory() as folder:
-            for subject, content in subjects[name](BEFORE, Path(folder)).items():
+            for subject, content in subjects[name](Path(folder)).items():
                 write_golden(subject, content)
                 sys.stderr.write(f"{subject}\n")
