@@ -2,7 +2,7 @@
 
 A chunk has two parts: what was counted, which holds no text, and lines for the journal of the server that adds up,
 where they can be found and erased. A chunk is a function of its stretch, of the messages shortly before it, and of the
-configuration (decision 0035): a worker that counts a stretch again, after a crash or as its next owner, gets the same
+configuration: a worker that counts a stretch again, after a crash or as its next owner, gets the same
 bits. Counts and position are one message: neither is there without the other.
 
 A chunk that is larger than a message travels in pieces that carry its hash, so pieces that come twice are the same.
