@@ -86,10 +86,15 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgeVersion:
-    """A version of a judge that scored answers; "" where the records name none.
+    """A version of a judge that scored answers.
 
     Attributes:
-        first, last: The starts of the hours of the first and last answer, seconds since the epoch; None without a time.
+        pipeline: The pipeline of the answers.
+        judge: The judge's metric.
+        version: Its version; "" where the records name none.
+        answers: How many answers it scored.
+        first: The start of the hour of the first one, seconds since the epoch; None without a time.
+        last: The start of the hour of the last one, likewise.
     """
 
     pipeline: str

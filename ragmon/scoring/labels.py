@@ -136,6 +136,9 @@ class Labelled:
     """Summary of the labels in a report.
 
     Attributes:
+        labels: Labels.
+        answers: Answers with labels.
+        raters: Raters.
         conflicts: Answers on which raters disagree.
         orphans: Labelled answers that are missing.
         probes: Labelled answers to probes, which the gold already judges.
