@@ -294,7 +294,7 @@ FRAMES = (
 )
 READERS = (texts, citations, grounding, redact, messages, entries, tools, judge_prompts, tables, errors)
 """Modules of which every public function that takes a text first is tried."""
-GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once}
+GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once, judge_prompts.judge}
 """Functions that take a text of the configuration or of the program itself."""
 BOUNDED = {tools.documents_in, tools.returned_list}
 """Functions that read no more than a `LiteralBudget` allows."""
@@ -318,7 +318,7 @@ def test_every_public_function_that_takes_a_text_is_tried():
                 takes_text
                 and not name.startswith("_")
                 and function.__module__ == module.__name__
-                and function not in GIVEN
+                and function not in GIVEN | BOUNDED
             ):
                 assert function in FUNCTIONS, f"{module.__name__}.{name} reads text: name it in FUNCTIONS"
 
