@@ -418,8 +418,8 @@ def table_records(
                     kept_commas[column] = (n + 1, example)
             if isinstance(line, Record) and line.trace_id is None:
                 # The same id in every run over the same file; the folder does not count.
-                identity = f"{Path(path).name}\n{number}".encode("utf-8", "surrogateescape")
-                line.trace_id = hashlib.sha256(identity).hexdigest()[:_TRACE_ID_DIGITS]
+                row_name = f"{Path(path).name}\n{number}".encode("utf-8", "surrogateescape")
+                line.trace_id = hashlib.sha256(row_name).hexdigest()[:_TRACE_ID_DIGITS]
             yield line
     for column, (n, example) in kept_commas.items():
         cells = f"{path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"

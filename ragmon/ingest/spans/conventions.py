@@ -276,7 +276,7 @@ def _translate_vercel(span: Span) -> Translation | None:
 
 
 def _under(attributes: Attributes, prefix: str) -> Translation:
-    return {key.removeprefix(prefix): value for key, value in attributes.items() if key.startswith(prefix)}
+    return {key.removeprefix(prefix): attributes[key] for key in attributes if key.startswith(prefix)}
 
 
 def _known_members(members: Attributes) -> Translation:
