@@ -45,10 +45,12 @@ from ragmon.capture.judge_prompts import (
     Verdict,
     completion,
 )
+from ragmon.core.addresses import parse_url, split_url
 from ragmon.core.constants import BUDGET, CACHED, JUDGE_ERROR, RATE_LIMITED, SCORED, SKIPPED, TIMEOUT
 from ragmon.core.errors import RagmonError, UnreachableError, error_location, warn_once
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.http_client import BackOff, current_version, parse_url, retry_after, split_url
+from ragmon.core.pacing import BackOff, retry_after
+from ragmon.core.process import current_version
 from ragmon.core.record import Record, encode
 from ragmon.core.semconv import RAGMON_INTERNAL
 from ragmon.metrics.facts import FactReader, Facts

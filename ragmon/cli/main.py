@@ -153,7 +153,7 @@ def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:
 
 def _print_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
-        from ragmon.core.http_client import current_version  # noqa: PLC0415 - no command needs it at once
+        from ragmon.core.process import current_version  # noqa: PLC0415 - no command needs it at once
 
         click.echo(f"ragmon, version {current_version()}")
         context.exit()

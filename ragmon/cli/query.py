@@ -27,18 +27,11 @@ from ragmon.config.services import TlsTable, address_of
 from ragmon.config.settings import Settings
 from ragmon.config.units import duration
 from ragmon.core import record
+from ragmon.core.addresses import Url, parse_url
 from ragmon.core.constants import ACKS_PATH, LABELS_PATH
 from ragmon.core.errors import RagmonError, printable_json, printable_line, shorten
-from ragmon.core.http_client import (
-    MAX_RETRY_AFTER_FOR_USER,
-    OVERLOADED,
-    BackOff,
-    HttpResponse,
-    Url,
-    parse_url,
-    request,
-    retry_after,
-)
+from ragmon.core.http_client import HttpResponse, request
+from ragmon.core.pacing import MAX_RETRY_AFTER_FOR_USER, OVERLOADED, BackOff, retry_after
 from ragmon.core.process import read_token
 from ragmon.core.record import Label, Record
 from ragmon.export.status import StageCounters

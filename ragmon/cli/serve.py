@@ -29,9 +29,9 @@ from ragmon.cli.score import EXIT, check_gold, policy_of
 from ragmon.config.load import load
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants
+from ragmon.core.addresses import own_names
 from ragmon.core.constants import STEP
 from ragmon.core.errors import InputError, RagmonError, UnavailableError, printable_line
-from ragmon.core.http_client import own_names
 from ragmon.core.http_server import HttpServer
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.comparison import Canary

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ragmon.core.http_client import Address, split_url
+from ragmon.core.addresses import Address, split_url
 from ragmon.core.json_schema import attribute_notes
 
 T = TypeVar("T")

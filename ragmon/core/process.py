@@ -1,4 +1,10 @@
-"""The process and its machine: garbage collection, forks, private folders, secret keys, functions named in settings."""
+"""The process and its machine: garbage collection, forks, private folders, secret keys, functions named in settings.
+
+The HTTP client of commands, probes and judges: httpx, without redirects, proxies and compression.
+
+`request` waits for a response; `exchange` is the same in an event loop, over a connection that stays open. Around them:
+URLs and hosts, pauses between attempts, quotas per day, and deadlines in CPU time of a thread.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from shlex import quote
@@ -244,3 +251,14 @@ def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
     if not callable(function):
         raise RagmonError(f"{setting}: {path} is no function", hint=example)
     return cast("Callable[..., Any]", function)
+
+
+@cache
+def current_version() -> str:
+    """The installed version; `0+unknown` where the package was never installed."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - takes longer than click
+
+    try:
+        return version("ragmon")
+    except PackageNotFoundError:
+        return "0+unknown"

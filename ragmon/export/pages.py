@@ -28,7 +28,7 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import GOLD_SET, HOUR, JUDGE_PREFIX, LABEL, QUESTIONS_LIKE_THESE
 from ragmon.core.errors import printable, printable_line
-from ragmon.core.http_client import current_version
+from ragmon.core.process import current_version
 from ragmon.export.charts import (
     ChartPoint,
     Tick,

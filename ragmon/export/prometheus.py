@@ -26,8 +26,8 @@ from ragmon.alarms.plan import plan
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core import constants
 from ragmon.core.constants import JUDGE_PREFIX, LABEL
-from ragmon.core.http_client import current_version
 from ragmon.core.policy import ORDER, Outcome
+from ragmon.core.process import current_version
 from ragmon.export import families as declared
 from ragmon.export.families import Family, SeriesScope, label, series_of
 from ragmon.export.status import MonitorSnapshot, ServerStats

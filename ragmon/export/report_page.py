@@ -14,7 +14,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from ragmon.core import constants
-from ragmon.core.http_client import current_version
+from ragmon.core.process import current_version
 from ragmon.export.charts import interval_bar, time_chart
 from ragmon.export.comparison import WORDS, Canary, subject
 from ragmon.export.pages import asset, by_reason, document, flips_of, render

@@ -18,8 +18,8 @@ from ragmon.alarms.pipelines import AcknowledgedAlarm, AlarmState
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import printable, printable_line, shorten, shown_name
-from ragmon.core.http_client import current_version
 from ragmon.core.policy import ORDER, Outcome
+from ragmon.core.process import current_version
 from ragmon.export.schema import gate_summary
 from ragmon.export.text import bounds_text, percent, value
 from ragmon.gates import coverage

@@ -40,9 +40,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon.core import constants
+from ragmon.core.addresses import HINT, is_known
 from ragmon.core.constants import ACKS_PATH, LABELS_PATH
 from ragmon.core.errors import UnknownNameError, log_error, nearest, shorten
-from ragmon.core.http_client import HINT, is_known
 from ragmon.core.http_server import (
     BAD_CONTENT_ENCODING,
     BAD_METHOD,

@@ -30,6 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ragmon.alarms.plan import describe, detectable_now
 from ragmon.config.load import defaults
 from ragmon.config.settings import Settings
+from ragmon.core.addresses import HINT, is_ip_or_localhost, is_known
 from ragmon.core.constants import ACKS_PATH
 from ragmon.core.errors import (
     RagmonError,
@@ -40,7 +41,6 @@ from ragmon.core.errors import (
     printable_json,
     shorten,
 )
-from ragmon.core.http_client import HINT, is_ip_or_localhost, is_known
 from ragmon.core.http_server import (
     FORBIDDEN,
     JSON,

@@ -29,9 +29,8 @@ from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED, REPLAY
 from ragmon.core.errors import InputError, RagmonError, printable_json
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.http_client import current_version
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
-from ragmon.core.process import without_collector
+from ragmon.core.process import current_version, without_collector
 from ragmon.core.record import Label, Line, Record, Totals, bounded
 from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.export.schema import ReportData, latency, load_report

@@ -23,8 +23,8 @@ from ragmon.config.settings import Settings
 from ragmon.config.units import duration
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
-from ragmon.core.http_client import current_version
 from ragmon.core.http_server import UNKNOWN_PATH, HTTPError
+from ragmon.core.process import current_version
 from ragmon.export import pages
 from ragmon.export.status import MonitorSnapshot, ServerFindings, status
 from ragmon.gates.releases import By

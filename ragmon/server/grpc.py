@@ -12,8 +12,8 @@ from typing import Any, Final
 import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 
+from ragmon.core.addresses import Address
 from ragmon.core.errors import log_error
-from ragmon.core.http_client import Address
 from ragmon.core.http_server import (
     CONNECTIONS,
     LIMITS,

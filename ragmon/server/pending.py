@@ -26,8 +26,8 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import PROBE_TAG
 from ragmon.core.errors import log_error
-from ragmon.core.http_client import Deadline
 from ragmon.core.http_server import RejectedError
+from ragmon.core.pacing import Deadline
 from ragmon.core.record import (
     Answer,
     ChunkEntry,

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.core.http_client import current_version
+from ragmon.core.process import current_version
 from ragmon.core.record import Ack
 from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.facts import VERSION

@@ -35,8 +35,9 @@ from starlette.types import ASGIApp
 
 from ragmon.config.services import StreamTable
 from ragmon.config.settings import Settings
+from ragmon.core.addresses import own_names
 from ragmon.core.errors import UnavailableError, UnknownNameError, printable
-from ragmon.core.http_client import current_version, own_names
+from ragmon.core.process import current_version
 from ragmon.core.record import Line
 from ragmon.ingest.files import MAX_LINE, LineReader
 from ragmon.ingest.gold import GoldSet

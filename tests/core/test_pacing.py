@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.core.http_client import DAY, MAX_RETRY_AFTER, BackOff, DailyQuota
+from ragmon.core.pacing import DAY, MAX_RETRY_AFTER, BackOff, DailyQuota
 from ragmon.testing import FakeClock
 from tests.support.waiting import TIMEOUT
 

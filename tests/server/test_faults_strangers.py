@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from ragmon.cli.serve import TEMPORARY
-from ragmon.core.http_client import Address
+from ragmon.core.addresses import Address
 from ragmon.core.http_server import bind
 from tests.support.command_line import ragmon
 from tests.support.fake_consumer import certificate
