@@ -70,7 +70,7 @@ def test_help_of_a_command_goes_to_stdout(arguments):
 def test_the_front_door_is_light(arguments):
     """Neither help nor the version nor a mistyped command loads what the commands need."""
     script = (
-        "import sys\nfrom ragmon.cli import main\n"
+        "import sys\nfrom ragmon.cli.main import main\n"
         f"try:\n    main({arguments!r})\nexcept SystemExit:\n    pass\n"
         f"print(*[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
     )

@@ -59,7 +59,7 @@ def test_a_server_runs_without_the_functions_of_linux(tmp_path):
     admin = free_port()
     ports = f'admin = "127.0.0.1:{admin}"\notlp = "127.0.0.1:{free_port()}"\ngrpc = "127.0.0.1:{free_port()}"\n'
     (tmp_path / "ragmon.toml").write_text(f"[serve]\n{ports}", encoding="utf-8")
-    serve = "from ragmon.cli import main\nmain(['serve', '--config', 'ragmon.toml'])"
+    serve = "from ragmon.cli.main import main\nmain(['serve', '--config', 'ragmon.toml'])"
     process = without_linux(serve, tmp_path)
     try:
         wait_for(lambda: process.poll() is not None or answers(admin))
