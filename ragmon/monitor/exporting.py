@@ -14,16 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmon.capture.exporters import (
-    BatchExporter,
-    BatchTee,
-    Exporter,
-    ForwardingExporter,
-    JsonlExporter,
-    Scored,
-    ScoreExporter,
-    Tee,
-)
+from ragmon.capture.exporters import BatchExporter, BatchTee, Exporter, ForwardingExporter, JsonlExporter, Tee
+from ragmon.capture.score_exporter import Scored, ScoreExporter
 from ragmon.config.load import DEFAULT, RESOURCE, resource_attributes
 from ragmon.config.services import OTEL, SIGNALS, WrongVariable, otel_receiver
 from ragmon.config.settings import Settings
