@@ -1,7 +1,4 @@
-"""Exporters and processors of records, and their combinations: a trace log, and scores for a tracing backend.
-
-All of it runs off the request path.
-"""
+"""Exporters and processors of records, their combinations, and the trace log. All of it runs off the request path."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, time
-from typing import Any, BinaryIO, Final, Literal, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnavailableError, error_location, warn_once
@@ -378,3 +375,17 @@ def _is_at(status: os.stat_result, path: Path) -> bool:
     except OSError:
         return False
     return (status.st_dev, status.st_ino) == (path_status.st_dev, path_status.st_ino)
+
+
+class Scored(NamedTuple):
+    """The scores of one trace.
+
+    Attributes:
+        trace_id: 32 hex digits.
+        span_id: The scored span, 16 hex digits; None if only the trace is known.
+        scores: Name, value and label (`pass`, `fail`) or None of each score.
+    """
+
+    trace_id: str
+    span_id: str | None
+    scores: Sequence[tuple[str, float, str | None]]

@@ -1,7 +1,4 @@
-"""Exporters and processors of records, and their combinations: a trace log, and scores for a tracing backend.
-
-All of it runs off the request path.
-"""
+"""Scores for a tracing backend: events of OpenTelemetry's log signal, or spans that carry them."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic, time_ns
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
@@ -18,6 +15,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, SpanContext
 
+from ragmon.capture.exporters import Scored
 from ragmon.capture.otlp_exporter import (
     SCOPE,
     OtlpSession,
@@ -36,20 +34,6 @@ _HAS_EVENT_NAME: Final = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
 _CARRIER: Final = "ragmon scores"
 _CODE: Final = "CODE"
 """OpenInference's kind of a score computed by code, not by a person or a model."""
-
-
-class Scored(NamedTuple):
-    """The scores of one trace.
-
-    Attributes:
-        trace_id: 32 hex digits.
-        span_id: The scored span, 16 hex digits; None if only the trace is known.
-        scores: Name, value and label (`pass`, `fail`) or None of each score.
-    """
-
-    trace_id: str
-    span_id: str | None
-    scores: Sequence[tuple[str, float, str | None]]
 
 
 class ScoreExporter:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmon.capture.exporters import BatchExporter, BatchTee, Exporter, ForwardingExporter, JsonlExporter, Tee
-from ragmon.capture.score_exporter import Scored, ScoreExporter
+from ragmon.capture.exporters import BatchExporter, BatchTee, Exporter, ForwardingExporter, JsonlExporter, Scored, Tee
 from ragmon.config.load import DEFAULT, RESOURCE, resource_attributes
 from ragmon.config.services import OTEL, SIGNALS, WrongVariable, otel_receiver
 from ragmon.config.settings import Settings
@@ -30,6 +29,7 @@ from ragmon.scoring.scorer import Scorer, ScorerFactory
 
 if TYPE_CHECKING:
     from ragmon.capture.otlp_exporter import OtlpExporter
+    from ragmon.capture.score_exporter import ScoreExporter
 
 
 class ScoreExporting(ForwardingExporter):
@@ -159,6 +159,8 @@ def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporte
     """The exporter, extended by sending scores to the tracing backend if the configuration names one."""
     if settings.export.scores is None:
         return sink
+    from ragmon.capture.score_exporter import ScoreExporter  # noqa: PLC0415 - loads requests and protobuf
+
     backend = ScoreExporter(
         str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans
     )

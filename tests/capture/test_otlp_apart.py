@@ -14,8 +14,9 @@ import pytest
 import urllib3
 from opentelemetry import context
 
+from ragmon.capture.exporters import Scored
 from ragmon.capture.otlp_exporter import OtlpExporter
-from ragmon.capture.score_exporter import Scored, ScoreExporter
+from ragmon.capture.score_exporter import ScoreExporter
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record, Totals
 from tests.support.otlp_receiver import Answer, receiving
