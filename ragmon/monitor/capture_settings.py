@@ -20,7 +20,7 @@ from ragmon.scoring.scorer import reduction_rules
 
 if TYPE_CHECKING:
     from ragmon.capture.redact import Redaction
-    from ragmon.capture.span_processor import SpanSettings
+    from ragmon.capture.request_assembler import SpanSettings
 
 KEY_NAME: Final = "[capture] hash_key_file"
 
@@ -142,7 +142,7 @@ def file_span_options(settings: Settings) -> SpanOptions:
 
 def span_settings(settings: Settings) -> SpanSettings:
     """The settings for requests without a decorator: those of the process's own pipeline."""
-    from ragmon.capture.span_processor import SpanSettings  # noqa: PLC0415 - brings the worker and its exporters
+    from ragmon.capture.request_assembler import SpanSettings  # noqa: PLC0415 - brings the worker and its exporters
 
     common, options = _capture_settings(settings.of(settings.pipeline)), file_span_options(settings)
     return SpanSettings(

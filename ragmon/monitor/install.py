@@ -24,7 +24,7 @@ from ragmon.capture.convert import call_to_record
 from ragmon.capture.counters import DeadProcess, Timings, count_lines, lines_of_dead_process, reap
 from ragmon.capture.exporters import BatchExporter, DroppingExporter, Exporter, close
 from ragmon.capture.objects import unread
-from ragmon.capture.span_processor import RequestAssembler
+from ragmon.capture.request_assembler import RequestAssembler
 from ragmon.capture.trace import DROPPED, Given, LabelSender
 from ragmon.capture.worker import Worker
 from ragmon.config.load import defaults, load
