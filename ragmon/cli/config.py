@@ -15,7 +15,7 @@ from ragmon.config.settings import PipelineSettings, Settings, default_source
 from ragmon.core.constants import GOLD_SET, MATCH, PROBE
 from ragmon.core.errors import RagmonError, printable, printable_json, printable_line
 from ragmon.core.policy import Gate
-from ragmon.export.prometheus import expected_series
+from ragmon.export.families import expected_series
 from ragmon.export.text import text_table
 from ragmon.gates.evaluate import usual_estimand
 from ragmon.ingest.gold import GoldSet, load_gold

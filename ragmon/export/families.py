@@ -5,6 +5,12 @@ class, `rag_<metric>`, with the endings below.
 
 In PromQL ratios are never averaged: a value of a window is weighted with its number of requests, counters are summed,
 then divided. An interval is the monitor's, of several replicas the one that holds all.
+
+The `/metrics` endpoint: a collector that shows one snapshot of the monitor per scrape, and the budget of its series.
+
+Metrics are gauges per window, for people, and counters, which add up over replicas: ratios over several replicas come
+from the counters. A metric without data has no sample. How many series a metric, a gate or an alarm has follows from
+the declared families (`ragmon.export.families`).
 """
 
 from __future__ import annotations
@@ -17,9 +23,14 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
+from ragmon.alarms.baselines import AlarmSettings, index_limits
+from ragmon.alarms.drift import Drift
+from ragmon.alarms.plan import plan
+from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core import constants
 from ragmon.core.errors import printable
 from ragmon.core.policy import ORDER
+from ragmon.scoring.cardinality import BUILDS, CODES, SeriesBudget
 
 LONGEST: Final = 128
 """Characters of a label value; Prometheus rejects the whole scrape if one value exceeds its limit."""
@@ -529,3 +540,108 @@ def of_gate(expression: str) -> str:
     """
     with_gate = f'max by (pipeline, of) (label_replace({expression}, "of", "$1", "gate", "([^:]+).*"))'
     return f'max by (pipeline, gate) (label_replace({with_gate}, "gate", "$1", "of", "(.+)"))'
+
+
+_SERIES: Final = {scope: series_of(scope) for scope in SeriesScope}
+_JUDGE_ALARMS: Final = 2
+"""Alarms of a judge: on its scores, and on labels beside them."""
+
+
+def expected_series(settings: Settings) -> int:
+    """An estimate of the number of Prometheus series of a configuration, an upper bound for steady traffic.
+
+    Per pipeline: every metric has its gauges per window and its counters, for each source and gold set it can be seen
+    under (live for those without gold; every use of every gold set of the pipeline for all; `label` for human labels);
+    every gate and alarm has its own series; every slice value, and the one for all others, those of a slice per gated
+    metric and source; a request counter per source and stratum, an error counter, and histograms. In addition, the
+    series of gold sets, probes and judges, those about the monitor itself and, per metric, the usual reasons for
+    unassessed requests.
+    """
+    metrics = settings.build_metrics()
+    with_gold = sum(metric.needs_gold for metric in metrics.values())
+    labelled = sum(metric.labelled for metric in metrics.values())
+    without_gold = len(metrics) - with_gold - labelled
+    judges = {name for pipeline in settings.pipelines.values() for name in pipeline.judges}
+    expected = (
+        _SERIES[SeriesScope.GOLD] * len(settings.gold)
+        + _SERIES[SeriesScope.PROBE] * len(settings.probes)
+        + _SERIES[SeriesScope.JUDGE] * len(judges)
+        + _SERIES[SeriesScope.METRIC] * len(metrics)
+        + _SERIES[SeriesScope.MONITOR]
+    )
+    for name in settings.expected_pipelines:
+        pipeline = settings.of(name)
+        uses = sum(len(spec.use) for spec in settings.gold if spec.pipeline in (None, pipeline.name))
+        sources = 1 + uses
+        gated = len({gate.metric for gate in pipeline.resolved_gates if gate.kind == "threshold"})
+        expected += (
+            (without_gold * sources + with_gold * uses + labelled) * _per_metric(len(settings.windows))
+            + _gates_and_alarms(pipeline, settings)
+            + _SERIES[SeriesScope.SLICE] * gated * _slice_values(pipeline) * sources
+            + _SERIES[SeriesScope.STRATUM] * len(constants.STRATA) * sources
+            + _SERIES[SeriesScope.ERROR]
+            + _SERIES[SeriesScope.SOURCE]
+        )
+    return expected
+
+
+def budget(settings: Settings) -> SeriesBudget:
+    """The part of `[serve] max_series` that unconfigured pipelines share, and the maximum each of them uses.
+
+    Series of configured pipelines, of `__other__` and about the monitor itself are reserved first.
+    """
+    pipeline = (
+        _gates_and_alarms(settings.unconfigured, settings)
+        + _SERIES[SeriesScope.ERROR] * (CODES + 1)
+        + _SERIES[SeriesScope.BUILD] * BUILDS
+        + (_SERIES[SeriesScope.MATCHING] if settings.gold else 0)
+    )
+    sources = {source: _unconfigured_source(source, settings) for source in constants.SOURCES}
+    reserved = expected_series(settings) + pipeline + sources[constants.LIVE]
+    return SeriesBudget(max(0, settings.serve.max_series - reserved), pipeline, sources)
+
+
+def _gates_and_alarms(pipeline: PipelineSettings, settings: Settings) -> int:
+    rules = plan(pipeline.resolved_gates, settings.build_metrics())
+    drift = Drift(AlarmSettings(rules, indexes=index_limits(pipeline.resolved_gates)))
+    return (
+        _SERIES[SeriesScope.GATE] * len(pipeline.resolved_gates)
+        + _SERIES[SeriesScope.ALARM] * (len(rules) + len(drift.signals) + _JUDGE_ALARMS * len(pipeline.judges))
+        + _SERIES[SeriesScope.BASELINE] * sum(rule.kind != "gate" for rule in rules)
+    )
+
+
+def _unconfigured_source(source: str, settings: Settings) -> int:
+    """The maximum number of series of one source of an unconfigured pipeline."""
+    metrics, windows = settings.build_metrics(), len(settings.windows)
+    with_gold = [metric for metric in metrics.values() if metric.needs_gold]
+    labelled = sum(metric.labelled for metric in metrics.values())
+    gated = {gate.metric for gate in settings.unconfigured.resolved_gates}
+    gated_with_gold = sum(metric.key in gated for metric in with_gold)
+    per_metric = _per_metric(windows)
+    gold_series = (
+        len(with_gold) * per_metric
+        + windows * _SERIES[SeriesScope.GATED_WINDOW] * gated_with_gold
+        + windows * _SERIES[SeriesScope.GOLD_WINDOW]
+    )
+    slices = _SERIES[SeriesScope.SLICE] * len(gated) * _slice_values(settings.unconfigured)
+    if source == constants.LABEL:
+        return gold_series + labelled * per_metric + windows * _SERIES[SeriesScope.PREDICTION] + slices
+    uses = [use for spec in settings.gold if spec.pipeline is None for use in spec.use]
+    gold_sets = sum((constants.LIVE if use == constants.MATCH else use) == source for use in uses)
+    without_gold = len(metrics) - len(with_gold) - labelled
+    return (
+        without_gold * per_metric
+        + gold_series * gold_sets
+        + slices * (1 + gold_sets)
+        + _SERIES[SeriesScope.STRATUM] * len(constants.CALL_STRATA)
+        + _SERIES[SeriesScope.SOURCE]
+    )
+
+
+def _per_metric(windows: int) -> int:
+    return _SERIES[SeriesScope.METRIC_WINDOW] * windows + _SERIES[SeriesScope.METRIC_TOTAL]
+
+
+def _slice_values(pipeline: PipelineSettings) -> int:
+    return sum(len(values) + 1 for values in pipeline.slices.values())

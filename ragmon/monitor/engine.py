@@ -26,7 +26,7 @@ from ragmon.core.constants import DROPPED_PIPELINES, FRESH, HOUR
 from ragmon.core.errors import UnknownNameError, error_location, printable, shorten, shown_name, warn_once
 from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
-from ragmon.export.prometheus import budget
+from ragmon.export.families import budget
 from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.change import first_seen
 from ragmon.gates.coverage import CaptureLog, CaptureReport, GoldOf, capture_reports

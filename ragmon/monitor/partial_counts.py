@@ -21,7 +21,7 @@ from ragmon.alarms.pipelines import build_alarms
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, Label, Record, Totals, encode_entry
-from ragmon.export.prometheus import budget
+from ragmon.export.families import budget
 from ragmon.gates.request import Failed, FailureDetector
 from ragmon.ingest.gold import GoldSet
 from ragmon.scoring.buckets import State

@@ -12,7 +12,7 @@ from ragmon.cli.config import SERIES, rows
 from ragmon.cli.main import main
 from ragmon.config.load import defaults, load
 from ragmon.config.units import MASK
-from ragmon.export.prometheus import expected_series
+from ragmon.export.families import expected_series
 
 CONFIG = """\
 [pipelines.support]

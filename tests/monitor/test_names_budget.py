@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ragmon.config.load import load
 from ragmon.core import constants
 from ragmon.core.record import Latency, Sampling, Totals
-from ragmon.export.families import NAMES_OVERFLOW, RECEIVED, UNASSESSED
-from ragmon.export.prometheus import budget, families
+from ragmon.export.families import NAMES_OVERFLOW, RECEIVED, UNASSESSED, budget
+from ragmon.export.prometheus import families
 from ragmon.export.status import SdkStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.engine import Engine
