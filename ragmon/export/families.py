@@ -1,16 +1,10 @@
 """The Prometheus families (name, HELP text, labels, what each has series for), label values, and PromQL over replicas.
 
-The exporter, the rules, the dashboards and the series budget read them here. A quality metric is called after its
-class, `rag_<metric>`, with the endings below.
+The exporter, the rules and the dashboards read them here, and the budget of series is computed from them. A quality
+metric is called after its class, `rag_<metric>`, with the endings below.
 
 In PromQL ratios are never averaged: a value of a window is weighted with its number of requests, counters are summed,
 then divided. An interval is the monitor's, of several replicas the one that holds all.
-
-The `/metrics` endpoint: a collector that shows one snapshot of the monitor per scrape, and the budget of its series.
-
-Metrics are gauges per window, for people, and counters, which add up over replicas: ratios over several replicas come
-from the counters. A metric without data has no sample. How many series a metric, a gate or an alarm has follows from
-the declared families (`ragmon.export.families`).
 """
 
 from __future__ import annotations
