@@ -36,7 +36,7 @@ def receiver():
 def run(script, *arguments, **variables):
     """Run a program that has the sink; gives what it prints."""
     head = "import os, sys\nfrom ragmon.capture.otlp_exporter import OtlpExporter\n"
-    head += "from ragmon.capture.exporters import Scored, ScoreExporter\n"
+    head += "from ragmon.capture.exporters import Scored\nfrom ragmon.capture.score_exporter import ScoreExporter\n"
     head += "from ragmon.core.record import *\n"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", head + script, *arguments],
