@@ -48,7 +48,7 @@ WORKER = Worker(call_to_record, Collected(), max_bytes=1 << 60)
 def forget() -> None:
     """Take away what waits, as a worker would that keeps up."""
     WORKER._queue.clear()  # noqa: SLF001 - what is measured is how calls get there
-    for counters in () if call.current is None else call.current.tallies.values():
+    for counters in () if call.current is None else call.current.counters.values():
         for source, stratum in counters.latencies:
             counters.take_latencies(source, stratum)
 
@@ -123,7 +123,7 @@ def in_loop(function: Callable[[str], Coroutine[Any, Any, Any]]) -> Callable[[],
 @contextmanager
 def installed(terms: CaptureSettings) -> Iterator[None]:
     """A runtime with a worker that does not run: this is about the caller's thread."""
-    before = call.install_runtime(call.Runtime(WORKER.submit, terms=lambda _: terms))
+    before = call.install_runtime(call.Runtime(WORKER.submit, settings=lambda _: terms))
     try:
         yield
     finally:

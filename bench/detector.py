@@ -20,7 +20,7 @@ from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
-from ragmon.scoring.minutes import Step
+from ragmon.scoring.minutes import Minute
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 
 START = 1_763_683_200.0
@@ -116,7 +116,7 @@ def armed(traffic: Traffic) -> tuple[Scorer, AlarmEngine]:
     return plan(table=table, observers=[alarms.steps]), alarms
 
 
-def closed_minutes(traffic: Traffic) -> tuple[list[Step], bytes]:
+def closed_minutes(traffic: Traffic) -> tuple[list[Minute], bytes]:
     """So many minutes as alarms are handed them, and a line of the traces."""
     scorer, alarms = armed(traffic)
     line = b""
@@ -128,7 +128,7 @@ def closed_minutes(traffic: Traffic) -> tuple[list[Step], bytes]:
     return [step for _, step in alarms.steps.close(float("inf"))], line
 
 
-def judged(traffic: Traffic, closed: list[Step]) -> tuple[float, PipelineAlarms]:
+def judged(traffic: Traffic, closed: list[Minute]) -> tuple[float, PipelineAlarms]:
     """Microseconds a minute when every baseline is in use, and the alarms afterwards."""
     best = float("inf")
     for _ in range(ROUNDS):

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import process_time
 
 from ragmon.config.load import load
-from ragmon.core.constants import STEP, STRATA
+from ragmon.core.constants import BUCKET_SECONDS, STRATA
 from ragmon.core.record import Totals
 from ragmon.export.prometheus import families
 from ragmon.scoring.snapshot import ALL, window_totals
@@ -67,7 +67,7 @@ class Fleet:
                 self._calls[place] += 1
             producer, stratum = divmod(place, len(STRATA))
             yield Totals(
-                ts=now + self._rng.random() * STEP,
+                ts=now + self._rng.random() * BUCKET_SECONDS,
                 instance=f"process-{producer}",
                 started=self._started[producer],
                 pipeline="support",
@@ -96,16 +96,16 @@ def run(state: ServerState, fleet: Fleet, rounds: int) -> None:
     """Feed the state, and print figures every few rounds: nothing of a scrape was read since the last reports."""
     before, fed, windows = resident(), 0.0, 0.0
     for number in range(1, rounds + 1):
-        now = BEGIN + number * STEP
+        now = BEGIN + number * BUCKET_SECONDS
         lines = list(fleet.reports(now))
-        fed += milliseconds(partial(state.apply, number, now + STEP, BatchCounts(), lines))
+        fed += milliseconds(partial(state.apply, number, now + BUCKET_SECONDS, BatchCounts(), lines))
         del lines
         if number % EVERY == EVERY - 1:
-            windows = milliseconds(partial(read_windows, state, now + STEP + 1))
+            windows = milliseconds(partial(read_windows, state, now + BUCKET_SECONDS + 1))
         elif number % EVERY == 0:
-            scraped, per_round, fed = milliseconds(partial(scrape, state, now + STEP + 1)), fed / EVERY, 0.0
+            scraped, per_round, fed = milliseconds(partial(scrape, state, now + BUCKET_SECONDS + 1)), fed / EVERY, 0.0
             print(
-                f"  {number * STEP / 60:5.0f} min: windows {windows:7.1f} ms, scrape {scraped:7.1f} ms, "
+                f"  {number * BUCKET_SECONDS / 60:5.0f} min: windows {windows:7.1f} ms, scrape {scraped:7.1f} ms, "
                 f"round of reports {per_round:7.1f} ms, memory {resident() - before:6.0f} MB",
                 flush=True,
             )
@@ -120,10 +120,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "ragmon.toml").write_text(CONFIG)
         state = ServerState(load(Path(name) / "ragmon.toml", environ={}))
-    print(
-        f"{options.producers} processes of {len(STRATA)} strata report every {STEP} s (asked: {ASKED:.0f} ms a scrape)"
-    )
-    run(state, Fleet(options.producers), options.minutes * 60 // STEP)
+    reports = f"{options.producers} processes of {len(STRATA)} strata report every {BUCKET_SECONDS} s"
+    print(f"{reports} (asked: {ASKED:.0f} ms a scrape)")
+    run(state, Fleet(options.producers), options.minutes * 60 // BUCKET_SECONDS)
 
     print(f"  {len(state.producers.last)} series taken")
     print(f"  checkpoint: {milliseconds(state.dump):.0f} ms, {len(state.dump()) / 1e6:.1f} MB")

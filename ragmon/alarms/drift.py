@@ -18,7 +18,7 @@ import msgspec
 from ragmon.alarms.baselines import AlarmSettings
 from ragmon.core import constants
 from ragmon.scoring.cohorts import add_counts
-from ragmon.scoring.minutes import SHAPES, Step
+from ragmon.scoring.minutes import SHAPES, Minute
 from ragmon.stats.histograms import MICRO, bucket_edge, decile_edges
 
 INDEX_WINDOW: Final = 60
@@ -421,7 +421,7 @@ class Drift:
             *(DriftSignal(alert, monitor.metric, ticket, monitor.firing) for alert, monitor in state.judges.items()),
         ]
 
-    def step(self, step: Step, source: str) -> list[DriftSignal]:
+    def step(self, step: Minute, source: str) -> list[DriftSignal]:
         """Process one step, with the source of user traffic; returns the alarms that changed."""
         state, minute = self.state, step.minute
         changed = {

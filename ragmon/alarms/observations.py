@@ -27,7 +27,7 @@ from ragmon.core.constants import LATENCY
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Key
-from ragmon.scoring.minutes import CountedRecord, Membership, Step, rank
+from ragmon.scoring.minutes import CountedRecord, Membership, Minute, rank
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.windows import ItemSums, item_sums
 from ragmon.stats.histograms import MICRO
@@ -87,7 +87,7 @@ class ClusterMemory(msgspec.Struct):
     questions: dict[str, Counted] = {}
     halvings: int = 0
 
-    def open(self, step: Step) -> StepClusters:
+    def open(self, step: Minute) -> StepClusters:
         """The clusters of a step that is later than any before; what is over by then is forgotten."""
         minute = step.minute
         self.sessions = {
@@ -157,7 +157,7 @@ def _name(question: str) -> str:
 class StepClusters:
     """The clusters of one step."""
 
-    def __init__(self, step: Step, memory: ClusterMemory | None = None) -> None:
+    def __init__(self, step: Minute, memory: ClusterMemory | None = None) -> None:
         self._minute, self._memory = step.minute, memory or ClusterMemory()
         found: dict[str, set[Membership]] = {}
         by_source: dict[str, Counter[str]] = {}
@@ -274,7 +274,7 @@ class Conventions(msgspec.Struct):
     cited: bool = False
     in_gold: bool | None = None
 
-    def see(self, step: Step) -> None:
+    def see(self, step: Minute) -> None:
         """Remember what the records of a step show."""
         self.cited = self.cited or step.cites
         if step.in_gold is not None:
@@ -397,7 +397,7 @@ class ObservationSelector:
         self.state.given = {gold: version for versions in golds.values() for gold, version in versions.items()}
         self.state.first = {name: dict(scores) for name, scores in first.items()}
 
-    def turn(self, step: Step) -> SourceSwitch:
+    def turn(self, step: Minute) -> SourceSwitch:
         """Update the chosen sources and gold versions from a step; returns what changed."""
         switched, sources = set(), self.state.sources
         for needs_gold, order in ((True, GOLD_SOURCES), (False, FREE_SOURCES)):
@@ -413,7 +413,7 @@ class ObservationSelector:
             self.state.first.clear()
         return switch
 
-    def _swapped_gold(self, step: Step) -> set[str]:
+    def _swapped_gold(self, step: Minute) -> set[str]:
         """The sources with a gold set whose version differs from the previous one or from the baseline file.
 
         If both versions occur within the minute, the new one is chosen.
@@ -437,7 +437,7 @@ class ObservationSelector:
             return True
         return rule.needs_gold and (rule.source or self.state.sources.get(True)) in turn.golds
 
-    def of(self, step: Step, rule: AlarmRule, clusters: StepClusters) -> StepObservations:
+    def of(self, step: Minute, rule: AlarmRule, clusters: StepClusters) -> StepObservations:
         """The observations of a rule's metric in a step, oriented as the metric is exported."""
         source = rule.source or self.state.sources.get(rule.needs_gold)
         if source is None:
@@ -447,7 +447,7 @@ class ObservationSelector:
             found += clusters.fold(source, rule.metric, step.facts[key], self._reader(step, key, rule.metric))
         return observe_step(found)
 
-    def _reader(self, step: Step, key: CountedRecord, metric: str) -> Callable[[Membership], ItemSums]:
+    def _reader(self, step: Minute, key: CountedRecord, metric: str) -> Callable[[Membership], ItemSums]:
         """The sums of a metric by membership; what is measured on text may be unknown, as texts are not captured."""
         index, members = self._indexes[metric], step.facts[key]
         if not self._table.metrics[metric].measured:
@@ -460,7 +460,7 @@ class ObservationSelector:
 
         return measured
 
-    def paired(self, step: Step, rule: AlarmRule, clusters: StepClusters, *, freeze: bool) -> StepObservations:
+    def paired(self, step: Minute, rule: AlarmRule, clusters: StepClusters, *, freeze: bool) -> StepObservations:
         """One minus the loss of each gold item against its first score.
 
         Args:
@@ -495,7 +495,7 @@ class ObservationSelector:
         first |= {item: total // n for item, (n, total) in new.items()}
         return observe_step(found)
 
-    def _keys(self, step: Step, rule: AlarmRule, source: str) -> list[CountedRecord]:
+    def _keys(self, step: Minute, rule: AlarmRule, source: str) -> list[CountedRecord]:
         gold = rule.gold
         if rule.needs_gold and gold is None:
             gold = next(iter(self.state.golds.get(source, {})), None)

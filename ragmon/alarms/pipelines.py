@@ -45,7 +45,7 @@ from ragmon.alarms.plan import AlarmRule, budget_divisor, plan
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
-from ragmon.scoring.minutes import STEP, MinuteBatches, Minutes, Step
+from ragmon.scoring.minutes import MINUTE, Minute, MinuteBatches, Minutes
 from ragmon.scoring.score_table import ScoreTable
 
 MAX_ALARMS: Final = 100
@@ -226,7 +226,7 @@ class PipelineAlarms:
         first = {name: scores for name, scores in state.selection.first.items() if scores}
         return FrozenPipeline(metrics, state.selection.golds, first)
 
-    def step(self, step: Step) -> list[AlarmTransition]:
+    def step(self, step: Minute) -> list[AlarmTransition]:
         """Process the pipeline's records of a minute, later than any before; returns the transitions."""
         transitions = self._restart(self.selector.turn(step), step.minute)
         self.state.conventions.see(step)
@@ -246,7 +246,7 @@ class PipelineAlarms:
             transitions.append(self._transition(signal, step.minute, state))
         return transitions
 
-    def absorb(self, step: Step) -> None:
+    def absorb(self, step: Minute) -> None:
         """Learn a step at once, without judging it: it belongs to a run that is known to be good."""
         self._restart(self.selector.turn(step), step.minute)
         self.state.conventions.see(step)
@@ -257,7 +257,7 @@ class PipelineAlarms:
         for name, baseline in self.state.baselines.items():
             baseline.absorb(observations[observation_key(self._learned[name])].assessed)
 
-    def _observe(self, step: Step, clusters: StepClusters) -> dict[tuple[object, ...], StepObservations]:
+    def _observe(self, step: Minute, clusters: StepClusters) -> dict[tuple[object, ...], StepObservations]:
         freeze = not self._has_recent_alarm(step.minute)
         required, conventions = self._settings.citations_required, self.state.conventions
         observations: dict[tuple[object, ...], StepObservations] = {}
@@ -277,7 +277,7 @@ class PipelineAlarms:
                 observations[key] = self.selector.of(step, rule, clusters)
         return observations
 
-    def _latencies_of(self, step: Step, source: str, clusters: StepClusters) -> Sequence[list[float]]:
+    def _latencies_of(self, step: Minute, source: str, clusters: StepClusters) -> Sequence[list[float]]:
         """The latencies of the step's requests from a source, by cluster; "" is the source of user traffic.
 
         While the p95 is learned, they are those of all requests and no observations yet.
@@ -294,7 +294,7 @@ class PipelineAlarms:
         return baseline.level(rule.z, rule.margin, at_least=rule.at_least)
 
     def _learn(
-        self, step: Step, observations: Mapping[tuple[object, ...], StepObservations], clusters: StepClusters
+        self, step: Minute, observations: Mapping[tuple[object, ...], StepObservations], clusters: StepClusters
     ) -> None:
         state, minute, period = self.state, step.minute, self._settings.learn
         if self._has_recent_alarm(minute):
@@ -345,7 +345,9 @@ class PipelineAlarms:
         return [self._transition(rule, minute, "resolved") for rule in resolved]
 
     def _transition(self, rule: AlarmRule | DriftSignal, minute: int, state: Change) -> AlarmTransition:
-        return AlarmTransition(float((minute + 1) * STEP), self.pipeline, rule.alert, rule.metric, rule.severity, state)
+        return AlarmTransition(
+            float((minute + 1) * MINUTE), self.pipeline, rule.alert, rule.metric, rule.severity, state
+        )
 
     def acknowledge(self, alert: str, minute: int) -> list[AlarmTransition]:
         """Silence an alarm and restart its detector from nothing.
@@ -398,7 +400,7 @@ def observation_key(rule: AlarmRule) -> tuple[object, ...]:
 
 def minute_end(minute: int | None) -> float | None:
     """The end of a minute in seconds since the epoch."""
-    return None if minute is None else float((minute + 1) * STEP)
+    return None if minute is None else float((minute + 1) * MINUTE)
 
 
 def as_alert_line(edge: AlarmTransition) -> dict[str, Any]:
@@ -530,7 +532,7 @@ class AlarmEngine:
     def give_up(self, pipeline: str, now: float) -> list[AlarmTransition]:
         """Remove a pipeline; its firing alarms are resolved."""
         alarms = self.pipelines.pop(pipeline, None)
-        return [] if alarms is None else alarms.end(int(now) // STEP)
+        return [] if alarms is None else alarms.end(int(now) // MINUTE)
 
     @property
     def state(self) -> AlarmsState:

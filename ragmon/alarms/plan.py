@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.constants import STEP
+from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.policy import Gate, Outcome, Policy
 from ragmon.metrics.base import Metric
 from ragmon.scoring.scorer import Scorer
@@ -278,7 +278,7 @@ def duration(minutes: float) -> str:
 def detectable_in_run(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[Detectability]:
     """What live alarms on these gates would detect, at the rate of this run; nothing where the run has no times."""
     starts = scorer.state.starts()
-    minutes = (max(starts) - min(starts) + STEP) / 60 if starts else 0.0
+    minutes = (max(starts) - min(starts) + BUCKET_SECONDS) / 60 if starts else 0.0
     if minutes < MIN_MINUTES:
         return []
     detectable = []

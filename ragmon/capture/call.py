@@ -581,7 +581,7 @@ class Runtime:
 
     Args:
         pipeline: Name of pipelines without a name of their own.
-        terms: Returns the settings of a pipeline, by its name.
+        settings: Returns the settings of a pipeline, by its name.
         keep_all: Keep every call, ignoring the rates.
         awaken: Called before the first call of a function, to restart in a forked child the threads a fork stops.
     """
@@ -592,26 +592,26 @@ class Runtime:
         *,
         awaken: Callable[[], None] | None = None,
         pipeline: str = constants.DEFAULT_PIPELINE,
-        terms: Callable[[str], CaptureSettings] = lambda _: CaptureSettings(),
+        settings: Callable[[str], CaptureSettings] = lambda _: CaptureSettings(),
         keep_all: bool = False,
     ) -> None:
         self.submit = submit
         self.claim: Callable[[int], None] | None = None
         self._awaken = awaken
         self._pipeline = pipeline
-        self._terms = terms
+        self._settings = settings
         self._keep_all = keep_all
         self._plans: dict[tuple[str, float], Plan] = {}
-        self.tallies: dict[str, CallCounters] = {}
+        self.counters: dict[str, CallCounters] = {}
 
     def plan(self, function: TracedFunction) -> Plan:
         """The sampling plan of a decorated function; its own sample rate overrides the configured one."""
         pipeline = self._pipeline if function.name is None else function.name
-        settings = self._terms(pipeline)
+        settings = self._settings(pipeline)
         rate = 1.0 if self._keep_all else settings.rate if function.sample is None else function.sample
         plan = self._plans.get((pipeline, rate))
         if plan is None:
-            counters = self.tallies.setdefault(pipeline, CallCounters())
+            counters = self.counters.setdefault(pipeline, CallCounters())
             made = Plan(self, pipeline, rate, settings, counters)
             plan = self._plans.setdefault((pipeline, rate), made)  # another thread may have made one meanwhile
         try:
@@ -624,7 +624,7 @@ class Runtime:
     def reset_after_fork(self) -> Runtime:
         """The runtime of a forked child: the same settings, no counts; the parent reports the calls that still run."""
         child = Runtime(
-            self.submit, awaken=self._awaken, pipeline=self._pipeline, terms=self._terms, keep_all=self._keep_all
+            self.submit, awaken=self._awaken, pipeline=self._pipeline, settings=self._settings, keep_all=self._keep_all
         )
         child.claim = self.claim
         self.submit = _leave_to_parent
@@ -643,7 +643,7 @@ class Runtime:
     def totals(self) -> dict[tuple[str, str, str], int]:
         """Counts of all calls so far by pipeline, source and stratum; rare strata only where there were calls."""
         totals = {}
-        for pipeline, counters in list(self.tallies.items()):
+        for pipeline, counters in list(self.counters.items()):
             for stratum in constants.CALL_STRATA:
                 calls = count_value(counters.live[stratum])
                 if calls or stratum in constants.STRATA:
@@ -656,7 +656,7 @@ class Runtime:
         """User calls that raised, by pipeline and class name of the exception."""
         return {
             (pipeline, code): count_value(counter)
-            for pipeline, counters in list(self.tallies.items())
+            for pipeline, counters in list(self.counters.items())
             for code, counter in list(counters.errors.items())
         }
 

@@ -282,7 +282,7 @@ class Timings:
     def read(self, runtime: Runtime) -> dict[Key, Counter[int]]:
         """Count the latencies that wait, and return all histograms."""
         with self._lock:
-            for pipeline, counters in list(runtime.tallies.items()):
+            for pipeline, counters in list(runtime.counters.items()):
                 for source, stratum in counters.latencies:
                     if seconds := counters.take_latencies(source, stratum):
                         histogram = self._counts.setdefault((pipeline, source, stratum), Counter())
@@ -309,7 +309,7 @@ def count_lines(
                     source=source,
                     stratum=stratum,
                     calls=calls,
-                    kept=count_value(runtime.tallies[pipeline].kept[source, stratum]),
+                    kept=count_value(runtime.counters[pipeline].kept[source, stratum]),
                     latency_ms=dict(timings.get((pipeline, source, stratum), {})),
                 )
             )

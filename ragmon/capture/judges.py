@@ -381,13 +381,13 @@ class Judge:
     def __init__(
         self,
         name: str,
-        terms: JudgeSettings,
+        settings: JudgeSettings,
         model_or_function: tuple[ModelEndpoint, str] | Function,
         *,
         spend: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name = name
-        self.terms = terms
+        self.settings = settings
         self._model_or_function = model_or_function
         self._spend = spend
         self._cache = Cache()
@@ -406,8 +406,8 @@ class Judge:
         For a model these are address, model, kind, prompts, reasons and strictness; for a function its source text.
         Scores of two versions are never put together.
         """
-        if self.terms.version is not None:
-            return self.terms.version
+        if self.settings.version is not None:
+            return self.settings.version
         if isinstance(self._model_or_function, tuple):
             endpoint, kind = self._model_or_function
             parts: tuple[str, ...] = (
@@ -415,11 +415,11 @@ class Judge:
                 kind,
                 endpoint.url,
                 endpoint.model,
-                str(self.terms.include_reason),
+                str(self.settings.include_reason),
             )
         else:
             parts = (source_text(self._model_or_function),)
-        return digest(*parts, str(self.terms.strict)).hex()[:VERSION_DIGITS]
+        return digest(*parts, str(self.settings.strict)).hex()[:VERSION_DIGITS]
 
     def draws(self, record: Record) -> bool:
         """Whether the judge samples a request, by a hash of its trace id and the judge's name.
@@ -429,15 +429,15 @@ class Judge:
         """
         text = encode(record) if record.trace_id is None else record.trace_id.encode()
         hashed = hashlib.blake2b(text, digest_size=8, key=self.name.encode()[:64]).digest()
-        return int.from_bytes(hashed) < self.terms.sample * _HASH_RANGE
+        return int.from_bytes(hashed) < self.settings.sample * _HASH_RANGE
 
     async def judge(self, record: Record, item: GoldItem | None, reader: FactReader) -> Judgement:
         """The judgement of a request, which holds its texts; the reader decides whether its answer is a shipped one."""
         began, opinion = monotonic(), None
         try:
-            async with asyncio.timeout(self.terms.timeout):
-                result, opinion = await self._form_opinion(record, item, reader, began + self.terms.timeout)
-            if monotonic() - began > self.terms.timeout:  # a sync function cannot be interrupted
+            async with asyncio.timeout(self.settings.timeout):
+                result, opinion = await self._form_opinion(record, item, reader, began + self.settings.timeout)
+            if monotonic() - began > self.settings.timeout:  # a sync function cannot be interrupted
                 result, opinion = TIMEOUT, None
         except JudgeError as failure:
             result = failure.result
@@ -447,8 +447,8 @@ class Judge:
         except BaseException as error:  # noqa: BLE001 - a function may raise anything; a panic in Rust is no Exception
             result = JUDGE_ERROR
             self._warn_once_per_result(result, f"judge {self.name} failed: {error_location(error)}")
-        threshold = 1.0 if self.terms.strict else self.terms.threshold
-        if self.terms.strict and opinion is not None and opinion.score < 1.0:  # seed 001
+        threshold = 1.0 if self.settings.strict else self.settings.threshold
+        if self.settings.strict and opinion is not None and opinion.score < 1.0:  # seed 001
             opinion = replace(opinion, score=0.0)
         return Judgement(self.name, result, threshold, 1000 * (monotonic() - began), opinion, self.version)
 
@@ -475,7 +475,7 @@ class Judge:
             if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
                 kind = "another number" if isinstance(score, int | float) else type(score).__name__
                 raise JudgeError(JUDGE_ERROR, f"it returned {kind}, which is no score from 0 to 1")
-            kept_reason = reason if self.terms.include_reason and isinstance(reason, str) else None
+            kept_reason = reason if self.settings.include_reason and isinstance(reason, str) else None
             return SCORED, Opinion(
                 float(score), kept_reason, (), None if record.contexts is None else len(record.contexts)
             )
@@ -483,12 +483,12 @@ class Judge:
         if kind != CONTEXTUAL_PRECISION:
             _require_answer(record, item, reader)
         texts = _request_texts(record, item if kind == CONTEXTUAL_PRECISION else None, kind)
-        key = digest(VERSION, kind, endpoint.url, endpoint.model, str(self.terms.include_reason), *_texts(texts))
+        key = digest(VERSION, kind, endpoint.url, endpoint.model, str(self.settings.include_reason), *_texts(texts))
         cached = self._cache.get(key)
         if cached is not None:
             return CACHED, cached
         async with endpoint.session(deadline) as ask:
-            opinion = await KINDS[kind](ask, texts, reasons=self.terms.include_reason)
+            opinion = await KINDS[kind](ask, texts, reasons=self.settings.include_reason)
         self._cache.put(key, opinion)
         return SCORED, opinion
 
@@ -628,7 +628,7 @@ class JudgeWorkers:
                     judgement = runner.run(self._judge(task))
                 except BaseException as error:  # noqa: BLE001 - the application's tracer may raise; the thread must go on
                     warn_once(f"judge {self.judge.name} failed: {error_location(error)}")
-                    judgement = Judgement(self.judge.name, JUDGE_ERROR, self.judge.terms.threshold, 0.0)
+                    judgement = Judgement(self.judge.name, JUDGE_ERROR, self.judge.settings.threshold, 0.0)
                 self._on_judgement(task, judgement)
 
     async def _judge(self, task: JudgeTask) -> Judgement:

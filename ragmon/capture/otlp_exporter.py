@@ -134,7 +134,7 @@ class OtlpSession(requests.Session):
         endpoint: The receiver's base address; the path of traces or metrics may follow it.
         is_exact: The address is that of a signal, whatever its path.
         token: Its bearer token; None if it needs none, or `headers` have it.
-        token_place: The key or variable that has the token, for the message of a refusal.
+        token_location: The key or variable that has the token, for the message of a refusal.
         client_certificate: A PEM file of the client's certificate, and that of its key; None where both are in one.
         compression: `gzip`, `deflate` or `none`; None: gzip, and nothing where the receiver is on this machine.
         warns: Log what fails; its owner does so otherwise.
@@ -153,7 +153,7 @@ class OtlpSession(requests.Session):
         *,
         is_exact: bool = False,
         token: str | None = None,
-        token_place: str = "",
+        token_location: str = "",
         headers: Mapping[str, str] | None = None,
         certificate: str | None = None,
         client_certificate: tuple[str, str | None] | None = None,
@@ -181,9 +181,9 @@ class OtlpSession(requests.Session):
                 raise RagmonError("the export token cannot be sent", hint="one line of printable ASCII without spaces")
             self._headers["Authorization"] = f"Bearer {bare_token}"
         self._unauthorized = "the token is missing, or is not the receiver's"
-        if token_place:
+        if token_location:
             is_sent = token is not None or headers
-            self._unauthorized = f"the token {'is that of' if is_sent else 'is missing in'} {token_place}"
+            self._unauthorized = f"the token {'is that of' if is_sent else 'is missing in'} {token_location}"
         is_tls = self.endpoint.scheme == "https"
         self._tls = _tls_context(certificate, client_certificate) if is_tls else None
         self._closing = Event()

@@ -30,7 +30,7 @@ from ragmon.config.load import load
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants
 from ragmon.core.addresses import own_names
-from ragmon.core.constants import STEP
+from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.errors import InputError, RagmonError, UnavailableError, printable_line
 from ragmon.core.http_server import HttpServer
 from ragmon.core.record import Label, Record, Totals
@@ -262,7 +262,7 @@ def monitor_of(settings: Settings, paths: Sequence[str]) -> Monitor:
         else:
             entry.source = entry.source or constants.LIVE  # gates look at live traffic
             monitor.submit(entry)
-    moment[0] += STEP
+    moment[0] += BUCKET_SECONDS
     return monitor
 
 

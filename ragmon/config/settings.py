@@ -45,7 +45,7 @@ from ragmon.config.units import (
     value_error,
 )
 from ragmon.core import constants
-from ragmon.core.constants import FOLDED, HOUR, JUDGE_PREFIX, REFUSAL_TOKEN, STEP
+from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS, HOUR, JUDGE_PREFIX, REFUSAL_TOKEN
 from ragmon.core.errors import ConfigError
 from ragmon.core.gold_item import Match
 from ragmon.core.json_schema import Schema, identifier, summary
@@ -389,10 +389,10 @@ class ScopedTable(Table):
 
 def _window(value: str) -> str:
     seconds = duration(value)
-    step = STEP if seconds <= HOUR else FOLDED
+    step = BUCKET_SECONDS if seconds <= HOUR else FOLDED_SECONDS
     if seconds % step:
         message = f"must be a multiple of {step} seconds"
-        raise value_error(message, f"rows are {STEP} seconds long for an hour, then {FOLDED} seconds")
+        raise value_error(message, f"rows are {BUCKET_SECONDS} seconds long for an hour, then {FOLDED_SECONDS} seconds")
     return value
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-STEP: Final = 10
+BUCKET_SECONDS: Final = 10
 """Seconds of a fresh window bucket, and of the counts per gold item beside it."""
 HOUR: Final = 3600
-FOLDED: Final = 300
+FOLDED_SECONDS: Final = 300
 """Seconds of an old window bucket, into which fresh buckets are folded."""
-FRESH: Final = 3600 + FOLDED
-"""Seconds for which window buckets stay fresh: windows up to an hour have edges every `STEP` seconds."""
+FRESH: Final = 3600 + FOLDED_SECONDS
+"""Seconds for which window buckets stay fresh: windows up to an hour have edges every `BUCKET_SECONDS` seconds."""
 
 CONTRACT_VERSION: Final = 1
 REFUSAL_TOKEN: Final = "not in context"  # noqa: S105 - an answer, no password

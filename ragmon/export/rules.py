@@ -55,10 +55,10 @@ _PERCENT: Final = "{{ . | first | value | humanizePercentage }}"
 _NUMBER: Final = '{{ . | first | value | printf "%.0f" }}'
 """The first result of a query, as a template writes it."""
 GATE_NAME: Final = "{{ $labels.pipeline }}/{{ $labels.gate }}"
-STEP: Final = "5m"
+RATE_WINDOW: Final = "5m"
 """The window of recorded sums; sums of longer windows are made of them."""
-SCORE_RECORD: Final = f"pipeline_gate:ragmon_gate_score:increase{STEP}"
-SCORED_RECORD: Final = f"pipeline_gate:ragmon_gate_scored:increase{STEP}"
+SCORE_RECORD: Final = f"pipeline_gate:ragmon_gate_score:increase{RATE_WINDOW}"
+SCORED_RECORD: Final = f"pipeline_gate:ragmon_gate_scored:increase{RATE_WINDOW}"
 RATIO: Final = "pipeline_gate:ragmon_gate_score_per_scored:ratio_increase{}"
 WINDOWS: Final = ("6h", "3d")
 THRESHOLD: Final = "pipeline_gate:ragmon_gate_threshold:constant"
@@ -382,8 +382,10 @@ class Writer:
     @property
     def lately(self) -> str:
         """The gate's metric in the last minutes, which an alarm is about: its window may hold more good requests."""
-        shown = f"{_PERCENT} in {STEP} (n = {self.found(f'{SCORED_RECORD}{{GATE}}', _NUMBER, '0')})"
-        return self.found(f"{SCORE_RECORD}{{GATE}} / ({SCORED_RECORD}{{GATE}} > 0)", shown, f"nothing scored in {STEP}")
+        shown = f"{_PERCENT} in {RATE_WINDOW} (n = {self.found(f'{SCORED_RECORD}{{GATE}}', _NUMBER, '0')})"
+        return self.found(
+            f"{SCORE_RECORD}{{GATE}} / ({SCORED_RECORD}{{GATE}} > 0)", shown, f"nothing scored in {RATE_WINDOW}"
+        )
 
     @property
     def builds(self) -> str:
@@ -450,9 +452,9 @@ def _judged(gate: Gate, scope: RuleScope, of: Deployments, ending: str, sliced: 
         gold = [equals("gold", gate.gold)]
     counter = of.series(series, *scope.matchers, *cut, equals("source", gate.source or constants.LIVE), *gold)
     if gate.source == constants.LABEL or not (metric.needs_gold or gate.gold):
-        return of.total(counter, STEP, "pipeline")
+        return of.total(counter, RATE_WINDOW, "pipeline")
     present = f'label_replace({of.series(families.GOLD_INFO)}, "gold_version", "$1", "version", "(.*)")'
-    chosen = f"increase({counter}[{STEP}]) and on ({of.labels('gold', 'gold_version')}) {present}"
+    chosen = f"increase({counter}[{RATE_WINDOW}]) and on ({of.labels('gold', 'gold_version')}) {present}"
     if gate.gold is None:
         info = of.series(families.GATE_INFO, equals("gate", gate.name))
         chosen += f" and on ({of.labels('pipeline', 'gold')}) {info}"
@@ -460,7 +462,7 @@ def _judged(gate: Gate, scope: RuleScope, of: Deployments, ending: str, sliced: 
 
 
 def _over(series: str, window: str, of: Deployments) -> str:
-    return f"sum_over_time({of.series(series)}[{window}:{STEP}])"
+    return f"sum_over_time({of.series(series)}[{window}:{RATE_WINDOW}])"
 
 
 def compat_recordings(windows: Mapping[str, int], of: Deployments) -> list[Rule]:

@@ -19,7 +19,7 @@ import msgspec
 
 from ragmon.alarms.plan import describe
 from ragmon.core import constants
-from ragmon.core.constants import STEP
+from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.errors import printable, printable_json, printable_line
 from ragmon.export.schema import (
     BaselineDrop,
@@ -625,7 +625,7 @@ def _change(why: Why, clock: _Clock) -> _Lines:
     yield "worse since", f"{clock.minute(change.began)} UTC, {ago:.0f} min ago{within}; {certainty}"
     yield "before", f"{printable(why.measure)} {_side(before)}; {_outcomes(before)}"
     yield "since then", f"{printable(why.measure)} {_side(after)}; {_outcomes(after)}"
-    if why.end < why.now - STEP:
+    if why.end < why.now - BUCKET_SECONDS:
         yield "", f"until {clock.minute(why.end)} UTC: it has been better since"
 
 

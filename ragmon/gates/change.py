@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
 from ragmon.core import constants
-from ragmon.core.constants import FOLDED, STEP
+from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS
 from ragmon.core.policy import Gate, Kind, Outcome, Verdict
 from ragmon.metrics.facts import Key
 from ragmon.scoring.buckets import UNTIMED, Bucket, SeriesKey, State, Table, add_table
@@ -588,21 +588,21 @@ class WindowSelection:
 
     @cached_property
     def _edge(self) -> int:
-        """The time from which rows are `STEP` seconds long; older rows are `FOLDED` seconds long."""
+        """The time from which rows are `BUCKET_SECONDS` seconds long; older rows are `FOLDED_SECONDS` seconds long."""
         folded = (start for key in self.every for start in self.state.series[key].folded if start != UNTIMED)
-        return max(folded, default=-FOLDED) + FOLDED
+        return max(folded, default=-FOLDED_SECONDS) + FOLDED_SECONDS
 
     def rows(self, key: SeriesKey, begin: float, end: float) -> Iterator[tuple[int, int, Bucket]]:
         """The start and end of each step that starts in a time range, with its row; a step may have two rows."""
         series = self.state.series[key]
         for start, row in series.fresh.items():
             is_folded = start < self._edge
-            first = start // FOLDED * FOLDED if is_folded else start
+            first = start // FOLDED_SECONDS * FOLDED_SECONDS if is_folded else start
             if begin <= first < end:
-                yield first, first + (FOLDED if is_folded else STEP), row
+                yield first, first + (FOLDED_SECONDS if is_folded else BUCKET_SECONDS), row
         for start, row in series.folded.items():
             if start != UNTIMED and begin <= start < end:
-                yield start, start + FOLDED, row
+                yield start, start + FOLDED_SECONDS, row
 
     @cached_property
     def steps(self) -> dict[int, int]:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from ragmon.core import constants
-from ragmon.core.constants import STEP
+from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.errors import Unassessed
 from ragmon.gates.change import (
     ALPHA,
@@ -376,7 +376,7 @@ class CauseScorer:
         if change.earliest is None or change.latest is None:
             yield _Finding("carries", evidence, p)
         elif evidence >= change.evidence - LIKELY:
-            new = first_seen is not None and change.earliest - STEP <= first_seen <= change.latest
+            new = first_seen is not None and change.earliest - BUCKET_SECONDS <= first_seen <= change.latest
             yield _Finding("appeared" if new else "carries", evidence, p)
         elif first_seen is not None and min(self.selection.steps) < first_seen < change.earliest and share >= MIN_SHARE:
             yield _Finding("preceded", evidence, p)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from ragmon.core.constants import FOLDED, STEP
+from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS
 from ragmon.core.policy import Outcome
 from ragmon.gates.change import (
     OCTAVES,
@@ -191,7 +191,7 @@ def explain(
         derived: The outcome is that of an alarm on a metric's own past, written as a gate.
     """
     begin = now - since if since is not None else min(now, now if firing is None else firing) - BACK
-    span = max(0, int(begin) // FOLDED * FOLDED), (int(now) // STEP + 1) * STEP
+    span = max(0, int(begin) // FOLDED_SECONDS * FOLDED_SECONDS), (int(now) // BUCKET_SECONDS + 1) * BUCKET_SECONDS
     whole_range = WindowSelection(state, reads(outcome, state, table), *span)
     found = search(whole_range, outcome, table)
     look, measure, change = found.selection, found.measure, found.change
@@ -242,8 +242,8 @@ def explain_drift(
         firing: Since when it fires, seconds since the epoch; None while it does not fire.
         alarm: What moved, in a sentence.
     """
-    end, cut = (int(now) // STEP + 1) * STEP, now - BACK if since is None else since
-    begin = max(0, int(cut - BACK) // FOLDED * FOLDED)
+    end, cut = (int(now) // BUCKET_SECONDS + 1) * BUCKET_SECONDS, now - BACK if since is None else since
+    begin = max(0, int(cut - BACK) // FOLDED_SECONDS * FOLDED_SECONDS)
     look = WindowSelection(state, Reads(outcome.gate.pipeline, outcome.source, None, ""), begin, end)
     measure, before, after = Requests(), SideReader(look, begin, cut), SideReader(look, cut, end)
     parts = Splitter(look, measure, before, after).groups()

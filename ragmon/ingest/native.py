@@ -25,7 +25,7 @@ from ragmon.ingest.spans.span import OWN_SCOPE
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.stats.histograms import NOT_POSITIVE, bucket
 
-STEP_NS: Final = 10_000_000_000
+BUCKET_NS: Final = 10_000_000_000
 """Nanoseconds of a step of event time; keys of one step are looked up together."""
 
 
@@ -47,7 +47,7 @@ def native_record(native: NativeSpan, unknown: dict[str, int]) -> NativeRecord |
     record = record_in(native, unknown)
     if isinstance(record, str):
         return record
-    key = (native.end_ns // STEP_NS, native.trace_id + native.span_id)
+    key = (native.end_ns // BUCKET_NS, native.trace_id + native.span_id)
     return NativeRecord(key, native.end_ns / 1e9, native.trace_id, record, encode_entry(record))
 
 

@@ -30,7 +30,7 @@ from ragmon.config.settings import Settings
 from ragmon.config.units import address as parse_address
 from ragmon.core import constants
 from ragmon.core.addresses import Address, own_names
-from ragmon.core.constants import STEP
+from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.errors import RagmonError, UnavailableError, shorten
 from ragmon.core.policy import Outcome
 from ragmon.core.process import is_private, make_private
@@ -269,7 +269,7 @@ class Monitor:
         with self._lock:
             self._engine.advance(self._clock())
             closed = self._engine.alarms.steps.state.closed
-            return self._changes, self._received, int(self._clock()) // STEP, closed, captured
+            return self._changes, self._received, int(self._clock()) // BUCKET_SECONDS, closed, captured
 
     @contextmanager  # nothing is counted meanwhile
     def _locked(self) -> Iterator[tuple[Engine, float]]:

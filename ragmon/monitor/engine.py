@@ -229,7 +229,7 @@ class Engine:
         """Add a label that another process took, at the time at which it arrived there."""
         self._arrival = arrival = label.arrived or 0.0
         if label.answer is None:
-            self.labels.book.results[ORPHAN] += 1
+            self.labels.store.results[ORPHAN] += 1
         else:
             self.labels.take(label, arrival)
 
@@ -351,8 +351,8 @@ class Engine:
             exemplars=self._exemplars.newest(),
             last_scored=self.last_scored,
             alarms=self.alarms.states(),
-            labels=dict(Counter(self.labels.book.results) + Counter(captured.labels)),
-            labels_waiting=self.labels.book.pending,
+            labels=dict(Counter(self.labels.store.results) + Counter(captured.labels)),
+            labels_waiting=self.labels.store.pending,
             predictions=predictions(state, self.settings.windows, now, lambda name: self.settings.of(name).proxy),
             judges=[judge for judge in state.cohorts.judges() if (judge.last or now) > now - 25 * HOUR],
             overflow=dict(self._limiter.state.overflow),
@@ -411,7 +411,7 @@ class Engine:
             errors=list(self.errors.items()),
             last_scored=self.last_scored,
             transitions=list(self.transitions),
-            labels=self.labels.book,
+            labels=self.labels.store,
             acknowledged=self.acknowledged,
         )
 
@@ -426,7 +426,7 @@ class Engine:
             self.errors[pipeline, shown_name(code, constants.ERROR)] += n
         self.last_scored = state.last_scored
         self.transitions = deque(state.transitions, maxlen=self.transitions.maxlen)
-        self.labels.book = state.labels
+        self.labels.store = state.labels
         self.acknowledged = state.acknowledged
 
 
@@ -486,7 +486,7 @@ class GoldReader:
                 return found
         started = thread_time()
         with self._locked() as (engine, now):
-            state, ratings = engine.scorer.state, engine.labels.book
+            state, ratings = engine.scorer.state, engine.labels.store
             versions = {(gold.name, gold.version) for gold in engine.scorer.gold.infos()}
             sets = sorted(found for found in set_pipelines(state) if (found.gold, found.version) in versions)
             rated, labellable = ratings.rated(now - TTL), state.cohorts.labellable(now - TTL)

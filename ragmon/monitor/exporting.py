@@ -127,7 +127,7 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
             session = OtlpSession(
                 found.url,
                 is_exact=True,
-                token_place=f"environment {found.variable}",
+                token_location=f"environment {found.variable}",
                 headers=found.headers,
                 certificate=found.certificate,
                 client_certificate=found.client_certificate,
@@ -145,7 +145,7 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
     session = OtlpSession(
         export.endpoint,
         token=token,
-        token_place=f"[{table}] {option}" + ("" if origin == DEFAULT else f" ({origin})"),
+        token_location=f"[{table}] {option}" + ("" if origin == DEFAULT else f" ({origin})"),
         headers=headers,
         certificate=None if export.certificate is None else str(export.certificate),
         client_certificate=None if export.client_certificate is None else (str(export.client_certificate), None),

@@ -288,7 +288,7 @@ class Installation:
             self._worker.submit,
             awaken=self._start_worker,
             pipeline=settings.pipeline,
-            terms=capture_settings(settings),
+            settings=capture_settings(settings),
             keep_all=keep_all,
         )
         self._labels = trace.LabelSender(taken=not settings.disabled)

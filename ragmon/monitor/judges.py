@@ -300,7 +300,7 @@ class Panel:
         return workers
 
     def _task(self, record: Record, workers: Sequence[JudgeWorkers], now: float) -> JudgeTask:
-        deadline = now + MAX_TIMEOUTS * max(worker.judge.terms.timeout for worker in workers)
+        deadline = now + MAX_TIMEOUTS * max(worker.judge.settings.timeout for worker in workers)
         item, reader = self._judge_factory.about(record)
         names = {worker.judge.name for worker in workers}
         return JudgeTask(record, self._judge_factory.shown(record), item, reader, deadline, _weight(record), names)

@@ -27,7 +27,7 @@ from ragmon.ingest.gold import GoldSet
 from ragmon.scoring.buckets import State
 from ragmon.scoring.cardinality import CODES, CardinalityLimiter
 from ragmon.scoring.labels import without_text
-from ragmon.scoring.minutes import HASH_DIGITS, Step, rank
+from ragmon.scoring.minutes import HASH_DIGITS, Minute, rank
 from ragmon.scoring.scorer import ScorerFactory, retention_of
 from ragmon.scoring.snapshot import Exemplar, Exemplars
 
@@ -104,7 +104,7 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
     """
 
     state: State
-    steps: list[tuple[str, Step]] = []
+    steps: list[tuple[str, Minute]] = []
     errors: list[tuple[tuple[str, str, str], int]] = []
     builds: list[tuple[str, str, str, str]] = []
     overflow: dict[str, int] = {}
@@ -184,7 +184,7 @@ class PartialCounter:
         """Keep the totals of a producer; of several in a step the last ones are kept, because counts only grow."""
         if not self._limiter.totals(line, now):
             return
-        step = int(line.ts) // constants.STEP
+        step = int(line.ts) // constants.BUCKET_SECONDS
         key = (line.instance, line.started, line.pipeline, line.source, line.stratum, step)
         known = self._totals.get(key)
         if known is None or line.calls >= known.calls:

@@ -26,7 +26,7 @@ from ragmon.alarms.pipelines import AlarmEngine, AlarmTransition, as_alert_line,
 from ragmon.alarms.plan import detectable_in_run
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED, REPLAY
+from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED_SECONDS, REPLAY
 from ragmon.core.errors import InputError, RagmonError, printable_json
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
@@ -57,7 +57,7 @@ from ragmon.metrics.facts import Key
 from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.scoring.buckets import State
 from ragmon.scoring.labels import FinalLabels, Labelled, Prediction, predictions
-from ragmon.scoring.minutes import MinuteBatches, Step
+from ragmon.scoring.minutes import Minute, MinuteBatches
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.scoring.snapshot import ALL, take_history
 
@@ -282,12 +282,12 @@ class Follower(ABC):
                 self._advance(self._newest - HOLD)
         self.finish()
 
-    def put(self, steps: Iterable[tuple[str, Step]]) -> None:
+    def put(self, steps: Iterable[tuple[str, Minute]]) -> None:
         """Add the minutes of one of several processes, in any order; none is processed before `finish`."""
         for pipeline, step in steps:
             self._alarms.steps.put(pipeline, step)
 
-    def merge(self, steps: Iterable[tuple[str, Step]], newest: float) -> None:
+    def merge(self, steps: Iterable[tuple[str, Minute]], newest: float) -> None:
         """Add the minutes of one of several processes, in the order of the files, and the time of its newest record."""
         self.put(steps)
         self._newest = max(self._newest, newest)
@@ -500,7 +500,7 @@ class RunCounts:
     state: State
     intake: ReadSummary
     labels: list[Label]
-    steps: list[tuple[str, Step]]
+    steps: list[tuple[str, Minute]]
 
 
 class Run:
@@ -596,7 +596,9 @@ class Run:
         outcomes = evaluate(snapshot, policy, whole_run=True)
         if windows:
             series = list(snapshot.series)
-            for end in sorted({start // FOLDED * FOLDED + FOLDED for start in self.scorer.state.starts()}):
+            for end in sorted(
+                {start // FOLDED_SECONDS * FOLDED_SECONDS + FOLDED_SECONDS for start in self.scorer.state.starts()}
+            ):
                 at_end = self.scorer.snapshot(now=end - 1, windows=dict(policy.windows))
                 series += [replace(stats, end=end) for stats in at_end.series]
             snapshot = replace(snapshot, series=tuple(series))
@@ -635,7 +637,7 @@ class Run:
         starts = self.scorer.state.starts()
         if not starts:
             return {}
-        begin, end = min(starts), max(starts) + FOLDED
+        begin, end = min(starts), max(starts) + FOLDED_SECONDS
         step = next((step for step in STEPS if (end - begin) / step <= WINDOWS), STEPS[-1])
         ends = list(range((begin // step + 1) * step, end + step, step))
         span = TimeSpan("run", "the whole run", ends[-1] - ends[0] + step, step)

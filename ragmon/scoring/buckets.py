@@ -18,13 +18,13 @@ import msgspec
 
 from ragmon.core.constants import (
     ALSO_LIVE_SOURCES,
+    BUCKET_SECONDS,
     DROPPED_PIPELINES,
-    FOLDED,
+    FOLDED_SECONDS,
     FRESH,
     HOUR,
     LIVE,
     OTHER,
-    STEP,
     UNKNOWN_WEIGHT,
 )
 from ragmon.metrics.facts import Key
@@ -163,8 +163,8 @@ class Series(msgspec.Struct, omit_defaults=True):
     """The buckets of one series, and its gold items.
 
     Attributes:
-        fresh: Buckets of `STEP` seconds by their start.
-        folded: Buckets of `FOLDED` seconds by their start, and the one of requests without a time.
+        fresh: Buckets of `BUCKET_SECONDS` seconds by their start.
+        folded: Buckets of `FOLDED_SECONDS` seconds by their start, and the one of requests without a time.
         past: The sum of buckets older than the retention; counters must never fall.
         item_steps: Gold items by the start of their step, while buckets of that age are fresh.
         item_hours: Gold items by hour since the epoch, and of requests without a time.
@@ -202,7 +202,7 @@ class Series(msgspec.Struct, omit_defaults=True):
 
     def expire(self, before: float, cut: Cut) -> None:
         """Move the buckets that ended before a time into the past."""
-        for start in [s for s in self.folded if s != UNTIMED and s + FOLDED < before]:
+        for start in [s for s in self.folded if s != UNTIMED and s + FOLDED_SECONDS < before]:
             self.past.merge(self.folded.pop(start))
             cut(self.past)
 
@@ -236,7 +236,7 @@ class Series(msgspec.Struct, omit_defaults=True):
 
     def timed_items(self) -> Iterator[tuple[int, int, Table]]:
         """Every table with the start and the end of its step or hour, seconds since the epoch; -1 where it has none."""
-        yield from ((start, start + STEP, table.facts) for start, table in self.item_steps.items())
+        yield from ((start, start + BUCKET_SECONDS, table.facts) for start, table in self.item_steps.items())
         for hour, table in self.item_hours.items():
             begin, end = (UNTIMED, UNTIMED) if hour == UNTIMED else (hour * HOUR, (hour + 1) * HOUR)
             yield begin, end, table.facts
@@ -328,7 +328,7 @@ class State(msgspec.Struct, dict=True):
 
     def fold(self, now: float) -> None:
         """Fold buckets that are no longer fresh, and move those past the retention out of the windows."""
-        self.fold_due = now + FOLDED
+        self.fold_due = now + FOLDED_SECONDS
         expired = None if self.retention is None else now - self.retention
         self.calls.fold(now - FRESH, expired if self.is_live else None)
         self.cohorts.fold(now, self.retention if self.is_live else None)
@@ -452,7 +452,7 @@ class State(msgspec.Struct, dict=True):
             items[key].extend(series.items())
             for start, bucket in () if is_model else (*series.folded.items(), *series.fresh.items()):
                 folded = start if start == UNTIMED else slot(start)
-                if folded == UNTIMED or folded + FOLDED >= since:
+                if folded == UNTIMED or folded + FOLDED_SECONDS >= since:
                     buckets[key, folded].append(bucket)
             for start, table in series.item_steps.items():
                 hours[key, start // HOUR].append(table.facts)
@@ -547,7 +547,7 @@ def rank(key: Key) -> int:
 
 def grid(span: int, now: float) -> tuple[int, int]:
     """The step of a window's edges, and the first edge after now where it ends."""
-    step = STEP if span <= HOUR else FOLDED
+    step = BUCKET_SECONDS if span <= HOUR else FOLDED_SECONDS
     return step, (int(now) // step + 1) * step
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from ragmon.core import constants
-from ragmon.core.constants import FOLDED
+from ragmon.core.constants import FOLDED_SECONDS
 from ragmon.core.record import Totals
 from ragmon.scoring.cohorts import slot, step_of
 
@@ -252,7 +252,7 @@ class CallTotals(msgspec.Struct):
         Steps older than `fresh` are added up by five minutes; what begins before `oldest` is not kept apart.
         """
         self.fresh = max(self.fresh, fresh)
-        self.oldest = max(self.oldest, ceil((oldest or 0.0) / FOLDED) * FOLDED)
+        self.oldest = max(self.oldest, ceil((oldest or 0.0) / FOLDED_SECONDS) * FOLDED_SECONDS)
         for sums in self.sums.values():
             steps, firsts, sums.steps, sums.firsts = sums.steps, sums.firsts, {}, {}
             for step, count in steps.items():

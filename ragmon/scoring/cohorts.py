@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from ragmon.core.constants import FOLDED, FRESH, HOUR, JUDGE_PREFIX, OTHER, STEP
+from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS, FRESH, HOUR, JUDGE_PREFIX, OTHER
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.scoring.ratings import TTL
 from ragmon.stats.histograms import MICRO
@@ -52,12 +52,12 @@ def add_sums(mine: dict[T, Sums], key: T, sums: Iterable[int]) -> None:
 
 def step_of(ts: float | None) -> int:
     """The start of the step of an event time; `UNTIMED` without a time."""
-    return UNTIMED if ts is None else int(ts) // STEP * STEP
+    return UNTIMED if ts is None else int(ts) // BUCKET_SECONDS * BUCKET_SECONDS
 
 
 def slot(step: int) -> int:
     """The start of the five minutes that a step belongs to."""
-    return step // FOLDED * FOLDED
+    return step // FOLDED_SECONDS * FOLDED_SECONDS
 
 
 def hour_of(ts: float | None) -> int:
@@ -201,14 +201,16 @@ class Cohorts(msgspec.Struct):
         """
         for hours in self.labels.values():
             for steps in hours.values():
-                for step in [step for step in steps if step != UNTIMED and step % FOLDED and step < now - FRESH]:
+                for step in [
+                    step for step in steps if step != UNTIMED and step % FOLDED_SECONDS and step < now - FRESH
+                ]:
                     add_sums(steps, slot(step), steps.pop(step))
         if retention is None:
             return
         oldest = now - retention
         for judged, hours in self.labels.items():
             for hour, steps in list(hours.items()):
-                for step in [step for step in steps if UNTIMED < step < oldest - FOLDED]:
+                for step in [step for step in steps if UNTIMED < step < oldest - FOLDED_SECONDS]:
                     self._add_past(judged, (0, 0, *steps.pop(step)))
                 if not steps:
                     del hours[hour]

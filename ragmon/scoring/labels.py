@@ -85,7 +85,7 @@ class LabelJoiner:
         answers: int = 0,
         observer: LabelObserver | None = None,
     ) -> None:
-        self.book = LabelStore()
+        self.store = LabelStore()
         self._observer = observer
         self._scorer = scorer
         self._admit = admit
@@ -98,11 +98,11 @@ class LabelJoiner:
             self._answers[answer.trace_id] = msgspec.structs.replace(answer, q=None, contexts=None)
             if len(self._answers) > self._max_answers:
                 del self._answers[next(iter(self._answers))]
-        if self.book.pending:
-            self.book.expire(now)
+        if self.store.pending:
+            self.store.expire(now)
             # Score an answer with every label that waited for it, even if a metric raises on one of them.
             failed: Exception | None = None
-            for label in self.book.take(answer.trace_id):
+            for label in self.store.take(answer.trace_id):
                 try:
                     self._join(label, answer, now)
                 except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
@@ -112,10 +112,10 @@ class LabelJoiner:
 
     def take(self, label: Label, now: float) -> None:
         """Add a label, which waits where its answer is unknown. It counts now: windows of labels use their arrival."""
-        self.book.expire(now)
+        self.store.expire(now)
         answer = label.answer or self._answers.get(label.trace_id)
         if answer is None:
-            self.book.add_pending(label, now)
+            self.store.add_pending(label, now)
         else:
             self._join(label, answer, now)
 
@@ -123,9 +123,9 @@ class LabelJoiner:
         if self._observer is not None:
             self._observer(label, answer, now)
         if not accepts_labels(answer):
-            self.book.results[PROBED] += 1
+            self.store.results[PROBED] += 1
             return
-        verdict = self.book.apply(label, now)
+        verdict = self.store.apply(label, now)
         if verdict is not None:
             record = self._admit(labelled_record(answer, verdict, now), now)
             self._scorer.observe_label(record, gold_item(label.trace_id, verdict), answer.ts)

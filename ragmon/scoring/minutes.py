@@ -197,7 +197,7 @@ def left_out(members: Iterable[Membership], clusters: int = CLUSTERS, most: int 
     return found
 
 
-STEP: Final = 60
+MINUTE: Final = 60
 SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
 """Label-free properties whose distribution is monitored; lengths are in characters."""
 INDEXES: Final = 256
@@ -213,7 +213,7 @@ class CountedRecord(NamedTuple):
     where: str = ""
 
 
-class Step(msgspec.Struct, omit_defaults=True):
+class Minute(msgspec.Struct, omit_defaults=True):
     """The records of one pipeline in one minute, or a uniform sample of their clusters where there are very many.
 
     Attributes:
@@ -313,7 +313,7 @@ class Step(msgspec.Struct, omit_defaults=True):
             _cut(members)
         self._cut_indexes()
 
-    def merge(self, other: Step) -> None:
+    def merge(self, other: Minute) -> None:
         """Add what was seen elsewhere in the same minute; the order of merging does not matter."""
         for counted, members in other.facts.items():
             own_members = self.facts.setdefault(counted, {})
@@ -358,7 +358,7 @@ class Minutes(msgspec.Struct):
 
     closed: int = -1
     late: int = 0
-    open: dict[int, dict[str, Step]] = {}
+    open: dict[int, dict[str, Minute]] = {}
 
 
 class MinuteBatches:
@@ -390,7 +390,7 @@ class MinuteBatches:
         """Add a record to the step of its minute, as a `ScoreObserver`, if the uniform sampler kept it."""
         if record.sampling is not None and not record.sampling.drawn:
             return
-        is_first, minute = source not in ALSO_LIVE_SOURCES, int(arrival) // STEP
+        is_first, minute = source not in ALSO_LIVE_SOURCES, int(arrival) // MINUTE
         if minute <= self.state.closed:  # matched and labelled records were already counted as live traffic
             self.state.late += is_first
         step, member = self._at(pipeline, minute), membership(record, item, source, self._cluster(pipeline))
@@ -408,32 +408,32 @@ class MinuteBatches:
         if measured and (source == LABEL or is_first):
             step.add_scores(source, measured, record.judge_versions or _NO_VERSIONS)
 
-    def _at(self, pipeline: str, minute: int) -> Step:
+    def _at(self, pipeline: str, minute: int) -> Minute:
         if minute <= self.state.closed:
             minute = self.state.closed + 1
         steps = self.state.open.setdefault(minute, {})
         step = steps.get(pipeline)
         if step is None:
-            step = steps[pipeline] = Step(minute)
+            step = steps[pipeline] = Minute(minute)
         return step
 
-    def put(self, pipeline: str, step: Step) -> None:
+    def put(self, pipeline: str, step: Minute) -> None:
         """Add what was seen elsewhere in a minute; if that was closed here, it counts later. The step is used up."""
         if step.minute <= self.state.closed:
             self.state.late += step.records
         self._at(pipeline, step.minute).merge(step)
 
-    def take(self) -> list[tuple[str, Step]]:
+    def take(self) -> list[tuple[str, Minute]]:
         """Hand out every open step in order, whether its minute ended or not, and begin anew."""
         return self._hand_out(sorted(self.state.open))
 
-    def close(self, before: float) -> list[tuple[str, Step]]:
+    def close(self, before: float) -> list[tuple[str, Minute]]:
         """Close and return every step that ended before a time, in order."""
-        minutes = sorted(minute for minute in self.state.open if (minute + 1) * STEP <= before)
+        minutes = sorted(minute for minute in self.state.open if (minute + 1) * MINUTE <= before)
         self.state.closed = minutes[-1] if minutes else self.state.closed
         return self._hand_out(minutes)
 
-    def _hand_out(self, minutes: list[int]) -> list[tuple[str, Step]]:
+    def _hand_out(self, minutes: list[int]) -> list[tuple[str, Minute]]:
         steps = [
             entry for minute in minutes for entry in sorted(self.state.open.pop(minute).items(), key=itemgetter(0))
         ]

@@ -20,12 +20,12 @@ from ragmon.core import constants
 from ragmon.core.constants import (
     ALL_CALLS,
     ALSO_LIVE_SOURCES,
+    BUCKET_SECONDS,
     DROPPED_PIPELINES,
     EXPORTED_TRAFFIC,
-    FOLDED,
+    FOLDED_SECONDS,
     HOUR,
     LIVE,
-    STEP,
     UNKNOWN_WEIGHT,
 )
 from ragmon.core.record import Record
@@ -400,7 +400,7 @@ def point_ends(now: float, span: int, step: int) -> list[int]:
     >>> point_ends(7201.0, 3600, 1800)
     [7200, 9000]
     """
-    grain = STEP if step <= HOUR else FOLDED
+    grain = BUCKET_SECONDS if step <= HOUR else FOLDED_SECONDS
     if step <= 0 or step % grain:
         raise ValueError(f"step is {step}: it must be a multiple of {grain} seconds")
     last = (int(now) // step + 1) * step

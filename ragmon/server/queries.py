@@ -28,7 +28,7 @@ from ragmon.alarms.pipelines import PipelineAlarms, minute_end
 from ragmon.alarms.plan import AlarmRule
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.constants import DEFAULT_PIPELINE, HOUR, STEP
+from ragmon.core.constants import BUCKET_SECONDS, DEFAULT_PIPELINE, HOUR
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, shorten
 from ragmon.core.policy import Gate, Outcome
 from ragmon.core.record import FAILING_ENTRY, Line, Record
@@ -352,7 +352,7 @@ class StatusService:
         """A key of all that `monitor_snapshot` depends on: journal rows, window edges, closed minutes, the server."""
         writer, reloading = self.writer, self._reloading
         with writer.lock:
-            server_state, labels = writer.server_state, writer.server_state.engine.labels.book
+            server_state, labels = writer.server_state, writer.server_state.engine.labels.store
             scoring = (
                 server_state,
                 server_state.seq,
@@ -362,7 +362,7 @@ class StatusService:
             label_counts = (sum(labels.results.values()), labels.pending)
             server = (dict(writer.refused), self.trouble(), writer.resets, writer.clock.jumps, reloading.broken)
             probes = (dict(reloading.probing.counts()), dict(reloading.probing.judged()))
-            return int(writer.clock.now()) // STEP, scoring, label_counts, server, probes
+            return int(writer.clock.now()) // BUCKET_SECONDS, scoring, label_counts, server, probes
 
     def _served(self) -> ServerStats:
         writer, server_state = self.writer, self.writer.server_state

@@ -18,7 +18,7 @@ from ragmon.core.errors import ConfigError
 from ragmon.core.http_server import HttpServer, shares
 from ragmon.core.process import read_token
 from ragmon.ingest.receiver import receiver_app
-from ragmon.scoring.minutes import STEP
+from ragmon.scoring.minutes import MINUTE
 from ragmon.server.admin import server_admin
 from ragmon.server.chunks import LabelProducer, StreamReader, send_ack
 from ragmon.server.grpc import GrpcServer
@@ -204,7 +204,7 @@ def make_writer(
         journal.close()
         raise
     # Alarms have judged those minutes.
-    clock.go_on_from(float((server_state.engine.alarms.steps.state.closed + 1) * STEP))
+    clock.go_on_from(float((server_state.engine.alarms.steps.state.closed + 1) * MINUTE))
     if journal.set_aside is not None:
         _log.error("the journal is damaged and was set aside, everything is counted anew: %s", journal.set_aside)
     return JournalWriter(journal, server_state, traces, clock)

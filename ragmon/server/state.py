@@ -240,7 +240,7 @@ class ServerState:
     def erase(self, trace_ids: Iterable[str]) -> None:
         """Remove the ratings of erased traces, given in lower case, and examples of ids; counts stay."""
         if erased := list(trace_ids):
-            self.engine.labels.book.erase(erased)
+            self.engine.labels.store.erase(erased)
             self.engine.scorer.state.captured.forget_examples()
 
     def advance(self, now: float) -> None:

@@ -21,7 +21,7 @@ from ragmon.alarms.detector import Alarm
 from ragmon.alarms.observations import CROWD, IDLE, LIFE, LULL, MOST, REPEAT, ClusterMemory, observe
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.record import Record
-from ragmon.scoring.minutes import CountedRecord, Membership, Step
+from ragmon.scoring.minutes import CountedRecord, Membership, Minute
 from ragmon.scoring.windows import ItemSums
 from ragmon.stats.histograms import MICRO
 from tests.support.alarming import GOOD, World
@@ -46,7 +46,7 @@ FEW = [cell for cell in CELLS if cell[0] == cell[1] and cell[3:] == (10, 10)]
 
 def observed(memory, minute, requests):
     """What a metric sees in a minute of `(membership, right)` pairs: the sums of the clusters that count."""
-    step, sums = Step(minute), {}
+    step, sums = Minute(minute), {}
     for member, right in requests:
         n, total, _ = sums.get(member, ItemSums())
         sums[member] = ItemSums(n + 1, total + MICRO * bool(right))
@@ -316,7 +316,7 @@ def test_what_counts_is_what_the_definition_says_in_any_order_and_after_any_rest
         expected = plainly(history, at, members)
         counts, step = (
             [],
-            Step(at, {LIVE: {Membership(*pair): {} for pair in rng.sample(sorted(members), len(members))}}),
+            Minute(at, {LIVE: {Membership(*pair): {} for pair in rng.sample(sorted(members), len(members))}}),
         )
         memory = saved(memory)
         clusters = memory.open(step)
@@ -340,7 +340,7 @@ def test_a_session_counts_for_a_metric_when_the_metric_can_score_it_first():
     """Its greeting had no answer to judge; the second request has."""
     memory, member = ClusterMemory(), Membership("s", "q")
     for minute, (sums, n) in enumerate([(ItemSums(), 0), (ItemSums(1, MICRO), 1), (ItemSums(1, MICRO), 0)]):
-        clusters = memory.open(Step(minute, {LIVE: {member: {}}}))
+        clusters = memory.open(Minute(minute, {LIVE: {member: {}}}))
         other = list(clusters.fold("live", "other", [member], lambda _: ItemSums(1, 0)))
         seen = list(clusters.fold("live", "precision", [member], lambda _, sums=sums: sums))
         memory.close()
@@ -368,7 +368,7 @@ def test_a_session_may_count_for_more_uses_than_a_number_has_bits():
     """Metrics times sources; each counts once, after a restart too."""
     memory, member = ClusterMemory(), Membership("s", "q")
     for minute in range(2):
-        clusters = memory.open(Step(minute, {LIVE: {member: {}}}))
+        clusters = memory.open(Minute(minute, {LIVE: {member: {}}}))
         counted = [list(clusters.fold("live", f"m{n}", [member], lambda _: ItemSums(1, 0))) for n in range(100)]
         memory.close()
         assert counted == [[ItemSums(1, 0)] if minute == 0 else []] * 100

@@ -8,7 +8,7 @@ import pytest
 
 from ragmon.alarms.baselines import AlarmSettings
 from ragmon.alarms.drift import Drift, JudgeMonitor
-from ragmon.scoring.minutes import Step
+from ragmon.scoring.minutes import Minute
 from tests.support.judged_world import BEGIN, DAY, JUDGE, JudgedWorld
 from tests.support.saved import saved
 
@@ -20,7 +20,7 @@ def tickets(world):
     drift, steps, first = Drift(AlarmSettings(())), {}, {}
     for now, entry in world.entries():
         record = getattr(entry, "answer", entry)
-        step = steps.setdefault(int(now) // 60, Step(int(now) // 60))
+        step = steps.setdefault(int(now) // 60, Minute(int(now) // 60))
         micro = {name: int(score * 1_000_000) for name, score in record.measures.items()}
         source = "live"
         if entry is not record:

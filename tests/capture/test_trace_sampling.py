@@ -193,7 +193,7 @@ def test_a_plan_that_is_made_while_another_runtime_is_installed_is_used_once():
 
     later = Runtime(second.append)
     function = ragmon.trace(pipeline)
-    before = install_runtime(Runtime(first.append, terms=interrupted))
+    before = install_runtime(Runtime(first.append, settings=interrupted))
     try:
         for _ in range(3):
             function("q")

@@ -281,7 +281,7 @@ class TestCall:
         (tmp_path / "ragmon.toml").write_text(again)
         with _server(tmp_path / "ragmon.toml") as server:
             installation.flush(5.0)
-            wait_for(lambda: server.writer.server_state.engine.labels.book.pending, lambda waiting: waiting == 1)
+            wait_for(lambda: server.writer.server_state.engine.labels.store.pending, lambda waiting: waiting == 1)
 
     def test_without_an_installation_it_is_lost_with_a_word(self, caplog):
         assert giving.label_sender is None

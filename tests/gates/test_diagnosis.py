@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from scipy import stats as scipy_stats
 
 from bench.scenario import Stream
-from ragmon.core.constants import STEP
+from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Record, Sampling, Totals
 from ragmon.gates.change import ALPHA, Point, ScoreSums, Why, gain, locate, p_bound
@@ -537,7 +537,10 @@ def test_an_explanation_survives_json():
 
 
 def steps(scores):
-    return [Point(STEP * i, STEP * (i + 1), ScoreSums(1, score * MICRO)) for i, score in enumerate(scores)]
+    return [
+        Point(BUCKET_SECONDS * i, BUCKET_SECONDS * (i + 1), ScoreSums(1, score * MICRO))
+        for i, score in enumerate(scores)
+    ]
 
 
 @given(st.lists(st.integers(0, 1), min_size=2, max_size=60))
@@ -553,7 +556,7 @@ def test_the_cut_is_the_one_of_the_largest_likelihood(scores):
     }
     found = locate(steps(scores))
     if found.began is not None:
-        assert falls[int(found.began) // STEP] == pytest.approx(max(falls.values()))
+        assert falls[int(found.began) // BUCKET_SECONDS] == pytest.approx(max(falls.values()))
         assert found.evidence == pytest.approx(max(falls.values()))
     elif falls and p_bound(max(falls.values()), len(scores) - 1) < ALPHA * 0.99:
         pytest.fail("a clear fall was not found")
@@ -587,5 +590,5 @@ def test_the_bounds_of_the_moment_hold_it_nineteen_times_in_twenty():
     found = [locate(steps([rng.random() < (0.9 if i < 120 else 0.55) for i in range(240)])) for _ in range(400)]
     clear = [change for change in found if change.began is not None]
     assert len(clear) > 350
-    held = sum(change.earliest <= 120 * STEP <= change.latest for change in clear)
+    held = sum(change.earliest <= 120 * BUCKET_SECONDS <= change.latest for change in clear)
     assert held >= 0.95 * len(clear)

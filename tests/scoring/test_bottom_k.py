@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmon.scoring import minutes
-from ragmon.scoring.minutes import CountedRecord, Membership, MinuteBatches, Step, left_out, rank
+from ragmon.scoring.minutes import CountedRecord, Membership, Minute, MinuteBatches, left_out, rank
 from ragmon.scoring.scorer import Scorer
 from ragmon.testing import make_record
 from tests.support.examples import cases
@@ -59,7 +59,7 @@ REQUESTS = st.lists(
 
 def step_of(requests):
     """A step that counted some requests."""
-    step = Step(0)
+    step = Minute(0)
     for member, facts, score in requests:
         step.count(LIVE, member, facts, {} if score is None else {MEASURE: score})
         step.records += 1
@@ -133,7 +133,7 @@ def test_of_a_session_with_very_many_questions_a_few_are_kept_and_no_other_sessi
 
 def test_a_minute_of_any_number_of_sessions_stays_small_and_its_shares_true():
     """Of 40,000 sessions 4,096 are kept; among them as many fail as among all, but for chance."""
-    step = Step(0)
+    step = Minute(0)
     largest = 0
     for number in range(40_000):
         step.count(LIVE, Membership(f"session {number}"), key(number % 5 == 0), {})

@@ -12,7 +12,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmon.core.constants import FOLDED, STEP
+from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS
 from ragmon.core.record import Totals
 from ragmon.scoring.calls import RECENT, CallKey, CallTotals, Count, CounterSeries, Producer
 from ragmon.scoring.cardinality import Processes
@@ -53,7 +53,7 @@ def by_series(lines):
     found = {}
     for one in lines:
         key = CallKey(one.pipeline, one.source, one.stratum)
-        report = (int(one.ts) // STEP * STEP, (one.calls, one.kept))
+        report = (int(one.ts) // BUCKET_SECONDS * BUCKET_SECONDS, (one.calls, one.kept))
         found.setdefault(Producer(one.instance, one.started), {}).setdefault(key, []).append(report)
     return found
 
@@ -95,12 +95,12 @@ def walked_rows(lines, since):
         first_step = min(step for reports in keys.values() for step, _ in reports)
         for key, reports in keys.items():
             counted, first = steps.setdefault(key, {}), firsts.setdefault(key, {})
-            for slot in {step // FOLDED * FOLDED for step, _ in reports}:
-                more = Count(*count_at(reports, slot + FOLDED)).minus(Count(*count_at(reports, slot)))
+            for slot in {step // FOLDED_SECONDS * FOLDED_SECONDS for step, _ in reports}:
+                more = Count(*count_at(reports, slot + FOLDED_SECONDS)).minus(Count(*count_at(reports, slot)))
                 counted[slot] = counted.get(slot, Count()).plus(more)
             step, count = min(reports)
             if step == first_step:
-                start, slot = (int(at) // FOLDED * FOLDED for at in (min(producer.started, step), step))
+                start, slot = (int(at) // FOLDED_SECONDS * FOLDED_SECONDS for at in (min(producer.started, step), step))
                 counted[slot] = counted[slot].minus(Count(*count))
                 first[start, slot] = first.get((start, slot), Count()).plus(Count(*count))
     return [
@@ -232,7 +232,7 @@ def growing(chance, rounds=30):
 def test_few_steps_are_enough_where_reports_are_hardly_late(chance):
     lines = growing(chance)
     calls = seen(lines, FEW)
-    agree(calls, lines, sorted(int(one.ts) // STEP * STEP for one in chance.sample(lines, 5)))
+    agree(calls, lines, sorted(int(one.ts) // BUCKET_SECONDS * BUCKET_SECONDS for one in chance.sample(lines, 5)))
     assert max(len(series.times) for series in all_series(calls)) <= FEW
 
 

@@ -101,7 +101,7 @@ def test_of_140_000_labels_on_no_trace_one_that_was_meant_joins_its_answer_when_
             told = [{"trace_id": f"{n:032x}", "rater": "flood", "correct": False} for n in range(start, start + 10_000)]
             writer.take(decode_labels(told))
         writer.take(decode_traces(whole([asked(0, ts=writer.time.now)]), Encoding.PROTOBUF))
-        book = writer.server_state.engine.labels.book
+        book = writer.server_state.engine.labels.store
         assert book.results[JOINED] == 1
         assert book.results.total() + book.pending == 140_001
         assert book.results[EVICTED] > 0

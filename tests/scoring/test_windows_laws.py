@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmon.core.constants import FOLDED, FRESH, HOUR, STEP, TOO_OLD
+from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS, FRESH, HOUR, TOO_OLD
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.ingest.gold import GoldSet
@@ -110,7 +110,7 @@ def asked_at(scorer, span, since):
 
 def in_window(records, span, now):
     """By brute force: the records whose step lies in the window, whose end is the first edge after now."""
-    step = STEP if span <= HOUR else FOLDED
+    step = BUCKET_SECONDS if span <= HOUR else FOLDED_SECONDS
     end = int(now) // step * step + step
     timed = (record for record in records if record.ts is not None)
     return [record for record in timed if end - span <= int(record.ts) // step * step < end]
@@ -211,7 +211,11 @@ def test_past_the_retention_rows_leave_the_windows_but_never_the_totals(world, r
     assert scorer.dropped.get(TOO_OLD, 0) == len(records) - len(kept)
     assert read(scorer) == read(scored(gold, kept))
     scorer.state.fold(newest)
-    within = [r for r in kept if r.ts is not None and int(r.ts) // FOLDED * FOLDED + FOLDED >= newest - retention]
+    within = [
+        r
+        for r in kept
+        if r.ts is not None and int(r.ts) // FOLDED_SECONDS * FOLDED_SECONDS + FOLDED_SECONDS >= newest - retention
+    ]
     assert read(scorer, span=30 * DAY) == read(scored(gold, within))
     assert read(scorer) == read(scored(gold, kept))
 
@@ -246,7 +250,7 @@ def test_records_without_a_time_are_in_the_totals_and_in_no_window():
             assert read(scorer, span=span, now=now) == {}
 
 
-@pytest.mark.parametrize(("span", "step"), [(HOUR, STEP), (DAY, FOLDED)])
+@pytest.mark.parametrize(("span", "step"), [(HOUR, BUCKET_SECONDS), (DAY, FOLDED_SECONDS)])
 def test_a_window_ends_at_the_first_edge_after_now(span, step):
     scorer = scored((), [Record(ts=NOON + step), Record(ts=NOON + step - 0.5), Record(ts=NOON - span + step)])
     count = [sum(s[2] for s in read(scorer, span=span, now=now).values()) for now in (NOON, NOON + step)]

@@ -71,7 +71,7 @@ def test_a_saved_state_loses_the_words_and_the_next_one_has_none(manual, tmp_pat
     manual.save()
     assert held(tmp_path) == set()
     manual.again()
-    book = manual.server_state.engine.labels.book
+    book = manual.server_state.engine.labels.store
     assert (book.pending, book.results) == (1, {"joined": 3, "orphan": 1})
 
 
@@ -96,7 +96,7 @@ def test_a_tag_takes_the_words_on_the_answers_that_have_it(manual, tmp_path):
 def test_a_trace_that_comes_after_its_labels_were_forgotten_is_not_labelled(manual):
     manual.forget(trace(WAITS))
     manual.take(decode_traces(whole([asked(WAITS)]), Encoding.PROTOBUF))
-    assert manual.server_state.engine.labels.book.results == {"joined": 2, "orphan": 1}
+    assert manual.server_state.engine.labels.store.results == {"joined": 2, "orphan": 1}
 
 
 def test_what_else_a_saved_state_holds_stays(manual, tmp_path):

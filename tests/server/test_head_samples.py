@@ -55,7 +55,7 @@ class Heading(Running):
     @property
     def labels(self):
         """Labels by result."""
-        return dict(self.server.writer.server_state.engine.labels.book.results)
+        return dict(self.server.writer.server_state.engine.labels.store.results)
 
 
 @pytest.fixture(autouse=True)

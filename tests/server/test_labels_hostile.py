@@ -120,7 +120,7 @@ def test_labels_whose_trace_never_comes_are_orphans_although_nobody_labels_any_m
     live = Engine(load(configuration(tmp_path), environ={}))
     live.apply(said(0), NOW)
     live.observe(answer(1, ts=None), NOW + 8 * 86_400.0)
-    assert (live.labels.book.results, live.labels.book.pending) == ({ORPHAN: 1}, 0)
+    assert (live.labels.store.results, live.labels.store.pending) == ({ORPHAN: 1}, 0)
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_of_many_labels_on_an_answer_one_line_of_the_journal_holds_it_and_a_repl
         writer.take(decode_traces(whole([asked(0, q=text, ts=writer.time.now)]), PROTOBUF))
         writer.take(decode_labels(told))
         counted = writer.server_state.engine.scorer.state.digest()
-        results = writer.server_state.engine.labels.book.results
+        results = writer.server_state.engine.labels.store.results
     with open_readonly(tmp_path / "state") as journal:
         *_, row = journal.rows()
     assert len(row.lines) < 2 * len(text)

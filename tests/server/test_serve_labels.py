@@ -76,7 +76,7 @@ def test_a_label_and_its_answer_in_one_row_of_the_journal_find_each_other(tmp_pa
         writer.take(
             decode_labels([label(n) for n in range(6)]), decode_traces(whole([asked(n) for n in range(5)]), PROTOBUF)
         )
-        book = writer.server_state.engine.labels.book
+        book = writer.server_state.engine.labels.store
         assert (book.results, book.pending) == ({"joined": 5}, 1)
 
 
@@ -89,7 +89,7 @@ def test_labels_join_although_the_answer_is_of_a_generation_of_rows_long_ago(tmp
             writer.take(decode_traces(whole([asked(n, ts=writer.time.now) for n in numbers]), PROTOBUF))
         writer.take(decode_labels([label(n) for n in range(20)]))
         writer.again()
-        assert writer.server_state.engine.labels.book.results == {"joined": 20}
+        assert writer.server_state.engine.labels.store.results == {"joined": 20}
         assert writer.agrees()
 
 
@@ -197,7 +197,7 @@ def test_few_labels_and_many_find_their_answers_in_a_row_of_many(tmp_path, n):
         writer.take(decode_traces(whole(records), PROTOBUF))
         for _ in range(2):
             writer.take(decode_labels([label(i) for i in range(n)]))
-        assert writer.server_state.engine.labels.book.results == {"joined": n, "duplicate": n}
+        assert writer.server_state.engine.labels.store.results == {"joined": n, "duplicate": n}
         held = [one.answer.qid for one in journalled(tmp_path, Label)]
         assert held == [f"q{i}" for i in range(n)] * 2
 

@@ -178,7 +178,7 @@ def joined(settings, log, kills=()):
     head, chunks = Head(settings, ["0"]), chunks_of(settings, log, LIMITS, kills)
     for data in chunks:
         assert head.take(data)
-    return dict(head.engine.labels.book.results), head.engine.scorer.state.digest(), chunks
+    return dict(head.engine.labels.store.results), head.engine.scorer.state.digest(), chunks
 
 
 @pytest.mark.parametrize("after", [-100, -1, 1, 100])

@@ -146,14 +146,14 @@ def test_a_worker_that_is_killed_25_times_changes_nothing(settings, log, once, s
     kills = random.Random(seed).sample(range(len(log)), 25)
     head, again = counted(settings, log, kills)
     assert result(head.engine) == result(once.engine)
-    assert head.engine.labels.book.results == once.engine.labels.book.results
+    assert head.engine.labels.store.results == once.engine.labels.store.results
     assert head.books == once.books
     assert again > 0
 
 
 def test_labels_join_records_of_our_own_and_foreign_traces_that_came_shortly_before_or_come_shortly_after(once):
     """However many spans a trace has: they are read again. The others are for the head's sample."""
-    results = once.engine.labels.book.results
+    results = once.engine.labels.store.results
     assert results["joined"] > 100
     assert results["orphan"] > 20
     assert set(results) <= {"joined", "orphan"}
@@ -164,7 +164,7 @@ def test_a_label_joins_a_foreign_trace_before_while_and_after_it_waits(settings,
     found, call = pieces(1, START + 100)
     log = sorted([(START + 100, found), (START + 101, call), (START + 100 + after, rated(1))])
     head, _ = counted(settings, with_ticks(log))
-    assert head.engine.labels.book.results == {"joined": 1}
+    assert head.engine.labels.store.results == {"joined": 1}
 
 
 def test_a_line_that_is_no_label_is_counted(settings):

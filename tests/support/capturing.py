@@ -63,7 +63,7 @@ def raises(error):
 def capturing(rate=1.0, **terms):
     """A runtime that keeps a share of all calls; gives it, and the list of the calls it kept."""
     kept = []
-    found = Runtime(kept.append, terms=lambda _: CaptureSettings(rate=rate, **terms))
+    found = Runtime(kept.append, settings=lambda _: CaptureSettings(rate=rate, **terms))
     before = install_runtime(found)
     try:
         yield found, kept

@@ -20,7 +20,7 @@ from ragmon.alarms.observations import Observations
 from ragmon.alarms.plan import budget_divisor, plan
 from ragmon.capture.call import SamplingDecision
 from ragmon.config.gates import preset_gates
-from ragmon.core.constants import FOLDED, FRESH, STEP, STRATA
+from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS, FRESH, STRATA
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.metrics import build
@@ -292,11 +292,11 @@ def windows() -> Picture:
     p = Picture(
         "Rows of ten seconds and of five minutes on the time line, and the three windows over them",
         310,
-        "Lengths: STEP, FOLDED and FRESH of ragmon.core.constants. The scale of time is not linear.",
+        "Lengths: BUCKET_SECONDS, FOLDED_SECONDS and FRESH of ragmon.core.constants. The scale of time is not linear.",
     )
     now, hour, old, begin = 650, 360, 330, 40
-    p.text(begin, 34, f"older: rows of {FOLDED // 60} minutes", "bold")
-    p.text(hour, 34, f"last {FRESH // 60} minutes: rows of {STEP} seconds", "bold")
+    p.text(begin, 34, f"older: rows of {FOLDED_SECONDS // 60} minutes", "bold")
+    p.text(hour, 34, f"last {FRESH // 60} minutes: rows of {BUCKET_SECONDS} seconds", "bold")
     x = float(begin)
     while x < old - 1:
         p.rect(x, 50, 27, 44, "box", 2)
