@@ -43,7 +43,6 @@ def outcomes(metrics, facts):
     return {key: outcome(metric, facts) for key, metric in metrics.items()}
 
 
-@pytest.mark.slow
 @law
 @given(pairs(), st.sampled_from(READERS), st.sampled_from((None, True, False)), st.booleans())
 def test_a_score_is_a_share_or_nothing_or_a_known_reason(pair, reader, grounded, matched):
@@ -55,7 +54,6 @@ def test_a_score_is_a_share_or_nothing_or_a_known_reason(pair, reader, grounded,
             assert score is None or 0.0 <= score <= 1.0, key
 
 
-@pytest.mark.slow
 @law
 @given(pairs())
 def test_a_measured_score_is_a_share_or_nothing(pair):
@@ -64,7 +62,6 @@ def test_a_measured_score_is_a_share_or_nothing(pair):
         assert score is None or 0.0 <= score <= 1.0
 
 
-@pytest.mark.slow
 @law
 @given(pairs(), st.sampled_from(READERS))
 def test_a_metric_depends_on_nothing_but_the_facts(pair, reader):
@@ -74,7 +71,6 @@ def test_a_metric_depends_on_nothing_but_the_facts(pair, reader):
     assert all(vars(metric) == {"k": metric.k} for metric in METRICS.values())
 
 
-@pytest.mark.slow
 @law
 @given(pairs())
 def test_other_names_for_the_same_documents_change_nothing(pair):
@@ -108,7 +104,6 @@ def appended(seen, more):
     return type(seen)(answer_json=seen.answer_json, **{name: [*getattr(seen, name), *more] for name in lists})
 
 
-@pytest.mark.slow
 @law
 @given(drawn(ranked, 200), st.sampled_from((1, 400)))
 def test_documents_appended_below_rank_k_never_change_a_metric_at_k(case, times):
@@ -136,7 +131,6 @@ def read_ranking(wanted, ids):
     return Facts._make(READERS[0].read(Record(retrieved_ids=ids), gold))
 
 
-@pytest.mark.slow
 @law
 @given(drawn(ranked, 200))
 def test_a_cut_at_the_end_of_the_list_or_beyond_it_is_the_whole_list(case):
@@ -166,7 +160,6 @@ def test_a_metric_says_what_it_is():
             assert 0 < threshold < 1, name
 
 
-@pytest.mark.slow
 @law
 @given(worlds(most=4))
 def test_metrics_that_need_gold_have_no_score_without_a_gold_item(world):

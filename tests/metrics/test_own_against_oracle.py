@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,14 +83,12 @@ def expected(gold, traces, ks=(1, 3, 10), match="exact"):
     )
 
 
-@pytest.mark.slow
 @settings(max_examples=cases(3_000), deadline=None, derandomize=True)
 @given(generators.pairs())
 def test_every_metric_equals_the_oracle(pair):
     assert_equal(scored(*pair), expected(*pair))
 
 
-@pytest.mark.slow
 @settings(max_examples=cases(2_000), deadline=None, derandomize=True)
 @given(generators.pairs(), st.integers(1, 9))
 def test_every_metric_equals_the_oracle_at_any_cut_where_contexts_contain_gold_texts(pair, k):
