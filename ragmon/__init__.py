@@ -72,7 +72,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return import_module("ragmon.core.http_client").current_version()
+        return import_module("ragmon.core.process").current_version()
     if name == "testing":
         return import_module("ragmon.testing")
     if name not in _MODULES:

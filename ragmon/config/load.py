@@ -559,7 +559,7 @@ class _EffectiveTables:
         if not isinstance(value, Table):
             return value
         joined = {key: self._with_joined_paths(entry, (*path, key), scope) for key, entry in value}
-        changed = {key: joined[key] for key, entry in value if joined[key] is not entry}
+        changed = {key: joined[key] for key, entry in value if joined[key] != entry}
         return value.model_copy(update=changed) if changed else value
 
     def gold_sets(self) -> dict[str, GoldSpec]:
