@@ -542,7 +542,7 @@ def _rejection(line: bytes, error: Exception) -> Rejected:
     # How deep the decoder comes depends on who called it, and the reason must not.
     if isinstance(error, RecursionError) or _is_deep(line):
         return Rejected(constants.DEPTH, "it is nested too deeply")
-    if isinstance(error, UnicodeDecodeError):
+    if isinstance(error, UnicodeDecodeError) or "Invalid UTF-8" in message:  # by the version of msgspec
         return Rejected(constants.INVALID_UTF8, message)
     offset = _BYTE_OFFSET.search(message)
     is_python_number = offset is not None and line.startswith((b"NaN", b"Infinity"), int(offset[1]))
