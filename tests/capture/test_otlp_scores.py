@@ -107,5 +107,5 @@ def test_what_the_backend_does_not_take_is_counted_events_and_carriers_alike(rec
 
 
 def test_a_backend_that_hangs_costs_the_timeout(receiver, sink):
-    receiver.answers.append(Answer(hang=True))
+    receiver.answers += [Answer(hang=True), Answer(hang=True)]
     assert sink(timeout=0.2, carriers=True).deliver([Scored(TRACE_ID, SPAN_ID, SCORES)]) == {"export_timeout": 3}
