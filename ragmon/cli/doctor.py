@@ -27,6 +27,16 @@ from typing import Final
 import click
 
 from ragmon.alarms.plan import duration
+from ragmon.cli.client import (
+    TIMEOUT,
+    NoResponseError,
+    QuarantinedItem,
+    ServerStatus,
+    counter_delta,
+    get_page,
+    parse_server_url,
+    status,
+)
 from ragmon.cli.commands import WAIT
 from ragmon.cli.doctor_checks import (
     RATES,
@@ -38,16 +48,6 @@ from ragmon.cli.doctor_checks import (
     probes,
     running_monitor,
     stream_checks,
-)
-from ragmon.cli.query import (
-    TIMEOUT,
-    NoResponseError,
-    QuarantinedItem,
-    ServerStatus,
-    counter_delta,
-    get_page,
-    parse_server_url,
-    status,
 )
 from ragmon.config.load import check, load
 from ragmon.config.services import address_of

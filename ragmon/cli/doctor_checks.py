@@ -20,7 +20,7 @@ import ragmon
 from ragmon.alarms.pipelines import build_alarms
 from ragmon.alarms.plan import Detectability, budget_divisor, duration
 from ragmon.alarms.plan import detectability as reach
-from ragmon.cli.query import NoResponseError, captured, get_page, parse_server_url
+from ragmon.cli.client import NoResponseError, captured, get_page, parse_server_url
 from ragmon.config.services import ExportTable, StreamTable
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core.addresses import Address

@@ -1,43 +1,36 @@
-"""Commands that ask a monitor or a journal: `why`, `ack`, `show`, `label` and `forget`, and the client they share."""
+"""Commands that ask a monitor or a journal: `why`, `ack`, `show`, `label` and `forget`."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import ssl
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from getpass import getuser
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
-from time import sleep
-from typing import Any, Final, TypeVar
-from urllib.parse import quote, urlencode
+from typing import Final
+from urllib.parse import quote
 
 import click
-import msgspec
 from pydantic_core import PydanticCustomError
 
+from ragmon.cli.client import ErrorResponseError, get_json, parse_server_url, post_json, read_back
 from ragmon.cli.options import label_spelling, on_terminal, settings_and_gold, write
 from ragmon.config.load import load
 from ragmon.config.services import TlsTable, address_of
 from ragmon.config.settings import Settings
 from ragmon.config.units import duration
 from ragmon.core import record
-from ragmon.core.addresses import Url, parse_url
+from ragmon.core.addresses import Url
 from ragmon.core.constants import ACKS_PATH, LABELS_PATH
 from ragmon.core.errors import RagmonError, printable_json, printable_line, shorten
-from ragmon.core.http_client import HttpResponse, request
-from ragmon.core.pacing import MAX_RETRY_AFTER_FOR_USER, OVERLOADED, BackOff, retry_after
 from ragmon.core.process import read_token
 from ragmon.core.record import Label, Record
-from ragmon.export.status import StageCounters
 from ragmon.export.text import request_json, request_text, why_json, why_text
 from ragmon.gates.change import Why
-from ragmon.gates.coverage import CaptureReport
 from ragmon.gates.request import RequestReport
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.ingest.labels import read_labels, template
@@ -52,225 +45,10 @@ from ragmon.server.reader import open_readonly
 from ragmon.server.state import entries
 from ragmon.server.store import journal_file
 
-TIMEOUT: Final = 10.0
-"""Seconds for a request and its response."""
-MAX_BODY: Final = 64 << 20
-"""Largest response that is read, in bytes."""
-STATUS: Final = "/api/status"
 WHY_PATH: Final = "/api/why"
-QUERY_TIMEOUT: Final = 30.0
-"""Seconds for a query that needs no scoring, and its response."""
-TRIES: Final = 5
-"""How often a post is sent to a monitor that is overloaded, or that its gateway cannot reach."""
-FIRST_PAUSE: Final = 2.0
-LONGEST_PAUSE: Final = 30.0
-"""The longest first pause and the longest pause between two tries, in seconds: a person waits for the command."""
 _SHOW_TIMEOUT: Final = 60.0  # seconds: a journal may be searched for the beginning of an id
 _BATCH_SIZE: Final = 1000  # labels that one request sends
-_EXAMPLE: Final = "http://127.0.0.1:9464"
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
-T = TypeVar("T")
-
-
-class NoResponseError(RagmonError):
-    """The server does not respond, or with something else than was asked for."""
-
-
-class ProducerStats(msgspec.Struct):
-    """Totals that producers report: records that have not arrived, and records they dropped, by reason."""
-
-    missing: int = 0
-    dropped: dict[str, int] = {}
-
-
-class QuarantinedItem(msgspec.Struct):
-    """A request in quarantine; `step` is what the process did when it ended: `assembling`, `scoring` or `reading`."""
-
-    arrival: float
-    step: str
-    trace_id: str = ""
-    size: int = 0
-
-
-class JournalStatus(msgspec.Struct):
-    """The state of the journal: the number of its newest row."""
-
-    row: int = 0
-
-
-class ServerStatus(msgspec.Struct):
-    """The part of `/api/status` that the commands read.
-
-    Attributes:
-        now: The server's clock, seconds since the epoch.
-        trouble: Why the server accepts nothing; "" if it does accept.
-        spans_dropped: Spans that belong to no record, by reason.
-        refused: Requests it rejected, by reason.
-        journal: None for a monitor in an application, which has none.
-        builds: The latest `(pipeline, build, index_hash)`, the newest of a pipeline last.
-        unknown_conventions: Requests that are not read, by the name of their instrumentation.
-        tools_without_documents: Requests without a retrieval, by the names of the tools called in them.
-        uncovered: Pipelines that have records and no gate.
-    """
-
-    version: str
-    now: float
-    stages: dict[str, StageCounters] = msgspec.field(name="books")
-    trouble: str = ""
-    spans_dropped: dict[str, int] = {}
-    refused: dict[str, int] = {}
-    quarantined: list[QuarantinedItem] = []
-    producers: ProducerStats = msgspec.field(default_factory=ProducerStats)
-    journal: JournalStatus | None = None
-    builds: list[tuple[str, str, str]] = []
-    captured: list[CaptureReport] = []
-    unknown_conventions: dict[str, int] = {}
-    tools_without_documents: dict[str, int] = {}
-    uncovered: list[str] = []
-
-
-def parse_server_url(text: str) -> Url:
-    """Parse the URL of a server; an address without a scheme is one of http.
-
-    >>> parse_server_url("https://ragmon.example/monitor/").authority, str(parse_server_url("localhost:9464"))
-    ('ragmon.example:443', 'http://localhost:9464')
-    """
-    address = text if "//" in text else f"http://{text.strip()}"
-    return parse_url(address, "the server's URL", hint=_EXAMPLE, base=True)
-
-
-def get_page(
-    url: str, path: str, *, timeout: float = TIMEOUT, headers: Mapping[str, str] | None = None
-) -> HttpResponse:
-    """Send a GET request."""
-    return _send_request("GET", parse_server_url(url), path, timeout=timeout, headers=headers)
-
-
-def _send_request(
-    method: str,
-    server: Url,
-    path: str,
-    *,
-    body: bytes | None = None,
-    headers: Mapping[str, str] | None = None,
-    timeout: float,
-    tls: ssl.SSLContext | None = None,
-) -> HttpResponse:
-    page, _, query = path.partition("?")
-    url = server._replace(path=server.path + page, query=query)
-    try:
-        response = request(method, url, body=body, headers=headers, timeout=timeout, max_body=MAX_BODY, tls=tls)
-    except OSError as error:
-        hint = f"is it running? Its address, such as {_EXAMPLE}"
-        if "certificate" in str(error):
-            hint = "SSL_CERT_FILE names the certificates to trust; `[serve] tls` the server's own"
-        raise NoResponseError(f"nobody answers on {server.authority} ({error})", hint=hint) from error
-    if response.is_cut:
-        message = f"the answer of {server.authority} is larger than {MAX_BODY} bytes"
-        raise NoResponseError(message, hint=f"is this the address of ragmon? Such as {_EXAMPLE}")
-    return response
-
-
-def status(url: str) -> ServerStatus:
-    """The status of a server."""
-    return read_page(url, STATUS, ServerStatus)
-
-
-class _Captured(msgspec.Struct):
-    """The part of `/api/status` that every monitor has."""
-
-    captured: list[CaptureReport]
-
-
-def captured(url: str) -> list[CaptureReport]:
-    """The capture reports of a monitor, a server's or one in an application."""
-    return read_page(url, STATUS, _Captured).captured
-
-
-def read_page(url: str, path: str, part: type[T]) -> T:
-    """The part of a JSON page that a command reads."""
-    response = get_page(url, path)
-    try:
-        if response.status == HTTPStatus.OK:
-            return msgspec.json.decode(response.body, type=part)
-        reason = f"it answered with status {response.status}"
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        reason = str(error)
-    message = f"what answers on {parse_server_url(url).authority} is not the admin port of `ragmon serve` ({reason})"
-    raise NoResponseError(message, hint="`[serve] admin` of the server's configuration says where that is")
-
-
-def read_back(data: object, kind: type[T], what: str) -> T:
-    """The answer of a monitor as the class it was made of, without unknown members; messages call it `what`."""
-    try:
-        return msgspec.convert(data, kind)
-    except msgspec.ValidationError as error:
-        raise RagmonError(f"this is no {what}: {error}", hint="is the monitor of this version?") from error
-
-
-def counter_delta(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """The increase of each counter between two readings.
-
-    >>> counter_delta({"late": 1}, {"late": 3, "too_old": 1})
-    {'late': 2, 'too_old': 1}
-    """
-    return {reason: n - before.get(reason, 0) for reason, n in after.items() if n > before.get(reason, 0)}
-
-
-class ErrorResponseError(RagmonError):
-    """A monitor responded with an error, or with something other than a JSON object."""
-
-    def __init__(self, message: str, status: int, *, hint: str) -> None:
-        super().__init__(message, hint=hint)
-        self.status = status
-
-
-def get_json(
-    url: str,
-    path: str,
-    params: Mapping[str, str],
-    *,
-    timeout: float = QUERY_TIMEOUT,
-    headers: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Query the admin port of a monitor."""
-    query = f"?{urlencode(params)}" if params else ""
-    return _json_object(get_page(url, path + query, timeout=timeout, headers=headers), parse_server_url(url))
-
-
-def post_json(url: str, path: str, body: object, settings: Settings, *, reads: bool = False) -> dict[str, Any]:
-    """Post JSON to a monitor; retry a few times if it is overloaded.
-
-    A write port gets the token; an admin port (`reads`) takes no token and may have no TLS.
-    """
-    server, token = parse_server_url(url), None if reads else read_token(settings.serve.token_file)
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    content, tls, own = json.dumps(body).encode(), ssl.create_default_context(), settings.serve.tls
-    if isinstance(own, TlsTable) and Path(own.cert).is_file():
-        tls.load_verify_locations(own.cert)
-    back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE, max_retry_after=MAX_RETRY_AFTER_FOR_USER)
-    for attempt in range(1, TRIES + 1):
-        response = _send_request("POST", server, path, body=content, headers=headers, timeout=QUERY_TIMEOUT, tls=tls)
-        if response.status not in OVERLOADED or attempt == TRIES:
-            break
-        seconds = back_off.pause(retry_after(response.headers.get("Retry-After")))
-        authority = printable_line(server.authority)
-        click.echo(f"{authority} answered {response.status}: trying again in {seconds:.0f} s", err=True)
-        sleep(seconds)
-    return _json_object(response, server)
-
-
-def _json_object(response: HttpResponse, server: Url) -> dict[str, Any]:
-    try:
-        value = json.loads(response.body)
-    except (ValueError, RecursionError):
-        value = None
-    if response.status == HTTPStatus.OK and isinstance(value, dict):
-        return value
-    fields = value if isinstance(value, dict) else {}
-    message = str(fields.get("error") or f"{server.authority} answered {response.status}")
-    hint = str(fields.get("hint") or "--url names a monitor of another kind?")
-    raise ErrorResponseError(message, response.status, hint=hint)
 
 
 def forget(trace: str | None, tag: str | None, user: str | None, state_dir: str | None, config: str | None) -> int:

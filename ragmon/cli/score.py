@@ -20,7 +20,6 @@ from ragmon.capture.judges import ModelEndpoint, read_key
 from ragmon.cli.commands import COMPAT, COMPAT_HELP, STDIN
 from ragmon.cli.main import fail
 from ragmon.cli.options import check_inputs, check_max_drop, gate_table, on_terminal, score, settings_and_gold, write
-from ragmon.cli.query import get_json, read_back
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.config.units import url as parse_url
@@ -30,7 +29,6 @@ from ragmon.core.errors import RagmonError, UnknownNameError, printable, printab
 from ragmon.core.policy import Estimand, Policy, verdict_of
 from ragmon.export.comparison import Canary, uncompared_gates
 from ragmon.export.report import Report
-from ragmon.export.report_page import comparison_page, report_page
 from ragmon.export.text import render_gates, report_markdown
 from ragmon.gates import releases
 from ragmon.gates.releases import By, judge
@@ -291,7 +289,7 @@ class _Result:
             scored = f"{report.scored} of {report.read} records scored"
             write(f"{scored}\n{gate_table(report, self.output, no_color=self.no_color)}", self.output)
         elif self.form == "html":
-            write(report_page(replace(report, histories=run.history(report)), self.questions), self.output)
+            write(replace(report, histories=run.history(report)).to_html(self.questions), self.output)
         else:
             write(report.json() + "\n" if self.form == "json" else report_markdown(report, self.questions), self.output)
 
@@ -399,7 +397,6 @@ _FORMS: Final[Mapping[str, Callable[[Canary], str]]] = {
     "text": Canary.text,
     "md": Canary.markdown,
     "json": lambda result: result.json() + "\n",
-    "html": comparison_page,
 }
 COMPARE_TIMEOUT: Final = 600.0
 """Seconds to wait for a monitor that scores the records of a day again."""
@@ -438,6 +435,8 @@ def compare(
             "max_drop": f"{max_drop:.15g}",
             **({"intervals": "true"} if intervals else {}),
         }
+        from ragmon.cli.client import get_json, read_back  # noqa: PLC0415 - httpx takes long to load
+
         result = read_back(get_json(url, PATH, params, timeout=COMPARE_TIMEOUT), Canary, "comparison of releases")
     else:
         check_inputs(traces, gold)
@@ -458,5 +457,10 @@ def compare(
             click.echo(f"note: {printable_line(note)}", err=True)
     if without_gold:
         warn_missing_gold(without_gold)
-    write(_FORMS[form](result), output)
+    if form == "html":
+        from ragmon.export.report_page import comparison_page  # noqa: PLC0415 - templates and charts take long to load
+
+        write(comparison_page(result), output)
+    else:
+        write(_FORMS[form](result), output)
     return EXIT[result.verdict]

@@ -21,10 +21,10 @@ import click
 from click.core import ParameterSource
 from starlette.types import ASGIApp
 
+from ragmon.cli.client import read_back
 from ragmon.cli.commands import STDIN
 from ragmon.cli.main import fail
 from ragmon.cli.options import settings_and_gold, write
-from ragmon.cli.query import read_back
 from ragmon.cli.score import EXIT, check_gold, policy_of
 from ragmon.config.load import load
 from ragmon.config.settings import ProbeSpec, Settings

@@ -33,8 +33,8 @@ from rich.control import Control
 from rich.text import Text
 
 from ragmon.alarms.pipelines import AcknowledgedAlarm
+from ragmon.cli.client import STATUS, NoResponseError, parse_server_url, read_page
 from ragmon.cli.options import on_terminal, write
-from ragmon.cli.query import STATUS, NoResponseError, parse_server_url, read_page
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError, printable, printable_line
 from ragmon.export.charts import MARGIN, SMALLEST

@@ -15,7 +15,7 @@ from typing import Final, cast
 import click
 import msgspec
 
-from ragmon.cli.query import NoResponseError, parse_server_url, status
+from ragmon.cli.client import NoResponseError, parse_server_url, status
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, printable_line

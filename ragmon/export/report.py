@@ -15,7 +15,6 @@ from msgspec import structs
 
 from ragmon.core.constants import LABEL
 from ragmon.core.errors import RagmonError, UnknownNameError, printable, printable_json
-from ragmon.export.report_page import fragment, report_page
 from ragmon.export.schema import GateSummary, QuestionReport, RunResults, SeriesSummary, whole_run
 from ragmon.export.text import brief, report_markdown
 from ragmon.metrics import build, facts
@@ -57,6 +56,8 @@ class Report(RunResults):
         return brief(self)
 
     def _repr_html_(self) -> str:  # what a notebook shows
+        from ragmon.export.report_page import fragment  # noqa: PLC0415 - templates and charts take long to load
+
         return fragment(self)
 
     def metric(
@@ -113,6 +114,8 @@ class Report(RunResults):
         Args:
             questions: Rows of the per-question table; None lists all.
         """
+        from ragmon.export.report_page import report_page  # noqa: PLC0415 - as above
+
         return report_page(self, questions)
 
     def to_markdown(self, questions: int | None = None) -> str:

@@ -26,9 +26,7 @@ import msgspec
 from ragmon.core import constants
 from ragmon.core.errors import InputError, RagmonError, printable
 from ragmon.core.record import Line, Record
-from ragmon.ingest.lines import BOM, Rejected, decode, refuse_gold
-from ragmon.ingest.otlp import is_export, spans
-from ragmon.ingest.otlp_logs import log_spans
+from ragmon.ingest.lines import BOM, Rejected, decode, is_export, refuse_gold
 from ragmon.ingest.spans.messages import NO_SPAN
 from ragmon.ingest.spans.span import NO_OPTIONS, NOT_RAG, UNKNOWN_CONVENTION, Mapped, SpanOptions
 from ragmon.ingest.table_files import (
@@ -472,6 +470,9 @@ class _FileReader:
 
     def otlp(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
         """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
+        from ragmon.ingest.otlp import spans  # noqa: PLC0415 - protobuf's messages take long to load
+        from ragmon.ingest.otlp_logs import log_spans  # noqa: PLC0415 - as above
+
         buffer, number = FileTraceBuffer(options=self.span_options), 0
 
         def refuse(rejected: Rejected) -> None:

@@ -5,6 +5,13 @@ the types of the trace contract; a value that fits no type is rejected, never gu
 
 The JSON Schema of a line says what the reader accepts, which is more than the trace contract asks for: it never rejects
 a line that is read.
+
+Requests with traces in either encoding of OTLP, read as spans.
+
+The messages of the JSON encoding have the fields of protobuf's, so the spans of both are read by the same code. In JSON
+ids are hexadecimal, 64-bit integers may be strings, and unknown fields are ignored.
+
+Source: OpenTelemetry, OTLP specification 1.5 with its JSON Protobuf encoding, and its protocol definitions.
 """
 
 from __future__ import annotations
@@ -710,3 +717,16 @@ def _label_schema(schema: Schema) -> Schema:
         del properties[added]
     judgements = [{"required": [name], "properties": {name: {"not": _NULL}}} for name in FIELDS]
     return schema | {"anyOf": judgements}
+
+
+_EXPORT_START: Final = re.compile(rb'\s*\{\s*"resource(Spans|Metrics|Logs)"')
+
+
+def is_export(line: bytes, of: str | None = None) -> bool:
+    """Whether a line looks like an OTLP export request: of `Spans`, `Metrics` or `Logs`, where that is asked.
+
+    >>> is_export(b'{"resourceSpans":[]}'), is_export(b'{"qid":"a"}')
+    (True, False)
+    """
+    start = _EXPORT_START.match(line)
+    return start is not None and of in (None, start[1].decode())

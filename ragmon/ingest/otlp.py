@@ -9,7 +9,6 @@ Source: OpenTelemetry, OTLP specification 1.5 with its JSON Protobuf encoding, a
 from __future__ import annotations
 
 import base64
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -40,19 +39,6 @@ from ragmon.ingest.spans.conventions import EVENT_KEYS, KEY_PREFIXES, KEYS, MESS
 from ragmon.ingest.spans.mapper import MEMBERS
 from ragmon.ingest.spans.span import HIT_EVENTS, MEANINGS, OWN_SCOPE, Event, Span
 from ragmon.ingest.spans.tools import LISTS, Memo
-
-_EXPORT_START: Final = re.compile(rb'\s*\{\s*"resource(Spans|Metrics|Logs)"')
-
-
-def is_export(line: bytes, of: str | None = None) -> bool:
-    """Whether a line looks like an OTLP export request: of `Spans`, `Metrics` or `Logs`, where that is asked.
-
-    >>> is_export(b'{"resourceSpans":[]}'), is_export(b'{"qid":"a"}')
-    (True, False)
-    """
-    start = _EXPORT_START.match(line)
-    return start is not None and of in (None, start[1].decode())
-
 
 _RECORD_SEARCH_LIMIT: Final = 2
 """In a span of ragmon that another program forwards under its own scope name, the record is looked for among this many

@@ -22,8 +22,8 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from ragmon.core import constants
-from ragmon.ingest.lines import Rejected
-from ragmon.ingest.otlp import SpanOrigin, is_export, on_event, parse_message, spans_of, to_span
+from ragmon.ingest.lines import Rejected, is_export
+from ragmon.ingest.otlp import SpanOrigin, on_event, parse_message, spans_of, to_span
 from ragmon.ingest.otlp_wire import check_size
 from ragmon.ingest.spans.conventions import MESSAGE_EVENTS
 from ragmon.ingest.spans.messages import LOG_SCOPE

@@ -16,7 +16,7 @@ import pytest
 
 import ragmon as library
 from ragmon.capture import trace as giving
-from ragmon.cli.query import TRIES
+from ragmon.cli.client import TRIES
 from ragmon.config.load import load
 from ragmon.core.record import Label, Record, Sampling, encode
 from ragmon.ingest.lines import decode

@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from ragmon.cli.query import _is_private, parse_server_url
+from ragmon.cli.client import parse_server_url
+from ragmon.cli.query import _is_private
 from tests.support.command_line import gold, lines, ragmon, traces
 from tests.support.stub_server import serving
 

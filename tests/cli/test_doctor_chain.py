@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from ragmon.cli.client import ServerStatus
 from ragmon.cli.doctor import _dropped, chain_checks
-from ragmon.cli.query import ServerStatus
 from ragmon.config.load import load
 from ragmon.export.status import StageCounters
 from ragmon.scoring import cardinality

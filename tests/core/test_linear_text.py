@@ -28,8 +28,7 @@ from ragmon.core.record import Answer, Record
 from ragmon.core.refusals import RefusalRule, languages
 from ragmon.export import text as tables
 from ragmon.ingest.labels import _ids, _time
-from ragmon.ingest.lines import decode
-from ragmon.ingest.otlp import is_export
+from ragmon.ingest.lines import decode, is_export
 from ragmon.ingest.spans import documents as entries
 from ragmon.ingest.spans import messages, tools
 from ragmon.ingest.spans.mapper import _name

@@ -21,7 +21,7 @@ import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from ragmon.cli.query import status as server_status
+from ragmon.cli.client import status as server_status
 from ragmon.config.load import defaults, load
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.http_server import LONGEST_ACK
