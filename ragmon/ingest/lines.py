@@ -550,6 +550,10 @@ def _rejection(line: bytes, error: Exception) -> Rejected:
     if isinstance(error, RecursionError) or _is_deep(line):
         return Rejected(constants.DEPTH, "it is nested too deeply")
     if isinstance(error, UnicodeDecodeError) or "Invalid UTF-8" in message:  # by the version of msgspec
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as invalid:
+            message = f"byte {invalid.start + 1} of the line is no UTF-8: {invalid.reason}"
         return Rejected(constants.INVALID_UTF8, message)
     offset = _BYTE_OFFSET.search(message)
     is_python_number = offset is not None and line.startswith((b"NaN", b"Infinity"), int(offset[1]))
