@@ -224,3 +224,18 @@ def test_whether_an_answer_is_grounded_is_a_fact_whichever_metrics_are_asked_for
     alone = Scorer(metrics=build(only=[RATE]))
     alone.observe(Record(contexts=["the ferry leaves"], answer_json=Answer("ferry", [])))
     assert alone.snapshot().series[0].metrics[RATE].value == 1.0
+
+
+def test_the_interval_of_a_mean_reaches_from_unknown_scores_as_0_to_unknown_scores_as_1():
+    """Whether an answer whose citations were not captured cited what was retrieved, nobody knows."""
+
+    def estimate(**answers):
+        cited = {"right": ["d1"], "wrong": ["elsewhere"], "unknown": None}
+        kinds = (("rest", n, {"answer_json": Answer("ferry", cited[kind])}) for kind, n in answers.items())
+        (series,) = live(*kinds).snapshot.series
+        return series.metrics["citation_scope"].estimate
+
+    found = estimate(right=30, wrong=10, unknown=5)
+    assert found.lower == estimate(right=30, wrong=15).lower
+    assert found.upper == estimate(right=35, wrong=10).upper
+    assert (found.value, found.n) == (0.75, 40)

@@ -174,6 +174,20 @@ def test_a_label_whose_answer_was_counted_nowhere_speaks_alone():
     assert (sample.sums.labels, sample.sums.records) == (FEWEST, 0)
 
 
+def test_a_label_counts_in_the_windows_that_hold_the_step_in_which_it_was_given():
+    cohorts, step = Cohorts(), 10
+    answered(cohorts, NOW - 3600, {PROXY: MICRO})
+    cohorts.see_label("support", "rest", NOW - 3600, NOW + 3, {METRIC: MICRO, PROXY: MICRO}, {})
+    for begin, end, labels in (
+        (NOW - 300, NOW, 0),
+        (NOW - 300 + step, NOW + step, 1),
+        (NOW, NOW + 300, 1),
+        (NOW + step, NOW + 300 + step, 0),
+    ):
+        found = samples(cohorts, "support", PROXY, (begin, end))
+        assert sum(sample.sums.labels for sample in found) == labels, (begin - NOW, end - NOW)
+
+
 def test_merged_cohorts_are_those_of_all_records_in_any_order():
     def counted(numbers):
         cohorts = Cohorts()

@@ -87,6 +87,45 @@ def without_counts(report):
     return {**report, "labels": {**report["labels"], "labels": None}}
 
 
+def settled_on(records, *labels):
+    """A scorer that counted the answers, and what was said of them in the end."""
+    settled, run = FinalLabels(), Run(Scorer())
+    for label in labels:
+        settled.add(label)
+    run.feed(records)
+    settled.meet(records)
+    run.finalise(settled, lambda _: "groundedness")
+    return run.scorer
+
+
+def test_in_a_report_a_label_counts_at_the_time_of_its_answer_however_late_it_was_given():
+    records = answers(3)
+    late = Label(trace_id=trace(1), rater="ada", correct=True, ts=records[1].ts + 86_400.0)
+    scorer = settled_on(records, late)
+    seen = {
+        at: scorer.snapshot(now=at, windows={"5m": 300}).find("support", "label", window="5m")
+        for at in (records[1].ts, late.ts)
+    }
+    assert seen[late.ts] is None
+    assert seen[records[1].ts].metrics["answer_correct"].n == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "answerable"),
+    [
+        ({"relevant_ids": []}, False),
+        ({"relevant_ids": ["d1"]}, True),
+        ({"relevant_ids": [], "answerable": True}, True),
+        ({"relevant_ids": ["d1"], "answerable": False}, False),
+    ],
+)
+def test_a_question_is_answerable_where_a_document_is_relevant_unless_raters_say_otherwise(said, answerable):
+    scorer = settled_on(answers(2), Label(trace_id=trace(1), rater="ada", ts=NOW, **said))
+    metrics = scorer.snapshot().find("support", "label", gold=None).metrics
+    counted = {name: metrics[name].n for name in ("over_refusal_rate", "under_refusal_rate")}
+    assert counted == {"over_refusal_rate": answerable, "under_refusal_rate": not answerable}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_labels_late_twice_out_of_order_and_in_conflict_give_the_report_of_labels_at_once(tmp_path, seed):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ragmon.core import constants
 from ragmon.core.gold_item import GOLD as GOLD_FLAG
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.record import Answer, Latency, Record, Sampling
+from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.core.refusals import RefusalRule
 from ragmon.ingest.gold import GoldIndex, GoldSet
 from ragmon.ingest.lines import Rejected, decode
@@ -200,6 +200,18 @@ def test_groundedness_measured_where_the_text_was_counts_as_it_stands():
     metrics = scorer.snapshot().find("default", "replay").metrics
     assert (metrics["groundedness"].n, metrics["groundedness"].value) == (2, 0.125)
     assert (metrics["grounded_rate"].n, metrics["grounded_rate"].value) == (2, 0.5)
+
+
+@pytest.mark.parametrize("text", ["claim", "contexts", "q"])
+def test_of_a_record_whose_text_redaction_changed_only_what_was_measured_before_counts(text):
+    """Words that were taken out of a claim or a context are missing from the other as well."""
+    facts = TextFacts(answered=True, refused=False, redacted=[text])
+    redacted = Record(contexts=["The [name] sails at nine."], answer_json=Answer("[name] sails at nine."), facts=facts)
+    measured = Record(contexts=redacted.contexts, answer_json=redacted.answer_json, measures={"groundedness": 0.25})
+    measured.facts = facts
+    scorer = counted(redacted, measured)
+    stat = scorer.snapshot().find("default", "replay").metrics["groundedness"]
+    assert (stat.n, stat.value, stat.unassessed) == (1, 0.25, {constants.NO_TEXT: 1})
 
 
 # --- what is dropped, and what never stops it -------------------------------------------------------------------------

@@ -267,3 +267,24 @@ def test_the_gold_items_of_a_window_are_counted_by_its_edges(span, traced):
         "default", "replay", window="window", gold="gold"
     )
     assert (series.traced, series.records) == (traced, traced)
+
+
+def test_five_minutes_leave_the_windows_once_they_ended_before_the_retention():
+    retention = 2 * HOUR
+    scorer = scored((), [Record(ts=NOON + 60)], retention=retention, is_live=True)
+    for age, left in ((60, 1), (FOLDED_SECONDS, 1), (FOLDED_SECONDS + 1, 0)):
+        scorer.observe(Record(ts=NOON + retention + age))
+        scorer.state.fold(scorer.state.newest)
+        first = scorer.snapshot(windows={"window": FOLDED_SECONDS}, now=NOON + 60).series
+        assert sum(series.records for series in first) == left, age
+        assert sum(metrics["error_rate"].n for metrics, *_ in read(scorer).values()) == scorer.scored
+
+
+@pytest.mark.parametrize("times", [(NOON, NOON + HOUR), (NOON + HOUR, NOON), (NOON + HOUR, None)])
+def test_a_merged_state_is_as_new_as_the_newest_of_its_parts(times):
+    merged = scored((), [], retention=2 * HOUR, is_live=True)
+    for ts in times:
+        merged.state.merge(scored((), [Record(ts=ts)], is_live=True).state)
+    merged.forget_streams()
+    assert merged.state.newest == NOON + HOUR
+    assert not merged.observe(Record(ts=NOON - HOUR - 1)), "older than the retention"

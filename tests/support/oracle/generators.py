@@ -123,7 +123,7 @@ def trace(draw, number, gold):
             weight=9,
         ),
         error=draw.mostly(lambda: ABSENT, lambda: draw.one((None, "timeout", "")), weight=4),
-        latency_ms=draw.one((ABSENT, 120, 5000.0, {"total": 80.5, "retrieve": 30}, {"total": 9000}, {"retrieve": 5})),
+        latency_ms=draw.one((ABSENT, 120, 5000.0, {"total": 80.5, "retrieve": 30}, {"total": 1000}, {"retrieve": 5})),
         verdicts=draw.one((ABSENT, ABSENT, None, [draw.number(1) for _ in range(draw.number(5))])),
     )
 
