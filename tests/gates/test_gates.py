@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ragmon.config.gates import PRESETS
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import ORDER, Gate, Outcome, Policy, verdict_of
-from ragmon.gates.evaluate import evaluate
+from ragmon.gates.evaluate import MIN_MATURITY, evaluate
 from ragmon.scoring.snapshot import ALL, Snapshot
 from ragmon.stats.histograms import bucket
 from ragmon.stats.intervals import needed_for_pass, wilson
@@ -105,6 +105,14 @@ def test_no_data_never_passes_and_never_fails(gate, mode, whole_run):
         assert judge(gate, *found, mode=mode, whole_run=whole_run).verdict == "insufficient"
 
 
+@pytest.mark.parametrize("source", ["live", "probe", "replay", "label"])
+def test_only_gates_on_labels_wait_for_labels(source):
+    """Of the labels on these answers a half is here: that says nothing about what needs none."""
+    outcome = judge(FLOOR, series(right=95, n=100, source=source), maturity={"default": 0.5})
+    assert outcome.verdict == ("insufficient" if source == "label" else "pass")
+    assert judge(FLOOR, series(right=95, n=100, source=source), maturity={"default": MIN_MATURITY}).verdict == "pass"
+
+
 # --- point mode -------------------------------------------------------------------------------------------------------
 
 
@@ -140,6 +148,7 @@ def test_a_quantile_ratio_needs_a_baseline_and_samples():
     assert judge(SPEED, timed(1000, 50)).reason == "no latency baseline"
     few = judge(SPEED, timed(1000, 29), baseline_p95_ms={"default": 1000.0})
     assert (few.verdict, few.value, few.needed) == ("insufficient", None, 30)
+    assert judge(SPEED, timed(1000, 30), baseline_p95_ms={"default": 1000.0}).verdict == "pass"
     assert judge(SPEED, baseline_p95_ms={"default": 1000.0}).verdict == "insufficient"
     assert judge(SPEED, timed(1000, 50), baseline_p95_ms={"default": 0.0}).verdict == "insufficient"
 

@@ -34,7 +34,7 @@ from ragmon.stats.histograms import MICRO
 from ragmon.stats.intervals import wilson
 from ragmon.stats.strata import Stratum, post_stratified
 from ragmon.testing import make_gold, make_record
-from tests.support.one_gate import CEILING, FLOOR, PRECISION, SET, gold_run, judge, series, stat
+from tests.support.one_gate import CEILING, FLOOR, PRECISION, REFUSAL, SET, gold_run, judge, series, stat
 
 GATE = 0.80
 MISSING = (0.01, 0.05, 0.2, 0.4, 0.6)
@@ -106,10 +106,20 @@ def test_right_answers_without_ids_do_not_make_a_gold_run_fail():
     assert "0.0 % if they all broke the gate, 90.0 % if none" in found.reason
 
 
-@pytest.mark.parametrize(("right", "n", "verdict"), [(95, 98, "pass"), (10, 98, "fail"), (79, 98, "insufficient")])
-def test_a_run_is_decided_where_the_missing_ones_cannot_change_it_and_is_not_called_exact(right, n, verdict):
-    run = gold_run(right, n, traced=100, metrics={"answer_precision": stat(right, n, no_ids=100 - n)})
-    found = judge(PRECISION, run, golds=(SET,), whole_run=True)
+@pytest.mark.parametrize(
+    ("gate", "score", "verdict"),
+    [
+        (PRECISION, 95, "pass"),
+        (PRECISION, 10, "fail"),
+        (PRECISION, 79, "insufficient"),
+        (REFUSAL, 5, "pass"),
+        (REFUSAL, 90, "fail"),
+        (REFUSAL, 19, "insufficient"),
+    ],
+)
+def test_a_run_is_decided_where_the_missing_ones_cannot_change_it_and_is_not_called_exact(gate, score, verdict):
+    run = gold_run(score, 98, traced=100, gate=gate, metrics={gate.metric: stat(score, 98, no_ids=2)})
+    found = judge(gate, run, golds=(SET,), whole_run=True)
     assert (found.verdict, "exact" in found.reason) == (verdict, False)
 
 

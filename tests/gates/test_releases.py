@@ -406,6 +406,16 @@ def test_answers_to_what_was_refused_count_against_precision():
     assert (hallucination.verdict, compared_gate(hallucination).worse) == ("fail", 200)
 
 
+def test_all_gates_together_call_an_equal_release_worse_with_one_error_probability():
+    """What proves a drop to one gate proves none to each of ten."""
+    traffic = counted(live(1000, build="old"), live(986, 14, build="new"))
+    evidence = log_worse(betting.shares(1000, 1000), betting.shares(986, 1000))
+    assert math.log(2 / betting.ALPHA) < evidence < math.log(10 * 2 / betting.ALPHA)
+    ten = [replace(COMPLIANCE, name=f"compliance {number}") for number in range(10)]
+    assert [found.verdict for found in against(traffic, COMPLIANCE, max_drop=0.001)] == ["fail"]
+    assert {found.verdict for found in against(traffic, *ten, max_drop=0.001)} == {"insufficient"}
+
+
 def test_gold_items_that_one_build_alone_was_asked_are_two_samples():
     halves = [RIGHT, RIGHT, RIGHT, WRONG, RIGHT] * 50
     old, new = answers(halves, source="live", build="old"), answers(halves, first=250, source="live", build="new")

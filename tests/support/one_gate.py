@@ -36,8 +36,8 @@ def series(metric="compliance", right=0, n=0, *, items=None, **labels):
     return SeriesStats(**{**fields, **labels})
 
 
-def judge(gate, *found, golds=(), builds=(), whole_run=False, **policy):
-    snapshot = Snapshot(0.0, found, golds, builds, GOLD_METRICS)
+def judge(gate, *found, golds=(), builds=(), whole_run=False, maturity=None, **policy):
+    snapshot = Snapshot(0.0, found, golds, builds, GOLD_METRICS, maturity or {})
     (outcome,) = evaluate(snapshot, Policy((gate,), **policy), whole_run=whole_run)
     return outcome
 
