@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.alarms.baselines import DELAY, GOLD, LIVE, Baseline, LatencyBaseline
+from ragmon.alarms.baselines import CHRONIC_MINUTES, DELAY, GOLD, LIVE, Baseline, LatencyBaseline
 from ragmon.alarms.observations import Observations
 from ragmon.core.record import Record
 from ragmon.stats.intervals import wilson
@@ -134,17 +134,33 @@ def test_a_gate_nobody_ever_kept_stops_learning_for_six_hours_and_not_for_ever()
     assert {"coverage:look"} <= world.firing - before
 
 
-def one_error_in(n, world):
-    """A minute of n requests, one of which failed."""
+def errors(world, failed, n):
+    """A minute of n requests, some of which failed."""
     ts = 60.0 * world.minute
-    answers = [{"error": "timeout"}, *[GOOD] * (n - 1)]
+    answers = [{"error": "timeout"}] * failed + [GOOD] * (n - failed)
     return [Record(ts=ts, source="live", q=f"{ts} {number}", **answer) for number, answer in enumerate(answers)]
+
+
+def test_what_fires_against_its_own_past_is_never_learned_however_long_it_fires(configured):
+    """A gate says what is well and may be wrong; a past that was well is none that the fault may replace."""
+    world = World(configured('gates.preset = "wfgy-live"\n'))
+    for _ in range(75):
+        world.feed(errors(world, 0, 30))
+    while not world.firing:
+        world.feed(errors(world, 10, 30))
+    assert world.firing == {"error_rate:look"}
+    before = learned(world, "error_rate"), learned(world, "compliance")
+    for _ in range(20):
+        world.minute += CHRONIC_MINUTES // 10
+        world.feed(errors(world, 10, 30))
+        assert world.firing == {"error_rate:look"}
+    assert (learned(world, "error_rate"), learned(world, "compliance")) == before
 
 
 def test_a_metric_learns_nothing_while_any_of_its_detectors_is_suspicious():
     """Its gate is one of them: a first hour just beyond it must not become what all is well looks like."""
     world = World()
-    while world.feed(one_error_in(10, world)) == []:
+    while world.feed(errors(world, 1, 10)) == []:
         before = learned(world, "error_rate")
         if world.state("error_rate").evidence > 0.35:
             break
@@ -153,7 +169,7 @@ def test_a_metric_learns_nothing_while_any_of_its_detectors_is_suspicious():
     stopped = learned(world, "error_rate")[:2]
     while "error_rate" not in world.firing:
         assert learned(world, "error_rate")[:2] == stopped
-        world.feed(one_error_in(10, world))
+        world.feed(errors(world, 1, 10))
     assert learned(world, "compliance")[0] > stopped[0], "other metrics go on"
 
 
@@ -229,6 +245,16 @@ def test_latency_learns_what_is_slow_first_and_then_how_common_that_is():
         latency.see(number, minute)
         latency.learn(number, LEARN)
     assert latency.share.n == known + 29 * 100, "what waited when the p95 was known is not lost"
+
+
+def test_a_latency_is_slow_above_the_p95_and_not_where_it_cannot_be_told_from_it():
+    """Neither among those that were learned nor later: of a call that takes the same time always, none is slow."""
+    latency, minute = LatencyBaseline(), [[10.0]] * 100
+    for number in range(62):
+        latency.see(number, minute)
+        latency.learn(number, LEARN)
+    assert (latency.share.n > 0, latency.share.total) == (True, 0.0)
+    assert latency.of(minute) == Observations(zeros=100)
 
 
 def test_too_little_latency_is_no_baseline():

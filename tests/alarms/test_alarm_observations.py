@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from ragmon.alarms.observations import NOTHING, Conventions, ObservationSelector, StepClusters
 from ragmon.alarms.plan import AlarmRule
+from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.core.record import Record
@@ -201,6 +202,25 @@ def test_a_gate_looks_at_the_source_the_gold_set_and_the_slice_it_names(configur
     assert minutes(others=True) == {"others"}
     assert minutes(first=True) == {"first"}
     assert minutes(german=True, first=True) == {"first", "german"}
+
+
+# --- what is unknown --------------------------------------------------------------------------------------------------
+
+
+def test_requests_whose_score_is_unknown_break_no_gate_neither_a_floor_nor_a_ceiling():
+    """An alarm must not rest on what nobody knows: whether they cited anything, and whether retrieval was empty."""
+    world, unknown = World(defaults()), {**said("that is right", None), "retrieved_ids": None}
+    for _ in range(10):
+        world.feed(users(world, *[GOOD] * 10, *[unknown] * 30))
+    series = world.scorer.snapshot().find("default", "live")
+    assert {name: series.metrics[name].unknown for name in ("coverage", "empty_retrieval_rate")} == {
+        "coverage": 300,
+        "empty_retrieval_rate": 300,
+    }
+    assert world.firing == set()
+    for _ in range(10):
+        world.feed(users(world, *[GOOD] * 10, *[FAULTS["empty"]] * 30))
+    assert {"coverage", "empty_retrieval_rate"} <= world.firing, "known scores break both"
 
 
 # --- every gold item against its first answer -------------------------------------------------------------------------

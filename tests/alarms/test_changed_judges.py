@@ -59,6 +59,17 @@ def test_fourteen_quiet_worlds_of_fourteen_days_have_no_ticket():
     assert [tickets(quiet(seed)) for seed in range(14)] == [{}] * 14
 
 
+def test_a_judge_that_changed_is_compared_with_what_it_was_until_that_is_undone():
+    """Twenty days later too: its reference learns no score that differs from it."""
+    monitor, changes, n = JudgeMonitor(metric=JUDGE), [], 1_000
+    days = [900_000] * 2 + [600_000] * 20 + [900_000]
+    for hour, score in enumerate(score for score in days for _ in range(24)):
+        if monitor.step(60 * (hour + 1), {"": [n, n * score, n * score * score]}):
+            changes.append(hour // 24)
+        assert monitor.shift() is None or monitor.shift().before == pytest.approx(0.9)
+    assert changes == [2, 22]
+
+
 def test_any_number_of_scores_can_be_saved_and_is_compared():
     """Two million a minute: the sum of their squares outgrows a number of 64 bits within the hour."""
     monitor, changes = JudgeMonitor(metric=JUDGE), []
