@@ -7,8 +7,13 @@ import io
 
 import pytest
 
+from ragmon.config.load import defaults
 from ragmon.core.errors import InputError, RagmonError
 from ragmon.ingest.labels import LabelSpelling, read_labels, template
+from ragmon.monitor.engine import Engine
+from ragmon.scoring.labels import FinalLabels
+from ragmon.scoring.scorer import Scorer
+from ragmon.testing import make_record
 
 A, B = "a" * 32, "b" * 32
 
@@ -106,3 +111,36 @@ def test_a_queue_is_a_sheet_to_fill_in_and_is_read_again(read):
 def test_nothing_to_label_is_an_error_with_a_hint():
     with pytest.raises(RagmonError, match="nothing to label"):
         template([], LabelSpelling())
+
+
+# --- several ratings of one answer ------------------------------------------------------------------------------------
+
+ANSWER = make_record(trace_id=A, ts=1_795_338_000.0, source="live", claim="an answer")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("1,,", "0,,"), ("0.5,,", "0.25,,"), (",true,", ",false,"), (",,d1", ",,d2"), ("1,,d1", "0,,d2")]
+)
+def test_of_two_rows_of_one_rater_and_one_time_the_same_counts_in_either_order(read, one, other):
+    def reported(*rows):
+        said = "".join(f"{A},{row},ada,1795338060\n" for row in rows)
+        settled, scorer = FinalLabels(), Scorer()
+        for label in read(f"trace_id,correct,answerable,relevant_ids,rater,ts\n{said}"):
+            settled.add(label)
+        settled.meet([ANSWER])
+        settled.finalise(scorer)
+        return scorer.state.digest()
+
+    assert reported(one, other) == reported(other, one)
+    assert reported(one) != reported(other)
+
+
+@pytest.mark.parametrize("second", ["1,ada", "0,ada", "1,bob", "0,bob"])
+def test_every_answer_of_a_sheet_counts_once_in_the_windows_however_often_it_was_rated(read, second):
+    """They show the first rating; the report has the last ones."""
+    live = Engine(defaults(), answers=1)
+    live.observe(ANSWER, ANSWER.ts)
+    for label in read(f"trace_id,correct,rater\n{A},1,ada\n{A},{second}\n"):
+        live.apply(label, ANSWER.ts + 60.0)
+    stat = live.scorer.snapshot().find("default", "label").metrics["answer_correct"]
+    assert (stat.n, stat.value) == (1, 1.0)

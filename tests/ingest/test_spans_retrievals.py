@@ -143,6 +143,19 @@ class TestSeveral:
         assert ranked(*self.SPANS, merge=merge) == (expected, None, None)
         assert ranked(*reversed(self.SPANS), merge=merge) == (expected, None, None)
 
+    @pytest.mark.parametrize(("merge", "ids"), [("concat", ["a", "b", "c"]), ("rrf", ["b", "a", "c"])])
+    def test_a_document_has_one_place_however_its_text_is_cut_out(self, merge, ids):
+        """Retrievers return other passages of it, or mark what was searched for; one without an id is its text."""
+
+        def found(*documents, **fields):
+            told = json.dumps([dict(zip(("id", "content"), one, strict=True)) for one in documents])
+            return made({semconv.SPAN_KIND: semconv.RETRIEVER, semconv.DOCUMENTS: told}, **fields)
+
+        spans = found(("a", "one"), ("b", "two")), found(("b", "<b>two</b>"), ("c", "three"), end=2)
+        record = to_record(spans, merge=merge).record
+        assert record.retrieved_ids == ids
+        assert record.contexts == [{"a": "one", "b": "two", "c": "three"}[name] for name in ids]
+
     def test_scores_of_different_retrievers_do_not_stand_in_one_list(self):
         scored = [made({semconv.DOCUMENTS: json.dumps([{"id": name, "score": 1}])}) for name in "ab"]
         assert to_record(scored[:1]).record.scores == [1.0]
