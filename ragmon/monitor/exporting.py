@@ -28,8 +28,7 @@ from ragmon.monitor.sharing import SharedMonitor
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 
 if TYPE_CHECKING:
-    from ragmon.capture.otlp_exporter import OtlpExporter
-    from ragmon.capture.score_exporter import ScoreExporter
+    from ragmon.capture.otlp_exporter import OtlpExporter, ScoreExporter
 
 
 class ScoreExporting(ForwardingExporter):
@@ -159,7 +158,7 @@ def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporte
     """The exporter, extended by sending scores to the tracing backend if the configuration names one."""
     if settings.export.scores is None:
         return sink
-    from ragmon.capture.score_exporter import ScoreExporter  # noqa: PLC0415 - loads requests and protobuf
+    from ragmon.capture.otlp_exporter import ScoreExporter  # noqa: PLC0415 - loads requests and protobuf
 
     backend = ScoreExporter(
         str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans

@@ -21,12 +21,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ragmon.capture import call, exporters, trace
 from ragmon.capture.call import Runtime, outside_calls, reset_after_fork
 from ragmon.capture.convert import call_to_record
-from ragmon.capture.counters import DeadProcess, Timings, count_lines, lines_of_dead_process, reap
 from ragmon.capture.exporters import BatchExporter, DroppingExporter, Exporter, close
 from ragmon.capture.objects import unread
-from ragmon.capture.request_assembler import RequestAssembler
 from ragmon.capture.trace import DROPPED, Given, LabelSender
-from ragmon.capture.worker import Worker
+from ragmon.capture.worker import DeadProcess, Timings, Worker, count_lines, lines_of_dead_process, reap
 from ragmon.config.load import defaults, load
 from ragmon.config.settings import Settings
 from ragmon.core import constants
@@ -36,7 +34,7 @@ from ragmon.core.process import default_folder
 from ragmon.core.record import MAX_IDS, Label, parse_label
 from ragmon.export.status import SdkStats, StageCounters
 from ragmon.ingest.gold import without_broken_gold
-from ragmon.monitor.capture_settings import Redactions, capture_settings, span_settings
+from ragmon.monitor.capture_settings import Redactions, capture_settings, file_span_options
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.exporting import (
     ScoreExporting,
@@ -52,7 +50,7 @@ from ragmon.monitor.sharing import NO_GOLD, SharedMonitor
 from ragmon.scoring.ratings import REJECTED
 
 if TYPE_CHECKING:
-    from ragmon.capture.span_processor import RagmonSpanProcessor
+    from ragmon.capture.span_processor import RagmonSpanProcessor, RequestAssembler
 
 DRAIN: Final = 5.0
 """Seconds that the exit of the process waits for the delivery of queued records."""
@@ -355,10 +353,12 @@ class Installation:
             hint = "make an opentelemetry.sdk.trace.TracerProvider, set it, and give that one"
             raise RagmonError(f"provider takes no span processors: {shorten(provider)}", hint=hint)
         # The SDK is the application's choice.
-        from ragmon.capture.span_processor import RagmonSpanProcessor  # noqa: PLC0415 - as above
+        from ragmon.capture.span_processor import RagmonSpanProcessor, RequestAssembler  # noqa: PLC0415 - as above
 
         if self._requests is None:
-            self._requests = self._self_metrics.requests = RequestAssembler(self._worker, span_settings(self.settings))
+            settings = capture_settings(self.settings)(self.settings.pipeline)
+            self._requests = RequestAssembler(self._worker, settings, file_span_options(self.settings))
+            self._self_metrics.requests = self._requests
             self._runtime.claim = self._requests.claim
         processor = RagmonSpanProcessor(requests=self._requests)
         provider.add_span_processor(processor)

@@ -11,8 +11,18 @@ from time import monotonic, time
 from types import TracebackType
 from typing import Final, Self
 
-from ragmon.capture.judge_prompts import CONTEXTUAL_PRECISION, Judgement, functions
-from ragmon.capture.judges import Breaker, Judge, JudgeSettings, JudgeTask, JudgeWorkers, ModelEndpoint, read_key
+from ragmon.capture.judges import (
+    CONTEXTUAL_PRECISION,
+    Breaker,
+    Judge,
+    Judgement,
+    JudgeSettings,
+    JudgeTask,
+    JudgeWorkers,
+    ModelEndpoint,
+    functions,
+    read_key,
+)
 from ragmon.config.services import JudgeTable as Table
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, QUEUE_FULL, SKIPPED, TIMEOUT

@@ -14,7 +14,7 @@ from collections import Counter
 
 import pytest
 
-from ragmon.capture.counters import read
+from ragmon.capture.worker import read
 from tests.support.waiting import TIMEOUT
 
 PROGRAM = """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmon.capture.counters import read
+from ragmon.capture.worker import read
 from tests.capture.test_capture_ends import CONFIG
 from tests.support.waiting import TIMEOUT
 

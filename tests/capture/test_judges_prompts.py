@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.capture import judge_prompts
+from ragmon.capture import judges
 from ragmon.capture.judges import Judge, JudgeSettings, ModelEndpoint, digest
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
@@ -39,14 +39,14 @@ text = (
 
 @given(question=text, expected=text, contexts=st.lists(text, min_size=1))
 def test_whatever_a_text_holds_every_section_holds_that_text_and_nothing_else(question, expected, contexts):
-    asked = read(judge_prompts.relevance(question, expected, contexts, reasons=True))
+    asked = read(judges.relevance(question, expected, contexts, reasons=True))
     labels = ["QUESTION", "EXPECTED OUTPUT", *(f"CONTEXT {n}" for n in range(1, len(contexts) + 1))]
     assert asked.sections == list(zip(labels, [question, expected, *contexts], strict=True))
 
 
 @given(claims=st.lists(text, min_size=1), contexts=st.lists(text))
 def test_the_same_holds_for_claims(claims, contexts):
-    asked = read(judge_prompts.support(claims, contexts, reasons=False))
+    asked = read(judges.support(claims, contexts, reasons=False))
     assert asked.texts("CLAIM") == claims
     assert asked.texts("CONTEXT") == contexts
 
@@ -54,18 +54,18 @@ def test_the_same_holds_for_claims(claims, contexts):
 @given(answer=text)
 def test_nothing_of_a_text_is_among_the_instructions(answer):
     """The instructions are the same whatever is judged, but for the word."""
-    told, plain = judge_prompts.claims_prompt(answer).system, judge_prompts.claims_prompt("").system
+    told, plain = judges.claims_prompt(answer).system, judges.claims_prompt("").system
     assert re.sub("[0-9a-f]{16}", "", told) == re.sub("[0-9a-f]{16}", "", plain)
 
 
 def test_every_request_has_a_word_of_its_own():
-    assert len({read(judge_prompts.claims_prompt("the same")).word for _ in range(100)}) == 100
+    assert len({read(judges.claims_prompt("the same")).word for _ in range(100)}) == 100
 
 
 def test_a_word_that_occurs_in_a_text_is_not_taken(monkeypatch):
     words = iter(["a" * 16, "b" * 16])
-    monkeypatch.setattr(judge_prompts.secrets, "token_hex", lambda _: next(words))
-    assert read(judge_prompts.claims_prompt("a text with " + "a" * 16)).word == "b" * 16
+    monkeypatch.setattr(judges.secrets, "token_hex", lambda _: next(words))
+    assert read(judges.claims_prompt("a text with " + "a" * 16)).word == "b" * 16
 
 
 @pytest.mark.parametrize("order", HOSTILE)

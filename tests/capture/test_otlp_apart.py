@@ -15,8 +15,7 @@ import urllib3
 from opentelemetry import context
 
 from ragmon.capture.exporters import Scored
-from ragmon.capture.otlp_exporter import OtlpExporter
-from ragmon.capture.score_exporter import ScoreExporter
+from ragmon.capture.otlp_exporter import OtlpExporter, ScoreExporter
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record, Totals
 from tests.support.otlp_receiver import Answer, receiving
@@ -36,7 +35,7 @@ def receiver():
 def run(script, *arguments, **variables):
     """Run a program that has the sink; gives what it prints."""
     head = "import os, sys\nfrom ragmon.capture.otlp_exporter import OtlpExporter\n"
-    head += "from ragmon.capture.exporters import Scored\nfrom ragmon.capture.score_exporter import ScoreExporter\n"
+    head += "from ragmon.capture.exporters import Scored\nfrom ragmon.capture.otlp_exporter import ScoreExporter\n"
     head += "from ragmon.core.record import *\n"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", head + script, *arguments],

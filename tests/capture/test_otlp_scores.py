@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ragmon.capture.exporters import Scored
-from ragmon.capture.score_exporter import ScoreExporter
+from ragmon.capture.otlp_exporter import ScoreExporter
 from tests.support.otlp_receiver import Answer, attributes, receiving
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7"
