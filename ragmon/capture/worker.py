@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from ragmon.capture.call import Call, Runtime, count_value
-from ragmon.capture.exporters import BATCH, BatchExporter, Exporter, ExporterAdapter, Processor
+from ragmon.capture.exporters import BATCH, BatchExporter, Exporter, Processor, batch_size, deliver
 from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
 from ragmon.core.process import allocate, is_private, make_private, sleep_if_inherited
@@ -378,7 +378,7 @@ class Worker:
         processor: Processor | None = None,
     ) -> None:
         self._convert = convert
-        self._exporter = ExporterAdapter(sink)
+        self._sink = sink
         self._capacity = capacity
         self._max_bytes = max_bytes
         self._folder = folder
@@ -415,7 +415,7 @@ class Worker:
         """Reset in a forked child: the queue, locks and counters it inherited belong to the parent."""
         self._processor = processor
         self.counter_file.leave_to_parent()
-        self._exporter = ExporterAdapter(sink)
+        self._sink = sink
         self._prepare()
 
     def submit(self, call: Call | QueuedRecord) -> None:
@@ -537,10 +537,11 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - the thread must go on, and the records must be exported
                 warn_once(f"records go on unjudged: {error_location(error)}")
         sleep_if_inherited(process)
-        for start in range(0, len(records), self._exporter.at_once):
-            batch = records[start : start + self._exporter.at_once]
+        size = batch_size(self._sink)
+        for start in range(0, len(records), size):
+            batch = records[start : start + size]
             self.counter_file.give(len(batch), batch[0].trace_id)
-            lost = self._exporter.give(batch)
+            lost = deliver(self._sink, batch)
             sleep_if_inherited(process)  # the parent counts what it gave
             self._commit(len(batch) - sum(lost.values()), lost, given=len(batch))
         return bool(calls or records)

@@ -22,7 +22,7 @@ from ragmon.capture.exporters import DroppingExporter
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.addresses import Address
-from ragmon.core.errors import GoldError, RagmonError, UnavailableError, error_location, warn_once
+from ragmon.core.errors import GoldError, RagmonError, error_location, warn_once
 from ragmon.core.process import importing, sleep_if_inherited
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.status import SdkStats
@@ -200,15 +200,6 @@ class SharedMonitor:
         host = _WILDCARDS.get(host.strip("[]"), host.strip("[]"))
         self._leader = LeaderAddress(uuid4().hex, f"http://{Address(host, int(port))}", token)
         self._election.publish(self._leader)
-
-    def submit(self, record: Record) -> None:
-        """Export a record.
-
-        Raises:
-            UnavailableError: It was lost.
-        """
-        for reason in self.deliver([record]):
-            raise UnavailableError(f"a record did not reach the process that scores: {reason}")
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Score records here, or send them to the leader; returns how many were lost, by reason."""
