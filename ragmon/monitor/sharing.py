@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from ragmon.capture.otlp_exporter import OtlpExporter
-    from ragmon.monitor.process_receiver import ProcessReceiver
+    from ragmon.monitor.producers import ProcessReceiver
 
 TIMEOUT: Final = 10.0
 """Seconds in which records must reach the process that scores; then they are lost, and counted."""
@@ -144,7 +144,7 @@ class SharedMonitor:
                 if self._receiver is None:
                     assert monitor is not None  # noqa: S101 - it serves the port
                     with importing:  # protobuf, which an application of one process never needs
-                        from ragmon.monitor.process_receiver import ProcessReceiver  # noqa: PLC0415 - as said
+                        from ragmon.monitor.producers import ProcessReceiver  # noqa: PLC0415 - as said
 
                     self._receiver = ProcessReceiver(monitor, token, began)
                 await self._receiver.app(scope, receive, send)
