@@ -59,8 +59,15 @@ class Processor(Protocol):
 
 
 def batch_size(sink: Exporter | BatchExporter) -> int:
-    """The largest number of records to export at once: one, where a crash must tell which of them arrived."""
-    return int(getattr(sink, "at_once", BATCH if isinstance(sink, BatchExporter) else 1))
+    """The largest number of records to export at once: one, where a crash must tell which of them arrived.
+
+    Raises:
+        AttributeError: It is no exporter.
+    """
+    if isinstance(sink, BatchExporter):
+        return int(getattr(sink, "at_once", BATCH))
+    _ = sink.submit
+    return 1
 
 
 def deliver(sink: Exporter | BatchExporter, records: Sequence[Record]) -> dict[str, int]:

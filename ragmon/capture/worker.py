@@ -20,12 +20,12 @@ from time import monotonic, time
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from ragmon.capture.call import Call, Runtime, count_value
+from ragmon.capture.call import Call, Runtime
 from ragmon.capture.exporters import BATCH, BatchExporter, Exporter, Processor, batch_size, deliver
 from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
 from ragmon.core.process import allocate, is_private, make_private, sleep_if_inherited
-from ragmon.core.record import Record, Totals
+from ragmon.core.record import Record
 from ragmon.stats.histograms import buckets
 
 MAGIC: Final = 0x31_6E_6F_6D_67_61_72  # "ragmon1" in ASCII, read from the right
@@ -211,13 +211,8 @@ def _dropped(words: memoryview) -> dict[str, int]:
     return {reason: n for reason, n in counts.items() if n}
 
 
-def read(path: Path) -> DeadProcess | None:
-    """The counts in a counter file; None if it is not one, or its process died before it was complete."""
-    return parse(path.read_bytes())
-
-
-def parse(data: bytes) -> DeadProcess | None:
-    """The counts in the bytes of a counter file; None as in `read`."""
+def read_counts(data: bytes) -> DeadProcess | None:
+    """The counts in the bytes of a counter file; None if there are none, or its process died before it was complete."""
     words = memoryview(data).cast("Q") if len(data) == SIZE else None
     if words is None or words[0] != MAGIC:
         return None
@@ -258,7 +253,7 @@ def _reap_file(path: Path, tell: Callable[[DeadProcess], bool]) -> None:
             return
         if not status.st_nlink:  # another process has exported its counts since it was opened
             return
-        counts = parse(os.pread(file, SIZE, 0))
+        counts = read_counts(os.pread(file, SIZE, 0))
         if counts is None or tell(counts):
             path.unlink()
     finally:
@@ -285,50 +280,6 @@ class Timings:
                         histogram = self._counts.setdefault((pipeline, source, stratum), Counter())
                         histogram.update(buckets([1000.0 * second for second in seconds]))
             return {key: Counter(histogram) for key, histogram in self._counts.items()}
-
-
-def count_lines(
-    runtime: Runtime, page: CounterFile, timings: Mapping[Key, Mapping[int, int]], dropped: Mapping[str, int]
-) -> list[Totals]:
-    """The totals of this process: a line per pipeline, source and stratum with calls, and one line for dropped records.
-
-    The dropped records have a line of their own, of the pipeline `__other__`: a batch is lost as a whole.
-    """
-    now, lines = time(), []
-    for (pipeline, source, stratum), calls in runtime.totals().items():
-        if calls:
-            lines.append(
-                Totals(
-                    ts=now,
-                    instance=page.instance,
-                    started=page.started,
-                    pipeline=pipeline,
-                    source=source,
-                    stratum=stratum,
-                    calls=calls,
-                    kept=count_value(runtime.counters[pipeline].kept[source, stratum]),
-                    latency_ms=dict(timings.get((pipeline, source, stratum), {})),
-                )
-            )
-    if dropped:
-        lines.append(_drop_line(now, page.instance, page.started, dropped))
-    return lines
-
-
-def lines_of_dead_process(lost: DeadProcess, dropped: Mapping[str, int]) -> list[Totals]:
-    """Lines for the lost records of a dead process, written by the process that found its counter file."""
-    return [_drop_line(time(), lost.instance, lost.started, dropped)] if dropped else []
-
-
-def _drop_line(now: float, instance: str, started: float, dropped: Mapping[str, int]) -> Totals:
-    return Totals(
-        ts=now,
-        instance=instance,
-        started=started,
-        pipeline=constants.OTHER,
-        source=constants.LIVE,
-        dropped=dict(dropped),
-    )
 
 
 QUEUE: Final = 4096
@@ -378,7 +329,7 @@ class Worker:
         processor: Processor | None = None,
     ) -> None:
         self._convert = convert
-        self._sink = sink
+        self._sink, self._at_once = sink, batch_size(sink)
         self._capacity = capacity
         self._max_bytes = max_bytes
         self._folder = folder
@@ -415,7 +366,7 @@ class Worker:
         """Reset in a forked child: the queue, locks and counters it inherited belong to the parent."""
         self._processor = processor
         self.counter_file.leave_to_parent()
-        self._sink = sink
+        self._sink, self._at_once = sink, batch_size(sink)
         self._prepare()
 
     def submit(self, call: Call | QueuedRecord) -> None:
@@ -537,9 +488,8 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - the thread must go on, and the records must be exported
                 warn_once(f"records go on unjudged: {error_location(error)}")
         sleep_if_inherited(process)
-        size = batch_size(self._sink)
-        for start in range(0, len(records), size):
-            batch = records[start : start + size]
+        for start in range(0, len(records), self._at_once):
+            batch = records[start : start + self._at_once]
             self.counter_file.give(len(batch), batch[0].trace_id)
             lost = deliver(self._sink, batch)
             sleep_if_inherited(process)  # the parent counts what it gave

@@ -8,30 +8,30 @@ import signal
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from time import monotonic
+from time import monotonic, time
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ragmon.capture import call, exporters, trace
-from ragmon.capture.call import Runtime, outside_calls, reset_after_fork
+from ragmon.capture.call import count_value, outside_calls, reset_after_fork
 from ragmon.capture.convert import call_to_record
 from ragmon.capture.exporters import BatchExporter, DroppingExporter, Exporter, close
 from ragmon.capture.objects import unread
-from ragmon.capture.trace import DROPPED, Given, LabelSender
-from ragmon.capture.worker import DeadProcess, Timings, Worker, count_lines, lines_of_dead_process, reap
+from ragmon.capture.trace import DROPPED, Given
+from ragmon.capture.worker import CounterFile, DeadProcess, Timings, Worker, reap
 from ragmon.config.load import defaults, load
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import ON, STRICT
 from ragmon.core.errors import GoldError, RagmonError, error_location, shorten, warn_once
 from ragmon.core.process import default_folder
-from ragmon.core.record import MAX_IDS, Label, parse_label
+from ragmon.core.record import MAX_IDS, Label, Totals, parse_label
 from ragmon.export.status import SdkStats, StageCounters
 from ragmon.ingest.gold import without_broken_gold
 from ragmon.monitor.capture_settings import Redactions, capture_settings, file_span_options
@@ -58,142 +58,6 @@ EVERY: Final = 10.0
 """Seconds between two reports of all calls."""
 _BATCH_SIZE: Final = 1000  # labels
 _RETRY_AFTER: Final = 5.0  # seconds, for labels that the sink does not accept
-
-
-class SelfMetrics:
-    """Counts kept and lost records, all calls and dead processes, and exports the counts to the sink.
-
-    Args:
-        worker: Counts the kept calls.
-        calls: Counts all calls.
-        sink: The exporter that gets both counts, if it accepts reports.
-        folder: Where processes leave their counter files; None: there are none.
-
-    Attributes:
-        redactions: Removes text from records; None where records stay in the process.
-        requests: Assembles requests from the application's own spans, if there are any.
-        labels: The queue of labels to export.
-        judges: The judges, if there are any.
-        shared: The monitor that the processes of the application share; None where records go elsewhere.
-    """
-
-    def __init__(self, worker: Worker, calls: Runtime, sink: Any, folder: Path | None) -> None:
-        self._worker = worker
-        self._calls = calls
-        self._sink = sink
-        self._folder = folder
-        self._timings = Timings()
-        self._lost_in_dead: dict[str, Counter[str]] = {}
-        self._due = self._labels_due = 0.0
-        self.redactions: Redactions | None = None
-        self.requests: RequestAssembler | None = None
-        self.labels = LabelSender()
-        self.judges: Panel | None = None
-        self.shared: SharedMonitor | None = None
-
-    def counters(self) -> StageCounters:
-        """The stage counters of capture, including records lost in dead processes."""
-        counts, lost = self._worker.counts(), sum(list(self._lost_in_dead.values()), Counter())
-        ignored = Counter() if self.requests is None else Counter(self.requests.ignored)
-        return StageCounters(
-            counts.received + lost.total() + ignored.total(),
-            counts.sent,
-            ignored=ignored,
-            dropped=Counter(counts.dropped) + lost,
-            pending=counts.pending,
-        )
-
-    def captured(self) -> SdkStats:
-        """The SDK statistics so far."""
-        requests = self.requests
-        latency: dict[tuple[str, str], Counter[int]] = {}
-        for (pipeline, source, _), counts in self._timings.read(self._calls).items():
-            latency.setdefault((pipeline, source), Counter()).update(counts)
-        return SdkStats(
-            counters=self.counters(),
-            calls=self._calls.totals(),
-            latency=latency,
-            errors=self._calls.errors(),
-            orphans=outside_calls(),
-            unread=dict(unread),
-            spans={} if requests is None else dict(requests.gathering.dropped),
-            labels=dict(self.labels.dropped),
-            withheld=0 if self.redactions is None else self.redactions.failed,
-            judged={} if self.judges is None else self.judges.calls(),
-            scopes={} if requests is None else dict(requests.scopes),
-            tools={} if requests is None else dict(requests.tools),
-        )
-
-    def tick(self, asked: bool) -> None:
-        """Export queued labels, and periodically the counts of all calls and of dead processes; now if asked.
-
-        The worker's thread calls it.
-        """
-        self._calls.refresh()
-        if self.requests is not None:
-            self.requests.sweep(asked)
-        self._timings.read(self._calls)
-        if asked or monotonic() >= self._labels_due:
-            while self.labels and self._export_label_batch():
-                pass
-        try:
-            if asked or monotonic() >= self._due:
-                self._due = monotonic() + EVERY
-                timings = self._timings.read(self._calls)
-                lines = count_lines(self._calls, self._worker.counter_file, timings, self._worker.counts().dropped)
-                if lines:
-                    exporters.export_totals(self._sink, lines)
-                if self.shared is None or self.shared.is_leader:  # it shows the losses of all processes
-                    reap(self._folder, self._export_dead_process)
-        finally:
-            if self.shared is not None:
-                self.shared.tick(asked)
-
-    def _export_label_batch(self) -> bool:
-        batch = [(given, label) for given in self.labels.take(_BATCH_SIZE) if (label := self._label(given)) is not None]
-        try:
-            accepted = exporters.label(self._sink, [label for _, label in batch])
-        except Exception as error:  # noqa: BLE001 - an exporter may raise anything
-            self.labels.dropped[DROPPED] += len(batch)
-            warn_once(f"labels could not be handed on and are dropped: {error_location(error)}")
-            return True
-        if not accepted:
-            self._labels_due = monotonic() + _RETRY_AFTER
-            self.labels.put_back(given for given, _ in batch)
-        return accepted
-
-    def _label(self, given: Given) -> Label | None:
-        try:
-            ids, comment = given["relevant_ids"], given["comment"]
-            if isinstance(ids, str):
-                raise TypeError("relevant_ids is a text, not several")  # noqa: TRY301 - one path for all invalid labels
-            relevant_ids = None if ids is None else [str(item) for item in islice(ids, MAX_IDS + 1)]
-            label = parse_label({**given, "relevant_ids": relevant_ids})
-        except (ValueError, TypeError) as error:
-            self.labels.dropped[REJECTED] += 1
-            warn_once(f"ragmon.label was given what is no label: {error}")
-            return None
-        except Exception as error:  # noqa: BLE001 - ids are third-party objects: one bad label must not stop the others
-            self.labels.dropped[REJECTED] += 1
-            warn_once(f"ragmon.label was given ids that cannot be read: {error_location(error)}")
-            return None
-        label.comment = comment if self.redactions is None else self.redactions.comment(comment)
-        return label
-
-    def _export_dead_process(self, process: DeadProcess) -> bool:
-        # A record that was being exported when the process died may have arrived.
-        missing, doubtful = process.missing, process.doubtful
-        arrived = exporters.confirms(self._sink, process.doubt) if process.doubt else None
-        if arrived is not None:
-            missing, doubtful = missing - arrived, doubtful - 1
-        uncounted = +Counter({constants.PROCESS_DIED: missing - doubtful, constants.UNCONFIRMED: doubtful})
-        dropped = Counter(process.dropped) + uncounted
-        accepted = exporters.export_totals(self._sink, lines_of_dead_process(process, dropped))
-        if accepted:
-            self._lost_in_dead[process.instance] = dropped
-            if self.shared is not None:
-                self.shared.end_of(process.instance)
-        return accepted
 
 
 def install_signal_handler(signum: int, drain: Callable[[], object]) -> None:
@@ -279,31 +143,31 @@ class Installation:
             partial(call_to_record, build=settings.build or None),
             self._sink,
             folder=folder,
-            every=lambda asked: self._self_metrics.tick(asked),  # noqa: PLW0108 - a forked child replaces it
+            every=self._tick,
             processor=self.judges,
         )
+        self._capture_settings = capture_settings(settings)
         self._runtime = call.Runtime(
             self._worker.submit,
             awaken=self._start_worker,
             pipeline=settings.pipeline,
-            settings=capture_settings(settings),
+            settings=self._capture_settings,
             keep_all=keep_all,
         )
         self._labels = trace.LabelSender(taken=not settings.disabled)
-        self._self_metrics = self._make_self_metrics()
         self._requests: RequestAssembler | None = None
         self._processors: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
         self._process = os.getpid()
         self._has_finalizer = False
+        self._begin()
 
-    def _make_self_metrics(self) -> SelfMetrics:
-        metrics = SelfMetrics(self._worker, self._runtime, self._sink, self._folder)
-        metrics.redactions, metrics.judges, metrics.labels = self._redact, self.judges, self._labels
-        metrics.shared = self._shared
+    def _begin(self) -> None:
+        self._timings = Timings()
+        self._lost_in_dead: dict[str, Counter[str]] = {}
+        self._due = self._labels_due = 0.0
         if self._shared is not None:
             self._shared.instance = self._worker.counter_file.instance
-            self._shared.own_stats = metrics.captured
-        return metrics
+            self._shared.own_stats = self.captured
 
     @property
     def monitor(self) -> Monitor | None:
@@ -331,7 +195,7 @@ class Installation:
             self._close()
             raise
         if self._given_monitor is not None:
-            self._given_monitor.captured = self._self_metrics.captured
+            self._given_monitor.captured = self.captured
         self._worker.start()
         atexit.register(self.shutdown)
         _running.add(self)
@@ -356,17 +220,45 @@ class Installation:
         from ragmon.capture.span_processor import RagmonSpanProcessor, RequestAssembler  # noqa: PLC0415 - as above
 
         if self._requests is None:
-            settings = capture_settings(self.settings)(self.settings.pipeline)
+            settings = self._capture_settings(self.settings.pipeline)
             self._requests = RequestAssembler(self._worker, settings, file_span_options(self.settings))
-            self._self_metrics.requests = self._requests
             self._runtime.claim = self._requests.claim
         processor = RagmonSpanProcessor(requests=self._requests)
         provider.add_span_processor(processor)
         self._processors.append((weakref.ref(provider), processor))
 
     def counters(self) -> StageCounters:
-        """The stage counters of capture."""
-        return self._self_metrics.counters()
+        """The stage counters of capture, including records lost in dead processes."""
+        counts, lost = self._worker.counts(), sum(list(self._lost_in_dead.values()), Counter())
+        ignored = Counter() if self._requests is None else Counter(self._requests.ignored)
+        return StageCounters(
+            counts.received + lost.total() + ignored.total(),
+            counts.sent,
+            ignored=ignored,
+            dropped=Counter(counts.dropped) + lost,
+            pending=counts.pending,
+        )
+
+    def captured(self) -> SdkStats:
+        """The SDK statistics so far."""
+        requests = self._requests
+        latency: dict[tuple[str, str], Counter[int]] = {}
+        for (pipeline, source, _), counts in self._timings.read(self._runtime).items():
+            latency.setdefault((pipeline, source), Counter()).update(counts)
+        return SdkStats(
+            counters=self.counters(),
+            calls=self._runtime.totals(),
+            latency=latency,
+            errors=self._runtime.errors(),
+            orphans=outside_calls(),
+            unread=dict(unread),
+            spans={} if requests is None else dict(requests.gathering.dropped),
+            labels=dict(self._labels.dropped),
+            withheld=0 if self._redact is None else self._redact.failed,
+            judged={} if self.judges is None else self.judges.calls(),
+            scopes={} if requests is None else dict(requests.scopes),
+            tools={} if requests is None else dict(requests.tools),
+        )
 
     def flush(self, timeout: float = DRAIN) -> bool:
         """Wait until everything captured so far is exported.
@@ -418,6 +310,88 @@ class Installation:
         for sink in self._owned:
             close(sink)
 
+    def _tick(self, asked: bool) -> None:
+        # In the worker's thread: exports labels, and periodically counts of calls and of dead processes; now if asked.
+        self._runtime.refresh()
+        if self._requests is not None:
+            self._requests.sweep(asked)
+        if asked or monotonic() >= self._labels_due:
+            while self._labels and self._export_label_batch():
+                pass
+        latency = self._timings.read(self._runtime)
+        try:
+            if asked or monotonic() >= self._due:
+                self._due = monotonic() + EVERY
+                counter_file = self._worker.counter_file
+                lines = [
+                    Totals(
+                        ts=time(),
+                        instance=counter_file.instance,
+                        started=counter_file.started,
+                        pipeline=pipeline,
+                        source=source,
+                        stratum=stratum,
+                        calls=calls,
+                        kept=count_value(self._runtime.counters[pipeline].kept[source, stratum]),
+                        latency_ms=dict(latency.get((pipeline, source, stratum), {})),
+                    )
+                    for (pipeline, source, stratum), calls in self._runtime.totals().items()
+                    if calls
+                ]
+                exporters.export_totals(self._sink, [*lines, *_losses(counter_file, self._worker.counts().dropped)])
+                if self._shared is None or self._shared.is_leader:  # it shows the losses of all processes
+                    reap(self._folder, self._export_dead_process)
+        finally:
+            if self._shared is not None:
+                self._shared.tick(asked)
+
+    def _export_label_batch(self) -> bool:
+        waiting = self._labels.take(_BATCH_SIZE)
+        batch = [(given, label) for given in waiting if (label := self._label(given)) is not None]
+        try:
+            accepted = exporters.label(self._sink, [label for _, label in batch])
+        except Exception as error:  # noqa: BLE001 - an exporter may raise anything
+            self._labels.dropped[DROPPED] += len(batch)
+            warn_once(f"labels could not be handed on and are dropped: {error_location(error)}")
+            return True
+        if not accepted:
+            self._labels_due = monotonic() + _RETRY_AFTER
+            self._labels.put_back(given for given, _ in batch)
+        return accepted
+
+    def _label(self, given: Given) -> Label | None:
+        try:
+            ids, comment = given["relevant_ids"], given["comment"]
+            if isinstance(ids, str):
+                raise TypeError("relevant_ids is a text, not several")  # noqa: TRY301 - one path for all invalid labels
+            relevant_ids = None if ids is None else [str(item) for item in islice(ids, MAX_IDS + 1)]
+            label = parse_label({**given, "relevant_ids": relevant_ids})
+        except (ValueError, TypeError) as error:
+            self._labels.dropped[REJECTED] += 1
+            warn_once(f"ragmon.label was given what is no label: {error}")
+            return None
+        except Exception as error:  # noqa: BLE001 - ids are third-party objects: one bad label must not stop the others
+            self._labels.dropped[REJECTED] += 1
+            warn_once(f"ragmon.label was given ids that cannot be read: {error_location(error)}")
+            return None
+        label.comment = comment if self._redact is None else self._redact.comment(comment)
+        return label
+
+    def _export_dead_process(self, process: DeadProcess) -> bool:
+        # A record that was being exported when the process died may have arrived.
+        missing, doubtful = process.missing, process.doubtful
+        arrived = exporters.confirms(self._sink, process.doubt) if process.doubt else None
+        if arrived is not None:
+            missing, doubtful = missing - arrived, doubtful - 1
+        uncounted = +Counter({constants.PROCESS_DIED: missing - doubtful, constants.UNCONFIRMED: doubtful})
+        dropped = Counter(process.dropped) + uncounted
+        accepted = exporters.export_totals(self._sink, _losses(process, dropped))
+        if accepted:
+            self._lost_in_dead[process.instance] = dropped
+            if self._shared is not None:
+                self._shared.end_of(process.instance)
+        return accepted
+
     def reset_after_fork(self) -> None:
         """Reset in a forked child before its first call: it must not export what belongs to its parent."""
         self._process = os.getpid()
@@ -434,10 +408,9 @@ class Installation:
         was_current = call.current is self._runtime
         self._runtime = self._runtime.reset_after_fork()
         self._labels = trace.reset_labels_after_fork(self._labels)
-        self._self_metrics = self._make_self_metrics()
+        self._begin()
         if self._requests is not None:
             self._requests.reset_after_fork()
-            self._self_metrics.requests = self._requests
         if was_current:
             call.install_runtime(self._runtime)
 
@@ -448,6 +421,16 @@ class Installation:
             self._has_finalizer = True
             # multiprocessing children end with os._exit, which skips atexit but not these finalizers.
             sys.modules["multiprocessing.util"].Finalize(None, self.shutdown, exitpriority=0)
+
+
+def _losses(producer: CounterFile | DeadProcess, dropped: Mapping[str, int]) -> list[Totals]:
+    # A line of their own, of no pipeline: a batch is lost as a whole.
+    if not dropped:
+        return []
+    instance, started = producer.instance, producer.started
+    line = Totals(ts=time(), instance=instance, started=started, pipeline=constants.OTHER, source=constants.LIVE)
+    line.dropped = dict(dropped)
+    return [line]
 
 
 _current: Installation | None = None

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from ragmon.capture import worker
-from ragmon.capture.worker import KEPT, CounterFile, read, reap
+from ragmon.capture.worker import KEPT, CounterFile, read_counts, reap
 from ragmon.core import process as private_files
 from ragmon.core.process import default_folder
 from tests.support.waiting import TIMEOUT
@@ -62,7 +62,7 @@ def test_what_could_not_be_told_stays_for_the_next(folder):
 def test_the_page_of_a_living_process_is_its_own(folder):
     page = CounterFile(folder)
     assert told(folder) == []
-    assert read(next(folder.iterdir())).instance == page.instance
+    assert read_counts(next(folder.iterdir()).read_bytes()).instance == page.instance
     page.close()
     assert not folder.parent.exists(), "empty folders are taken away"
 
