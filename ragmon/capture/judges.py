@@ -49,6 +49,7 @@ from ragmon.metrics.retrieval import precision_sum
 if TYPE_CHECKING:
     import httpx
 
+    from ragmon.config.services import JudgeTable
     from ragmon.core.http_client import HttpResponse
 
 YES: Final = "yes"
@@ -704,6 +705,7 @@ def read_key(path: Path, hint: str) -> str:
 
 
 CAPACITY: Final = 1024
+"""Opinions that a judge remembers."""
 
 
 def digest(*parts: str) -> bytes:
@@ -720,57 +722,10 @@ def digest(*parts: str) -> bytes:
     return sha256.digest()
 
 
-class Cache:
-    """An LRU cache of opinions by digest; thread-safe."""
-
-    def __init__(self, capacity: int = CAPACITY) -> None:
-        self._capacity = capacity
-        self.reset_after_fork()
-
-    def reset_after_fork(self) -> None:
-        """Reset in a forked child: a thread of the parent may have held the lock."""
-        self._lock = Lock()
-        self._opinions: OrderedDict[bytes, Opinion] = OrderedDict()
-
-    def get(self, key: bytes) -> Opinion | None:
-        """The cached opinion, if there is one."""
-        with self._lock:
-            opinion = self._opinions.get(key)
-            if opinion is not None:
-                self._opinions.move_to_end(key)
-            return opinion
-
-    def put(self, key: bytes, opinion: Opinion) -> None:
-        """Cache an opinion."""
-        with self._lock:
-            self._opinions[key] = opinion
-            self._opinions.move_to_end(key)
-            if len(self._opinions) > self._capacity:
-                self._opinions.popitem(last=False)
-
-
 LARGEST: Final = 400_000
 """Largest total length of a request's texts, in characters; a part of the texts would be judged wrongly."""
 _HASH_RANGE: Final = 1 << 64
 VERSION_DIGITS: Final = 12
-
-
-@dataclass(frozen=True)
-class JudgeSettings:
-    """The settings of a judge.
-
-    Attributes:
-        threshold: Smallest score that counts as a success.
-        include_reason: Ask for reasons.
-        strict: Only a perfect score counts; any other becomes 0.
-    """
-
-    sample: float = 0.01
-    threshold: float = 0.5
-    include_reason: bool = True
-    strict: bool = False
-    timeout: float = 30.0
-    version: str | None = None
 
 
 class Judge:
@@ -784,7 +739,7 @@ class Judge:
     def __init__(
         self,
         name: str,
-        settings: JudgeSettings,
+        settings: JudgeTable,
         model_or_function: tuple[ModelEndpoint, str] | Function,
         *,
         spend: Callable[[], bool] = lambda: True,
@@ -793,12 +748,11 @@ class Judge:
         self.settings = settings
         self._model_or_function = model_or_function
         self._spend = spend
-        self._cache = Cache()
+        self._opinions: OrderedDict[bytes, Opinion] = OrderedDict()  # each step on it is atomic between threads
         self._warned_results: set[str] = set()
 
     def reset_after_fork(self) -> None:
-        """Reset the locks in a forked child."""
-        self._cache.reset_after_fork()
+        """Reset the lock in a forked child."""
         if isinstance(self._model_or_function, tuple):
             self._model_or_function[0].breaker.reset_after_fork()
 
@@ -887,12 +841,14 @@ class Judge:
             _require_answer(record, item, reader)
         texts = _request_texts(record, item if kind == CONTEXTUAL_PRECISION else None, kind)
         key = digest(VERSION, kind, endpoint.url, endpoint.model, str(self.settings.include_reason), *_texts(texts))
-        cached = self._cache.get(key)
+        cached = self._opinions.get(key)
         if cached is not None:
             return CACHED, cached
         async with endpoint.session(deadline) as ask:
             opinion = await KINDS[kind](ask, texts, reasons=self.settings.include_reason)
-        self._cache.put(key, opinion)
+        self._opinions[key] = opinion
+        if len(self._opinions) > CAPACITY:
+            self._opinions.popitem(last=False)
         return SCORED, opinion
 
 
@@ -997,6 +953,7 @@ class JudgeWorkers:
 
     def reset_after_fork(self) -> None:
         """Reset in a forked child: threads are not copied, and queued tasks belong to the parent."""
+        self.judge.reset_after_fork()
         self._queue: SimpleQueue[JudgeTask | None] = SimpleQueue()
         self._lock = Lock()
         self._threads: list[Thread] = []

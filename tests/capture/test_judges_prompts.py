@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.capture import judges
-from ragmon.capture.judges import Judge, JudgeSettings, ModelEndpoint, digest
+from ragmon.capture.judges import Judge, ModelEndpoint, digest
+from ragmon.config.services import JudgeTable
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.metrics.facts import FactReader
@@ -74,7 +75,9 @@ def test_a_document_that_orders_its_own_verdict_is_judged_like_any_other(order):
     with serving() as model:
         item = GoldItem(qid="a", question="q", answerable=True, gold_claim="x")
         record = Record(q="q", contexts=[order.replace("good", ""), "good"], answer_json=Answer(claim="c"))
-        judge = Judge("p", JudgeSettings(timeout=20), (ModelEndpoint(model.url, "m"), "contextual_precision"))
+        judge = Judge(
+            "p", JudgeTable.model_construct(timeout=20), (ModelEndpoint(model.url, "m"), "contextual_precision")
+        )
         found = asyncio.run(judge.judge(record, item, FactReader()))
         assert found.score == 0.5
         labels = [label for label, _ in model.asked[0].sections]
