@@ -20,12 +20,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
 from inspect import signature
-from itertools import chain, groupby
+from itertools import groupby
 from operator import attrgetter
 from threading import Event, Lock, Timer
 from time import monotonic, time, time_ns
@@ -57,7 +56,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 from requests.adapters import HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
@@ -69,7 +68,7 @@ from ragmon.core.addresses import parse_url
 from ragmon.core.errors import RagmonError, error_location, warn_once
 from ragmon.core.pacing import OVERLOADED, BackOff, retry_after
 from ragmon.core.process import current_version
-from ragmon.core.record import Label, Latency, Record, Totals, encode
+from ragmon.core.record import Label, Record, Totals, encode
 from ragmon.stats.histograms import NOT_POSITIVE, bucket_value
 
 PROTOBUF: Final = "application/x-protobuf"
@@ -483,7 +482,6 @@ _FAILED: Final = Status(StatusCode.ERROR)
 _LATEST: Final = 2**64 - 1
 _NANO: Final = 1_000_000_000
 _MILLISECONDS: Final = 1000
-Attributes = Mapping[str, str | bool | float]
 
 
 class ProcessResource(Resource):
@@ -529,12 +527,11 @@ def _id(text: str | None, size: int) -> int | None:
 def new_span(
     name: str,
     resource: Resource,
-    attributes: Attributes,
+    attributes: Mapping[str, str | bool | float],
     times: tuple[int, int],
     *,
     trace: int | None = None,
     parent: int | None = None,
-    kind: SpanKind = SpanKind.INTERNAL,
     status: Status = _UNSET,
     links: Sequence[Link] = (),
 ) -> ReadableSpan:
@@ -550,7 +547,6 @@ def new_span(
         resource,
         attributes,
         links=links,
-        kind=kind,
         status=status,
         start_time=times[0],
         end_time=times[1],
@@ -562,7 +558,7 @@ SCALE: Final = 7
 """128 buckets per octave: ragmon's narrowest bucket is wider, so each count arrives in a bucket of its own."""
 
 
-def metrics_data(totals: Sequence[Totals], resource: Mapping[str, str]) -> MetricsData:
+def metrics_data(totals: Sequence[Totals], resource: Mapping[str, Any]) -> MetricsData:
     """A producer's totals as OpenTelemetry's metrics; the instance id of the counts is added to the resource."""
     found = []
     for instance, totals_of_instance in groupby(sorted(totals, key=attrgetter("instance")), attrgetter("instance")):
@@ -625,108 +621,57 @@ def _histogram(line: Totals, histogram: Mapping[int, int]) -> ExponentialHistogr
     )
 
 
-GENERATE: Final = "generate"
+def record_span(record: Record, resource: Resource) -> tuple[ReadableSpan, int]:
+    """The span of a record, and its approximate size in bytes.
 
+    It carries the record as one JSON attribute: it is complete by itself, no limit on the number of attributes can cut
+    a document off, and one attribute costs a tenth of forty. Beside it are attributes that backends filter by, and
+    those by which they show questions and answers. Every text of the span is one of the record, so what can be encoded
+    as JSON can be encoded as attributes.
 
-@dataclass(frozen=True)
-class SpanWriter:
-    """Makes spans of records.
-
-    The root span carries the record as one JSON attribute: it is complete by itself, no limit on the number of
-    attributes can cut a document off, and one attribute costs a tenth of forty. Scalars that backends filter by are
-    also attributes of their own.
-
-    Args:
-        conventions: Add OpenTelemetry's and OpenInference's attributes, so that other backends show questions and
-            answers where the record has them.
+    Raises:
+        Exception: A field cannot be written: a lone surrogate, a number that is not finite.
     """
-
-    resource: Resource
-    conventions: bool = True
-    stages: bool = False
-
-    def spans(self, record: Record) -> tuple[list[ReadableSpan], int]:
-        """The spans of a record, its root first, and their approximate size in bytes.
-
-        Every text of the spans is one of the record, so what can be encoded as JSON can be encoded as attributes.
-
-        Raises:
-            Exception: A field cannot be written: a lone surrogate, a number that is not finite.
-        """
-        line = encode(record)[:-1].decode()
-        pipeline = record.pipeline or constants.DEFAULT_PIPELINE
-        latency = record.latency_ms or Latency()
-        end = time() if record.ts is None else record.ts
-        attributes: dict[str, str | bool | float] = {
-            semconv.RAGMON_CONTRACT_VERSION: str(constants.CONTRACT_VERSION),
-            semconv.RAGMON_RECORD: line,
-            semconv.RAGMON_OK: not record.error,
-            semconv.RAGMON_PROBABILITY: 1.0 if record.sampling is None else float(record.sampling.p),
-        }
-        if record.qid is not None:
-            attributes[semconv.RAGMON_QID] = record.qid
-        if record.error:
-            attributes[semconv.ERROR_TYPE] = record.error
-        if self.conventions:
-            attributes[semconv.OPERATION] = semconv.INVOKE_WORKFLOW
-            attributes[semconv.WORKFLOW_NAME] = pipeline
-            claim = None if record.answer_json is None else record.answer_json.claim
-            if record.q is not None:
-                attributes[semconv.INPUT_VALUE] = record.q
-                attributes[semconv.INPUT_MESSAGES] = _json([_message("user", record.q)])
-            if claim is not None:
-                attributes[semconv.OUTPUT_VALUE] = claim
-                attributes[semconv.OUTPUT_MESSAGES] = _json([{**_message("assistant", claim), "finish_reason": "stop"}])
-            if record.q is not None or claim is not None:
-                attributes[semconv.SPAN_KIND] = semconv.CHAIN
-        root = new_span(
-            f"{semconv.INVOKE_WORKFLOW} {pipeline}",
-            self.resource,
-            attributes,
-            (nanoseconds(max(0.0, end - (latency.total or 0.0) / _MILLISECONDS)), nanoseconds(end)),
-            trace=trace_id(record.trace_id),
-            parent=span_id(record.parent_span_id),
-            status=_FAILED if record.error else _UNSET,
-        )
-        return [root, *self._stages(root, record)] if self.stages else [root], len(line)
-
-    def _stages(self, root: ReadableSpan, record: Record) -> Iterator[ReadableSpan]:
-        # A record has the durations of the stages only, so retrieval is first and generation last.
-        latency, start, end = record.latency_ms or Latency(), root.start_time or 0, root.end_time or 0
-
-        def child(name: str, attributes: Attributes, times: tuple[int, int], kind: SpanKind) -> ReadableSpan:
-            parent = root.context
-            return new_span(
-                name, self.resource, attributes, times, trace=parent.trace_id, parent=parent.span_id, kind=kind
-            )
-
-        if record.retrieved_ids is not None or latency.retrieve is not None:
-            attributes: dict[str, str | bool | float] = {}
-            if self.conventions:
-                attributes = {semconv.OPERATION: semconv.RETRIEVAL, semconv.SPAN_KIND: semconv.RETRIEVER}
-                if record.q is not None:
-                    attributes[semconv.QUERY_TEXT] = record.q
-                if record.retrieved_ids is not None:
-                    documents: list[dict[str, Any]] = [{"id": document_id} for document_id in record.retrieved_ids]
-                    for document, score in zip(documents, record.scores or [], strict=False):
-                        document["score"] = score
-                    for document, text in zip(documents, record.contexts or [], strict=False):
-                        document["content"] = text
-                    # One string: a list of attributes loses its head past 128.
-                    attributes[semconv.DOCUMENTS] = _json(documents)
-            length = nanoseconds((latency.retrieve or 0.0) / _MILLISECONDS)
-            yield child(semconv.RETRIEVAL, attributes, (start, min(start + length, end)), SpanKind.CLIENT)
-        if latency.generate is not None:
-            length = nanoseconds(latency.generate / _MILLISECONDS)
-            yield child(GENERATE, {}, (max(end - length, start), end), SpanKind.INTERNAL)
+    line = encode(record)[:-1].decode()
+    pipeline = record.pipeline or constants.DEFAULT_PIPELINE
+    attributes: dict[str, str | bool | float] = {
+        semconv.RAGMON_CONTRACT_VERSION: str(constants.CONTRACT_VERSION),
+        semconv.RAGMON_RECORD: line,
+        semconv.RAGMON_OK: not record.error,
+        semconv.RAGMON_PROBABILITY: 1.0 if record.sampling is None else float(record.sampling.p),
+        semconv.OPERATION: semconv.INVOKE_WORKFLOW,
+        semconv.WORKFLOW_NAME: pipeline,
+    }
+    if record.qid is not None:
+        attributes[semconv.RAGMON_QID] = record.qid
+    if record.error:
+        attributes[semconv.ERROR_TYPE] = record.error
+    claim = None if record.answer_json is None else record.answer_json.claim
+    if record.q is not None:
+        attributes[semconv.INPUT_VALUE] = record.q
+        attributes[semconv.INPUT_MESSAGES] = _messages("user", record.q)
+    if claim is not None:
+        attributes[semconv.OUTPUT_VALUE] = claim
+        attributes[semconv.OUTPUT_MESSAGES] = _messages("assistant", claim, finish_reason="stop")
+    if record.q is not None or claim is not None:
+        attributes[semconv.SPAN_KIND] = semconv.CHAIN
+    end = time() if record.ts is None else record.ts
+    seconds = 0.0 if record.latency_ms is None else (record.latency_ms.total or 0.0) / _MILLISECONDS
+    span = new_span(
+        f"{semconv.INVOKE_WORKFLOW} {pipeline}",
+        resource,
+        attributes,
+        (nanoseconds(max(0.0, end - seconds)), nanoseconds(end)),
+        trace=trace_id(record.trace_id),
+        parent=span_id(record.parent_span_id),
+        status=_FAILED if record.error else _UNSET,
+    )
+    return span, len(line)
 
 
-def _message(role: str, text: str) -> dict[str, Any]:
-    return {"role": role, "parts": [{"type": "text", "content": text}]}
-
-
-def _json(value: list[dict[str, Any]]) -> str:
-    return msgspec.json.encode(value).decode()
+def _messages(role: str, text: str, **fields: str) -> str:
+    message = {"role": role, "parts": [{"type": "text", "content": text}], **fields}
+    return msgspec.json.encode([message]).decode()
 
 
 JSON: Final = "application/json"
@@ -757,65 +702,50 @@ class OtlpExporter:
     It exports records as they are: text that must not leave the process has to be removed before.
 
     Args:
-        endpoint: The receiver's base address, `http://host:port`, or a session with it, which has all but the rest of
-            these arguments.
+        receiver: A session with the receiver, or its base address, `http://host:port`. One call of `deliver` or
+            `report` takes no longer than the session's timeout, retries included.
         resource: Attributes of the process: `service.name`, `service.instance.id` and the like.
-        conventions: Add OpenTelemetry's and OpenInference's attributes beside ragmon's own.
-        timeout: Seconds one call of `deliver` or `report` may take, retries included.
+        metrics: A session with the receiver of totals, if that is another one.
 
     Raises:
-        RagmonError: The endpoint, the token or the certificate file is not valid.
+        RagmonError: The address is not valid.
 
-    >>> sink = OtlpExporter("http://127.0.0.1:9", resource={"service.name": "docs"}, timeout=0.05)
+    >>> receiver = OtlpSession("http://127.0.0.1:9", timeout=0.05)
+    >>> sink = OtlpExporter(receiver, resource={"service.name": "docs"})
     >>> sink.deliver([Record(qid="a")])
     {'export_failed': 1}
     """
 
     def __init__(
         self,
-        endpoint: str | OtlpSession,
+        receiver: OtlpSession | str,
         *,
-        metrics: OtlpSession | None = None,
-        token: str | None = None,
         resource: Mapping[str, str],
-        conventions: bool = True,
-        stages: bool = False,
-        timeout: float = TIMEOUT,
-        certificate: str | None = None,
+        metrics: OtlpSession | None = None,
     ) -> None:
-        self._session = (
-            endpoint
-            if isinstance(endpoint, OtlpSession)
-            else OtlpSession(endpoint, token=token, certificate=certificate, timeout=timeout)
-        )
+        self._session = OtlpSession(receiver) if isinstance(receiver, str) else receiver
         self._metrics_session = metrics or self._session
         self._spans = exporter(OTLPSpanExporter, "traces", self._session)
         self._metrics = exporter(OTLPMetricExporter, "metrics", self._metrics_session)
-        self._resource = dict(resource)
-        self._writer = SpanWriter(ProcessResource(self._resource), conventions=conventions, stages=stages)
+        self._resource = ProcessResource(resource)
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
-        """Send records, in order, from one thread; returns how many were lost, by reason.
-
-        If the receiver rejects spans and a record has several, as many records as spans are counted, at most all: the
-        receiver does not say which.
-        """
+        """Send records, in order, from one thread; returns how many were lost, by reason."""
         deadline = monotonic() + self._session.timeout
         lost: Counter[str] = Counter()
 
-        def written() -> Iterator[tuple[list[ReadableSpan], int]]:
+        def spans_and_sizes() -> Iterator[tuple[ReadableSpan, int]]:
             for record in records:
                 try:
-                    spans_and_size = self._writer.spans(record)
+                    span_and_size = record_span(record, self._resource)
                 except Exception as error:  # noqa: BLE001 - the other records must be sent
                     warn_once(f"a record could not be sent and is dropped: {error_location(error)}")
                     lost[constants.INVALID_SCHEMA] += 1
                 else:
-                    yield spans_and_size
+                    yield span_and_size
 
-        for batch in _batches(written()):
-            spans = list(chain.from_iterable(batch))
-            result = self._session.run(lambda spans=spans: self._spans.export(spans), deadline)  # type: ignore[misc]
+        for batch in _batches(spans_and_sizes()):
+            result = self._session.run(partial(self._spans.export, batch), deadline)
             if result.reason is not None:
                 lost[result.reason] += len(batch)
             elif rejected := result.rejected(ExportTraceServiceResponse, "rejected_spans"):
@@ -826,7 +756,7 @@ class OtlpExporter:
         """Send a producer's totals, without retry: they are cumulative. Returns whether all were accepted."""
         deadline = monotonic() + self._metrics_session.timeout
         try:
-            data = metrics_data(totals, self._resource)
+            data = metrics_data(totals, self._resource.attributes)
         except Exception as error:  # noqa: BLE001 - the worker's thread must go on
             warn_once(f"totals could not be sent: {error_location(error)}")
             return False
@@ -884,36 +814,32 @@ class ScoreExporter:
     """Sends scores as `gen_ai.evaluation.result` events over OTLP/HTTP.
 
     Args:
-        endpoint: The backend's base address, `http://host:port`.
+        backend: A session with the backend, or its base address, `http://host:port`.
         resource: Attributes of the scoring process.
         carriers: Also send OpenInference EVALUATOR spans: each has one link, to the scored span.
 
     Raises:
-        RagmonError: The endpoint, the token or the certificate file is not valid.
+        RagmonError: The address is not valid.
     """
 
     def __init__(
         self,
-        endpoint: str,
+        backend: OtlpSession | str,
         *,
-        token: str | None = None,
         resource: Mapping[str, str],
         carriers: bool = False,
-        timeout: float = TIMEOUT,
-        certificate: str | None = None,
     ) -> None:
-        self._session = OtlpSession(endpoint, token=token, certificate=certificate)
+        self._session = OtlpSession(backend) if isinstance(backend, str) else backend
         self._spans = exporter(OTLPSpanExporter, "traces", self._session)
         self._resource = ProcessResource(resource)
         self._carriers = carriers
-        self._timeout = timeout
 
     def deliver(self, scored: Sequence[Scored]) -> Mapping[str, int]:
         """Send scores; returns how many events and carrier spans were lost, by reason. Called from one thread.
 
         A trace without a span id gets only the event, as a carrier span must link to a span.
         """
-        deadline = monotonic() + self._timeout
+        deadline = monotonic() + self._session.timeout
         lost: Counter[str] = Counter()
         sendable = list(_sendable(scored, lost))
         now = time_ns()

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ragmon.capture.exporters import Scored
-from ragmon.capture.otlp_exporter import ScoreExporter
+from ragmon.capture.otlp_exporter import OtlpSession, ScoreExporter
 from tests.support.otlp_receiver import Answer, attributes, receiving
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7"
@@ -26,8 +26,9 @@ def sink(receiver):
     """Makes sinks that are closed when the test ends."""
     with ExitStack() as stack:
 
-        def make(**told):
-            made = ScoreExporter(receiver.endpoint, **{"resource": {"service.name": "ragmon"}, "timeout": 5.0, **told})
+        def make(*, carriers=False, **told):
+            session = OtlpSession(receiver.endpoint, **{"timeout": 5.0, **told})
+            made = ScoreExporter(session, resource={"service.name": "ragmon"}, carriers=carriers)
             stack.callback(made.close)
             return made
 
