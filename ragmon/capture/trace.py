@@ -27,6 +27,7 @@ from ragmon.capture.call import (
     Running,
     TracedFunction,
     active,
+    count_outcome,
     current_call,
     end_mark,
     prepare,
@@ -222,7 +223,11 @@ def _wrap_sync(traced_function: TracedFunction) -> Callable[..., Any]:
             if plan.times:
                 plan.time_rest(seconds)
             return result
-        return finish(call or _unsampled(traced_function, plan, args, kwargs), seconds, running, result, stratum)
+        call = call or _unsampled(traced_function, plan, args, kwargs)
+        if stratum is None:
+            return finish(call, seconds, running, result)
+        count_outcome(call, stratum, seconds, result)
+        return result
 
     return traced
 
@@ -264,7 +269,11 @@ def _wrap_async(traced_function: TracedFunction) -> Callable[..., Awaitable[Any]
             if plan.times:
                 plan.time_rest(seconds)
             return result
-        return finish(call or _unsampled(traced_function, plan, args, kwargs), seconds, running, result, stratum)
+        call = call or _unsampled(traced_function, plan, args, kwargs)
+        if stratum is None:
+            return finish(call, seconds, running, result)
+        count_outcome(call, stratum, seconds, result)
+        return result
 
     return traced
 
