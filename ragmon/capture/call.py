@@ -44,13 +44,9 @@ os.register_at_fork(after_in_child=_generator.seed)
 
 
 class SamplingDecision(NamedTuple):
-    """The result of a call's audit draw, and its probability.
+    """The result of a call's audit draw, and its probability over all calls.
 
-    Attributes:
-        audit: The call was sampled by the audit draw.
-        p_audit: The probability of that, over all calls.
-        p_parent: The probability that the call was eligible: its parent was sampled, where that is respected.
-        known: Whether these probabilities are known.
+    `p_parent` is the probability that the call was eligible: its parent was sampled, where that is respected.
     """
 
     audit: bool
@@ -94,14 +90,9 @@ def trace_id(bits: int, lowest: int, *, won: bool) -> int:
 
 @dataclass(eq=False)
 class TracedFunction:
-    """A decorated function and the arguments of its decorator.
+    """A decorated function and the arguments of its decorator (`ragmon.trace`).
 
-    Attributes:
-        name: The pipeline's name; None takes the configured one.
-        question: Where the question is: a path that starts at a parameter, or a callable on the arguments.
-        extract: Where answer and documents are in the result: paths by field, or a callable on the result.
-        reduce: Makes a result of the items of a stream; None joins texts, and takes the rest from the last other item.
-        plan: The sampling plan under the installed runtime, cached by the last call.
+    `plan` is the sampling plan under the installed runtime, cached by the last call.
     """
 
     function: Callable[..., Any]
@@ -122,7 +113,7 @@ class TracedFunction:
 
     @cached_property
     def signature(self) -> inspect.Signature | None:
-        """The function's signature; None if Python has none (some functions written in C)."""
+        """The function's signature; None if Python has none."""
         try:
             return inspect.signature(self.function)
         except (TypeError, ValueError):
@@ -148,7 +139,6 @@ class Call:
         context: The context it began in, where a web framework keeps the request there; else None.
         open: Number of spans inside the call that have not ended.
         ending: How it ended if it neither returned nor raised.
-        ts: When it ended, seconds since the epoch.
         weight: Estimated bytes it keeps alive.
         detailed: Whether fields and stages from inside the call were kept.
     """
@@ -317,9 +307,8 @@ _HEX = frozenset("0123456789abcdef")
 class Parent(NamedTuple):
     """The span a call runs in.
 
-    Attributes:
-        draw: The trace's randomness, 56 bits.
-        rejected: The sampler's threshold: smaller draws were not sampled; None if unknown (`ot=th` in tracestate).
+    `draw` is the trace's randomness, 56 bits; its sampler rejected smaller draws than `rejected` (`ot=th` in
+    tracestate), if that is known.
     """
 
     trace_id: int
@@ -398,18 +387,12 @@ _MAX_WHITESPACE: Final = 8
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """The capture settings of one pipeline.
+    """The capture settings of one pipeline: `[sampling]` and `[capture]` of the configuration.
 
     Args:
-        keep: Rates at which calls are kept for their outcome, by stratum.
         refusals: Casefolded refusal tokens, to detect a refusal by a cheap comparison.
         refuses: Whether an answer is a refusal in other words; None where those do not count.
         slow_above: Seconds above which a call counts as slow; None where nothing is slow.
-        time_all: Time all calls, not only kept ones.
-        detail: Keep `record` and `stage` data of a call that may be kept for its outcome.
-        parent: Whether calls are kept when the application's tracer did not sample their parent (`ignore`) or not
-            (`respect`).
-        retrievers: Names of tools, tasks, functions and spans that retrieve, in spans of other instrumentations.
         probe_key: The key that authenticates probes of an external prober; None accepts none.
     """
 
@@ -427,11 +410,7 @@ class CaptureSettings:
 
 
 class CallCounters:
-    """Counters of all calls of one pipeline, kept or not.
-
-    Attributes:
-        latencies: Seconds of calls that are not in a histogram yet, by source and stratum.
-    """
+    """Counters of all calls of one pipeline, kept or not; `latencies` holds seconds that are in no histogram yet."""
 
     def __init__(self) -> None:
         self.live = {stratum: count() for stratum in constants.CALL_STRATA}
@@ -442,7 +421,7 @@ class CallCounters:
         self.errors: dict[str, count[int]] = {}
 
     def take_latencies(self, source: str, stratum: str) -> list[float]:
-        """The seconds of calls that are in no histogram yet; they are not given again."""
+        """The latencies of a stratum, which are not given again."""
         waiting = self.latencies[source, stratum]
         return [waiting.popleft() for _ in range(len(waiting))]
 
@@ -458,7 +437,6 @@ class Plan:
     """The sampling plan of one decorated function under one runtime; computed once, read on every call.
 
     Attributes:
-        p_unsampled: The probability that the audit draw does not sample a call.
         sampled, unsampled: The sampling decisions of calls without a parent.
         detail: `record` and `stage` data of unsampled calls are kept, so these calls need a call object from the start.
         times: All latencies are counted, and not only those of kept calls.
@@ -576,14 +554,12 @@ def _always() -> Mapping[str, Any]:
 class Runtime:
     """The installed capture.
 
-    Attributes:
-        claim: Called with the span a call begins in; set while spans are collected as well.
-
     Args:
         pipeline: Name of pipelines without a name of their own.
-        settings: Returns the settings of a pipeline, by its name.
-        keep_all: Keep every call, ignoring the rates.
         awaken: Called before the first call of a function, to restart in a forked child the threads a fork stops.
+
+    Attributes:
+        claim: Called with the span a call begins in; set while spans are collected as well.
     """
 
     def __init__(

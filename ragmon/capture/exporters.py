@@ -52,21 +52,15 @@ class Processor(Protocol):
     def take(self, records: Sequence[Record], until: float) -> list[Record]:
         """Take records; returns those to export now, earlier ones among them. Never blocks, never loses a record.
 
-        Args:
-            records: New records, each of which may be held back.
-            until: Deadline for all records to be returned, by the monotonic clock.
+        All are returned until a deadline of the monotonic clock.
         """
 
 
 def batch_size(sink: Exporter | BatchExporter) -> int:
-    """The largest number of records to export at once: one, where a crash must tell which of them arrived.
-
-    Raises:
-        AttributeError: It is no exporter.
-    """
+    """The largest number of records to export at once: one, where a crash must tell which of them arrived."""
     if isinstance(sink, BatchExporter):
         return int(getattr(sink, "at_once", BATCH))
-    _ = sink.submit
+    _ = sink.submit  # an object without it is no exporter
     return 1
 
 
@@ -188,9 +182,7 @@ class JsonlExporter:
         path: The file; it is appended to. It and its folder are made for this user alone, and a log that is there is
             closed to users outside its group. A symbolic link is not followed, unless it is in /dev or /proc.
         redact: Removes from a record what must not be written.
-        size: Bytes from which the file is rotated; None for no limit.
-        age: Seconds from which the file is rotated; None for no limit.
-        fsync: When data is flushed to disk: whenever the system decides, once a second, or after each record.
+        size, age: Bytes and seconds from which the file is rotated.
         strict: A file that cannot be opened is an error; otherwise what is written raises until it can be opened.
 
     Raises:
@@ -249,12 +241,7 @@ class JsonlExporter:
         return 0 if self._age is None else int(moment // self._age)
 
     def submit(self, record: Record) -> None:
-        """Write a record.
-
-        Raises:
-            OSError: It was not written, or not completely; the next record starts on a new line.
-            UnavailableError: The file cannot be opened, which was logged when it was first tried.
-        """
+        """Write a record; after an incomplete one, the next record starts on a new line."""
         self._write(encode(self._redact(record)))
 
     def report(self, totals: Sequence[Totals] | Sequence[Label]) -> bool:
@@ -348,13 +335,7 @@ def _is_at(status: os.stat_result, path: Path) -> bool:
 
 
 class Scored(NamedTuple):
-    """The scores of one trace.
-
-    Attributes:
-        trace_id: 32 hex digits.
-        span_id: The scored span, 16 hex digits; None if only the trace is known.
-        scores: Name, value and label (`pass`, `fail`) or None of each score.
-    """
+    """The scores of one trace, or of a span of it: name, value and label (`pass`, `fail`) of each."""
 
     trace_id: str
     span_id: str | None

@@ -75,14 +75,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ItemJudgement:
-    """A model's judgement of one context or one claim; its reason is None if not requested."""
+    """A model's judgement of one context or one claim."""
 
     verdict: str
     reason: str | None = field(default=None, repr=False)
 
     @property
     def is_yes(self) -> bool:
-        """Whether the verdict is yes."""
+        """Whether it is yes."""
         return self.verdict == YES
 
 
@@ -98,10 +98,9 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result of one judge for one request.
+    """The result of one judge for one request, one of `ragmon.core.constants.JUDGE_RESULTS`.
 
     Args:
-        result: One of `ragmon.core.constants.JUDGE_RESULTS`.
         threshold: Smallest score that counts as a success.
         opinion: The score and its reasons; None if there is none, which is neither a success nor a failure.
     """
@@ -148,11 +147,7 @@ class Judgement:
 
 
 class JudgeError(Exception):
-    """A judge found no score; the message quotes no text of the request.
-
-    Args:
-        result: One of `ragmon.core.constants.JUDGE_RESULTS`.
-    """
+    """A judge found no score; the message quotes no text of the request."""
 
     def __init__(self, result: str, why: str = "", *, status: int | None = None) -> None:
         super().__init__(why or result)
@@ -304,11 +299,7 @@ _FENCE: Final = "```"
 
 
 def completion(body: bytes) -> str:
-    """The text of a chat completion.
-
-    Raises:
-        JudgeError: The body is no chat completion, or the reply was cut short or has no text.
-    """
+    """The text of a chat completion; raises `JudgeError` where it was cut short or has none."""
     response = _json(body, "its server's answer")
     try:
         choice = response["choices"][0]
@@ -324,9 +315,6 @@ def completion(body: bytes) -> str:
 
 def findings(reply: str, count: int, *, reasons: bool) -> tuple[ItemJudgement, ...]:
     """The verdicts in a reply; `yes` in any case and with any surrounding white space is a yes, all else is a no.
-
-    Raises:
-        JudgeError: The reply is no JSON of the requested form, or has another number of verdicts.
 
     >>> findings('{"verdicts": [{"verdict": " Yes "}, {"verdict": "no"}]}', 2, reasons=False)
     (ItemJudgement(verdict='yes'), ItemJudgement(verdict='no'))
@@ -348,11 +336,7 @@ def findings(reply: str, count: int, *, reasons: bool) -> tuple[ItemJudgement, .
 
 
 def parse_claims(reply: str) -> tuple[str, ...]:
-    """The claims in a reply.
-
-    Raises:
-        JudgeError: It has no readable list of claims, or too many claims.
-    """
+    """The claims in a reply."""
     claims = _list_of(reply, "claims")
     if not all(isinstance(claim, str) and claim.strip() for claim in claims):
         raise _error("the reply lists a claim that is no text")
@@ -413,9 +397,6 @@ async def contextual_precision(ask: Ask, case: RequestTexts, *, reasons: bool) -
 
     Source: seed 001, DeepEval's contextual precision: the sum over relevant ranks of (relevant so far / rank), divided
     by the number of relevant contexts; 0 if none is relevant.
-
-    Raises:
-        JudgeError: The model does not give a usable verdict on each context.
     """
     if not case.contexts:
         return Opinion(0.0, "Nothing was retrieved." if reasons else None, context_count=0)
@@ -431,9 +412,6 @@ async def faithfulness(ask: Ask, case: RequestTexts, *, reasons: bool) -> Opinio
 
     Source: Es et al., RAGAS, EACL 2024, section 3.1: supported statements / statements. An answer without claims
     has no score.
-
-    Raises:
-        JudgeError: The model lists no usable claims, or does not give a usable verdict on each claim.
     """
     claims = parse_claims(await ask(claims_prompt(case.answer)))
     if not claims:
@@ -472,11 +450,7 @@ LONGEST: Final = 900.0
 
 
 class Breaker:
-    """A circuit breaker: opens after failures in a row, admits one trial per pause, closes on the first response.
-
-    Args:
-        failures: Number of failures that open it; infinity never opens it.
-    """
+    """A circuit breaker: opens after failures in a row, admits one trial per pause, closes on the first response."""
 
     def __init__(self, failures: float = FAILURES, *, clock: Callable[[], float] = monotonic) -> None:
         self._max_failures = failures
@@ -527,10 +501,7 @@ class Breaker:
 
 
 def follow(url: str, location: str) -> str:
-    """The target of a redirect from a URL to the `Location` of its response.
-
-    Raises:
-        JudgeError: The target has another origin.
+    """The target of a redirect from a URL to the `Location` of its response, which has the same origin.
 
     >>> follow("https://judge.example/v1/chat", "/v2/chat")
     'https://judge.example/v2/chat'
@@ -576,12 +547,6 @@ class ModelEndpoint:
         url: The API's base address with its version: `https://judge.example/v1`.
         spend: Takes one request out of the budget; returns False if none was left.
         give_back: Returns one request to the budget, if the server was not reached.
-
-    Attributes:
-        url: The URL of the requests.
-
-    Raises:
-        RagmonError: The address is none, or names a user.
     """
 
     def __init__(
@@ -689,11 +654,7 @@ class ModelEndpoint:
 
 
 def read_key(path: Path, hint: str) -> str:
-    """The API key in a file; white space around it is ignored.
-
-    Raises:
-        RagmonError: It cannot be read, or contains no key.
-    """
+    """The API key in a file; white space around it is ignored."""
     try:
         key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -908,13 +869,9 @@ WAITING: Final = 64
 
 @dataclass(eq=False)
 class JudgeTask:
-    """A request to be judged by one judge or several.
+    """A request to be judged by one judge or several, and exported by a deadline of the monotonic clock.
 
-    Attributes:
-        reader: Decides whether its answer is a shipped one.
-        deadline: When the record is exported at the latest, by the monotonic clock.
-        weight: Total length of its texts, in characters.
-        judgements: The judgements of the other judges.
+    Its weight is the total length of its texts; `reader` decides whether its answer is a shipped one.
     """
 
     record: Record

@@ -135,18 +135,10 @@ class OtlpSession(requests.Session):
     Args:
         endpoint: The receiver's base address; the path of traces or metrics may follow it.
         is_exact: The address is that of a signal, whatever its path.
-        token: Its bearer token; None if it needs none, or `headers` have it.
         token_location: The key or variable that has the token, for the message of a refusal.
         client_certificate: A PEM file of the client's certificate, and that of its key; None where both are in one.
         compression: `gzip`, `deflate` or `none`; None: gzip, and nothing where the receiver is on this machine.
         warns: Log what fails; its owner does so otherwise.
-
-    Attributes:
-        endpoint: The receiver's base address, without a path of signals.
-        connected: The socket of the latest connection.
-
-    Raises:
-        RagmonError: The address, the token or a certificate file is not valid.
     """
 
     def __init__(
@@ -243,10 +235,7 @@ class OtlpSession(requests.Session):
     def run(self, send: Callable[[], object], deadline: float, *, retry: bool = True) -> SendResult:
         """Run a function that sends one request through this session; never raises for a receiver's error.
 
-        Args:
-            send: The function.
-            deadline: Deadline on the monotonic clock. Only the system's name resolution can exceed it.
-            retry: Retry if that may succeed.
+        Only the system's name resolution can exceed the deadline of the monotonic clock.
         """
         self.reset_after_fork()
         with self._lock, apart(self):
@@ -495,11 +484,7 @@ class ProcessResource(Resource):
 
 
 def nanoseconds(seconds: float) -> int:
-    """A time in the protocol's format, an unsigned number of 64 bits; times after the year 2554 are clipped.
-
-    Raises:
-        ValueError: It is negative, or not a number.
-    """
+    """A time in the protocol's format, an unsigned number of 64 bits; times after the year 2554 are clipped."""
     found = min(round(min(seconds, _LATEST / _NANO) * _NANO), _LATEST)
     if found < 0:
         raise ValueError("a time before 1970")
@@ -707,9 +692,6 @@ class OtlpExporter:
         resource: Attributes of the process: `service.name`, `service.instance.id` and the like.
         metrics: A session with the receiver of totals, if that is another one.
 
-    Raises:
-        RagmonError: The address is not valid.
-
     >>> receiver = OtlpSession("http://127.0.0.1:9", timeout=0.05)
     >>> sink = OtlpExporter(receiver, resource={"service.name": "docs"})
     >>> sink.deliver([Record(qid="a")])
@@ -817,9 +799,6 @@ class ScoreExporter:
         backend: A session with the backend, or its base address, `http://host:port`.
         resource: Attributes of the scoring process.
         carriers: Also send OpenInference EVALUATOR spans: each has one link, to the scored span.
-
-    Raises:
-        RagmonError: The address is not valid.
     """
 
     def __init__(

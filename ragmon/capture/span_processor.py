@@ -64,11 +64,7 @@ class BufferLimits(TraceLimits):
 
 @final
 class OpenRequest(BufferedTrace):
-    """A request whose spans are being collected.
-
-    Attributes:
-        claimed: A decorated call inside it makes the record of the request.
-    """
+    """A request whose spans are being collected; where it is claimed, a decorated call inside makes its record."""
 
     __slots__ = ("claimed", "ids", "root", "trace_id")
     spans: list[Any]
@@ -84,12 +80,9 @@ class OpenRequest(BufferedTrace):
 
 @final
 class SpanBuffer(TraceBuffer[int, OpenRequest]):
-    """The open requests of this process, by the id of their outermost span.
+    """The open requests of this process, by the id of their outermost span; `dropped` spans are in no record.
 
     Every step is one atomic operation on a dictionary, a set or a list, so threads need no lock.
-
-    Attributes:
-        dropped: Spans that are in no record, by reason.
     """
 
     limits: BufferLimits
@@ -158,16 +151,7 @@ _SPAN_SIZE: Final = 2048
 
 
 class RequestAssembler:
-    """Turns the spans of requests into records.
-
-    Args:
-        settings: What is sampled, and what a refusal and a slow request are.
-        options: How spans become records.
-
-    Attributes:
-        lowest: The smallest randomness of a trace that is collected.
-        ignored: Requests that made no record, by reason.
-    """
+    """Turns the spans of requests into records; traces of less randomness than `lowest` are not collected."""
 
     def __init__(
         self, worker: Worker, settings: CaptureSettings, options: SpanOptions, limits: BufferLimits | None = None

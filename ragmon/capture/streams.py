@@ -39,12 +39,7 @@ SIZE: Final = 4 * 1024 * 1024
 
 @final
 class StreamTracker:
-    """Tracks the stream of one call: its items so far, and its end.
-
-    Args:
-        call: The call; None if the stream is part of another call, which tracks it.
-        running: Its mark, which tasks that it has started see as well; None for a mark of its own.
-    """
+    """Tracks the stream of one call: its items so far, and its end; no call if it is part of another call."""
 
     __slots__ = ("_call", "_ended", "_free_size", "_running", "_started")
 

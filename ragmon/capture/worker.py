@@ -67,7 +67,6 @@ class DeadProcess:
     """The counts of a dead process, read from its counter file.
 
     Attributes:
-        dropped: Records it dropped and counted itself, by reason.
         doubtful: Records it had given to the exporter whose outcome is unknown.
         doubt: The trace id of the record that was being exported; "" if there was none, or it was part of a batch.
     """
@@ -91,14 +90,7 @@ class _Owner:
 
 
 class CounterFile:
-    """The counters of this process.
-
-    Args:
-        folder: The folder of the counter files; None keeps the counters in memory only.
-
-    Attributes:
-        words: The counters; a thread's first counter, of calls it kept, is at its column.
-    """
+    """The counters of this process; without a folder they are kept in memory only."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.instance = uuid4().hex
@@ -313,9 +305,7 @@ class WorkerCounts(NamedTuple):
 class Worker:
     """A bounded queue and the daemon thread that empties it.
 
-    Args:
-        folder: Folder of the counter file, so that counts survive a crash; None keeps the counters in memory only.
-        every: Called periodically by the thread, also when idle; its argument says whether a flush waits.
+    The thread calls `every` periodically, also when idle, with whether a flush waits.
     """
 
     def __init__(

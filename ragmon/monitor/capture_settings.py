@@ -25,12 +25,7 @@ KEY_NAME: Final = "[capture] hash_key_file"
 
 
 class Redactions:
-    """Removes from records what must not leave the process; each pipeline has its policy.
-
-    Raises:
-        GoldError: A gold file is broken.
-        RagmonError: The hash key is missing or cannot be read, or a redactor does not exist.
-    """
+    """Removes from records what must not leave the process; each pipeline has its policy."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -97,11 +92,7 @@ def probe_key(capture: CaptureTable) -> bytes | None:
 
 
 def capture_settings(settings: Settings) -> Callable[[str], CaptureSettings]:
-    """A function that returns the settings of a pipeline; all are built now, before the first call.
-
-    Raises:
-        RagmonError: `capture.id_from` is no path, or the key cannot be read.
-    """
+    """A function that returns the settings of a pipeline; all are built now, before the first call."""
     common = _capture_settings(settings.unconfigured)
     by_pipeline = {name: _capture_settings(pipeline) for name, pipeline in settings.pipelines.items()}
     return lambda pipeline: by_pipeline.get(pipeline, common)

@@ -76,12 +76,7 @@ class ScoreExporting(Tee):
 
 
 def server(settings: Settings, redact: Callable[[], Redactions]) -> ChangingExporter | None:
-    """The exporter to the server that the configuration names.
-
-    Raises:
-        ConfigError: A variable of OpenTelemetry's is wrong.
-        RagmonError: The token cannot be read, or is invalid.
-    """
+    """The exporter to the server that the configuration names."""
     export = settings.export
     if export.endpoint is None:
         return None
@@ -153,11 +148,7 @@ def _resource(settings: Settings) -> dict[str, str]:
 
 
 def trace_log(settings: Settings, redact: Callable[[], Redactions], *, strict: bool = True) -> JsonlExporter | None:
-    """The exporter to the trace log that the configuration names.
-
-    Raises:
-        RagmonError: The log cannot be opened, in strict mode; otherwise records are lost, and counted, until it can be.
-    """
+    """The exporter to the trace log that the configuration names."""
     export = settings.export
     if export.jsonl is None:
         return None
@@ -189,9 +180,6 @@ def nearest_of(settings: Settings, sets: Sequence[GoldSet]) -> list[Nearest]:
     """Nearest-neighbour matchers of the gold sets that name an embedder.
 
     An embedder that fails is logged once, and its set matches nothing by meaning.
-
-    Raises:
-        RagmonError: The function does not exist, or numpy is missing.
     """
     functions = {spec.name: spec.embed for spec in settings.gold if spec.embed is not None}
     matchers = []

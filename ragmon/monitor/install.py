@@ -91,21 +91,12 @@ class Installation:
     """Capture in this process: settings of decorated functions, a worker, and the exporters.
 
     Args:
-        settings: The configuration.
         sink: The exporter; None: the server the configuration names, else a `Monitor` in this process.
         keep_all: Keep every call, whatever the sampling rates.
         folder: Where counter files are stored so that they outlive the process; None keeps counters in memory.
         spent: Where judges store their quotas; None: in `folder`.
         strict: Raise for a part that cannot be used; otherwise capture goes on without the part, with a warning.
         trouble: Why the settings differ from the configuration as it was written.
-
-    Attributes:
-        settings: The configuration in force.
-        judges: Score answers where their text is.
-
-    Raises:
-        GoldError: A gold file is broken.
-        RagmonError: The trace log cannot be written, `capture.id_from` is no path, or a judge lacks its key.
     """
 
     def __init__(
@@ -177,11 +168,7 @@ class Installation:
     def start(self, *, alone: bool = False) -> call.Runtime | None:
         """Start capturing, and return the runtime that captured before; it is replaced.
 
-        Args:
-            alone: Later calls of `install` in this process return this installation and change nothing.
-
-        Raises:
-            RagmonError: The monitor's address is in use.
+        `alone`: later calls of `install` in this process return this installation and change nothing.
         """
         global _current  # noqa: PLW0603 - one process has one installation
         trace.label_sender = self._labels
@@ -203,14 +190,7 @@ class Installation:
         return call.install_runtime(self._runtime)
 
     def watch(self, provider: Any) -> None:
-        """Capture requests from the spans of a TracerProvider as well; a second call with it changes nothing.
-
-        Args:
-            provider: The application's provider; it gets one more span processor.
-
-        Raises:
-            RagmonError: It takes no span processors.
-        """
+        """Capture requests from the spans of a TracerProvider as well; a second call with it changes nothing."""
         if self.settings.disabled or any(ref() is provider for ref, _ in self._processors):
             return
         if not hasattr(provider, "add_span_processor"):
@@ -261,25 +241,11 @@ class Installation:
         )
 
     def flush(self, timeout: float = DRAIN) -> bool:
-        """Wait until everything captured so far is exported.
-
-        Args:
-            timeout: Seconds to wait.
-
-        Returns:
-            Whether it was exported in time.
-        """
+        """Wait until everything captured so far is exported; returns whether it was within `timeout` seconds."""
         return self._worker.flush(timeout)
 
     def shutdown(self, timeout: float = DRAIN) -> bool:
-        """Stop capturing and deliver queued records.
-
-        Args:
-            timeout: Seconds that the delivery may take.
-
-        Returns:
-            Whether all were delivered in time.
-        """
+        """Stop capturing and deliver queued records; returns whether all were within `timeout` seconds."""
         global _current  # noqa: PLW0603 - one process has one installation
         if self._process != os.getpid():  # a child forked without Python's fork hooks has no threads and no server
             return False

@@ -107,11 +107,9 @@ class Panel:
             return dict(self._calls)
 
     def take(self, records: Sequence[Record], until: float) -> list[Record]:
-        """Take records; never blocks.
+        """Take records, each of which is judged if its judges' draw selects it; never blocks.
 
-        Args:
-            records: Each is judged if its judges' draw selects it.
-            until: When held records must be released, judged or not, on the monotonic clock.
+        Held records are released when `until` comes on the monotonic clock, judged or not.
 
         Returns:
             The records to export now: those that are not judged, and held ones whose judges are done or late.

@@ -44,15 +44,7 @@ class ProducerSeries(NamedTuple):
 
 
 class LastTotals(msgspec.Struct):
-    """The latest totals of a producer.
-
-    Attributes:
-        at: When they arrived, seconds since the epoch.
-        calls: All calls.
-        kept: Calls that became records.
-        dropped: Records that the producer lost, by reason.
-        latency: Calls in log buckets of milliseconds.
-    """
+    """The latest totals of a producer, and when they arrived, seconds since the epoch."""
 
     at: float
     calls: int
@@ -68,8 +60,7 @@ NO_TOTALS: Final = LastTotals(0.0, 0, 0, {}, {})
 class ProducerTotals(msgspec.Struct, dict=True):
     """The latest totals of every producer, and their sums, which change by the difference that a report makes.
 
-    Attributes:
-        last: The latest totals. The sums follow from them, and a checkpoint holds none.
+    The sums follow from the totals, and a checkpoint holds none.
     """
 
     last: dict[ProducerSeries, LastTotals] = {}
@@ -86,10 +77,8 @@ class ProducerTotals(msgspec.Struct, dict=True):
     def see(self, line: Totals, now: float, since: float = 0.0) -> None:
         """Add totals of a producer; counters only grow, so the larger totals are the later ones.
 
-        Args:
-            line: The totals; the producer's clock may be wrong.
-            now: When they arrived, seconds since the epoch.
-            since: A producer that began to count before is counted from its first totals on.
+        The producer's clock may be wrong. A producer that began to count before `since` is counted from its first
+        totals on.
         """
         key = ProducerSeries(line.instance, line.started, line.pipeline, line.source, line.stratum)
         counts: dict[str, int] = {}
@@ -168,16 +157,7 @@ _STARTED_TOGETHER: Final = 10.0
 
 
 class ProcessReceiver:
-    """Counts in a monitor what the other processes of its application send.
-
-    Args:
-        monitor: The monitor.
-        token: The token that the processes send.
-        began: When this process began to lead, seconds since the epoch.
-
-    Attributes:
-        app: The ASGI application.
-    """
+    """Counts in a monitor what the other processes of its application send, since this one began to lead."""
 
     def __init__(self, monitor: Monitor, token: str, began: float) -> None:
         self.app = receiver_app(self, token=token)

@@ -66,14 +66,11 @@ class SharedMonitor:
     """An exporter to the monitor of this process while it leads, else to the leader's.
 
     Args:
-        settings: The configuration.
         folder: Where the processes find each other; None: each is alone, and forked children count records as lost.
         strict: An admin port that is in use is an error; otherwise the monitor gets another port until it is free.
         trouble: Why the settings differ from the configuration as it was written.
 
     Attributes:
-        instance: The unique id of this process.
-        own_stats: Reads the SDK statistics of this process.
         monitor: The monitor, while this process leads; it stays readable when the process has stopped.
     """
 
@@ -106,12 +103,7 @@ class SharedMonitor:
         return self.monitor is not None
 
     def start(self) -> None:
-        """Lead, unless another process does.
-
-        Raises:
-            GoldError: A gold file is broken.
-            RagmonError: The admin port is in use, if that is an error.
-        """
+        """Lead, unless another process does."""
         if self._folder is not None:
             sweep(self._folder)
         if self._elected():
