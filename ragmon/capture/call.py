@@ -290,7 +290,6 @@ def probe_question(key: bytes, trace_id: int) -> str | None:
 def is_proved(key: bytes, trace_id: int, qid: str, code: str) -> bool:
     """Whether a token is valid for this key, trace and question, and recent."""
     import hmac  # noqa: PLC0415 - as above
-    from time import time  # noqa: PLC0415 - as above
 
     try:
         moment = int(code.partition("-")[0], 16)

@@ -124,6 +124,13 @@ class SendResult(NamedTuple):
         except Exception:  # noqa: BLE001 - it accepted the request, even if its message is not readable
             return 0
 
+    def count_lost(self, lost: Counter[str], n: int, response: Any, field: str) -> None:
+        """Count what is lost of some items, by reason."""
+        if self.reason is not None:
+            lost[self.reason] += n
+        elif rejected := self.rejected(response, field):
+            lost[constants.EXPORT_REFUSED] += min(n, rejected)
+
 
 class NotDeliveredError(BaseException):
     """A request has failed for good. No `Exception`, so that no exporter catches it, logs it or tries again."""
@@ -728,10 +735,7 @@ class OtlpExporter:
 
         for batch in _batches(spans_and_sizes()):
             result = self._session.run(partial(self._spans.export, batch), deadline)
-            if result.reason is not None:
-                lost[result.reason] += len(batch)
-            elif rejected := result.rejected(ExportTraceServiceResponse, "rejected_spans"):
-                lost[constants.EXPORT_REFUSED] += min(len(batch), rejected)
+            result.count_lost(lost, len(batch), ExportTraceServiceResponse, "rejected_spans")
         return dict(lost)
 
     def report(self, totals: Sequence[Totals]) -> bool:
@@ -824,12 +828,12 @@ class ScoreExporter:
         now = time_ns()
         if events := sum(len(trace_scores.scores) for trace_scores in sendable):
             result = self._session.deliver("logs", self._events(sendable, now), deadline)
-            _count(result, events, (ExportLogsServiceResponse, "rejected_log_records"), lost)
+            result.count_lost(lost, events, ExportLogsServiceResponse, "rejected_log_records")
         linked = [trace_scores for trace_scores in sendable if span_id(trace_scores.span_id) is not None]
         if self._carriers and linked:
             spans = [_carrier(trace_scores, self._resource, now) for trace_scores in linked]
             result = self._session.run(lambda: self._spans.export(spans), deadline)
-            _count(result, len(spans), (ExportTraceServiceResponse, "rejected_spans"), lost)
+            result.count_lost(lost, len(spans), ExportTraceServiceResponse, "rejected_spans")
         return dict(lost)
 
     def close(self) -> None:
@@ -864,13 +868,6 @@ class ScoreExporter:
                     event.attributes.add(key=semconv.EVALUATION_LABEL).value.string_value = label
         body: bytes = request.SerializeToString()
         return body
-
-
-def _count(result: SendResult, n: int, rejections: tuple[Any, str], lost: Counter[str]) -> None:
-    if result.reason is not None:
-        lost[result.reason] += n
-    elif rejected := result.rejected(*rejections):
-        lost[constants.EXPORT_REFUSED] += min(n, rejected)
 
 
 def _sendable(scored: Sequence[Scored], lost: Counter[str]) -> Iterator[Scored]:

@@ -60,33 +60,6 @@ _BATCH_SIZE: Final = 1000  # labels
 _RETRY_AFTER: Final = 5.0  # seconds, for labels that the sink does not accept
 
 
-def install_signal_handler(signum: int, drain: Callable[[], object]) -> None:
-    """Drain on a signal, then call the previous handler; a second signal calls it at once."""
-    previous = signal.getsignal(signum)
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, _default_action if previous in (signal.SIG_DFL, None) else previous)
-        try:
-            drain()
-        finally:
-            if callable(previous):
-                previous(number, frame)
-            elif previous != signal.SIG_IGN:
-                _default_action(number, frame)
-
-    try:
-        signal.signal(signum, handle)
-    except ValueError:
-        hint = "call it in the main thread"
-        raise RagmonError("signal handlers cannot be installed in this thread", hint=hint) from None
-
-
-def _default_action(number: int, _frame: FrameType | None) -> None:
-    # The parent sees the signal in the exit status.
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-
-
 class Installation:
     """Capture in this process: settings of decorated functions, a worker, and the exporters.
 
@@ -197,7 +170,7 @@ class Installation:
             hint = "make an opentelemetry.sdk.trace.TracerProvider, set it, and give that one"
             raise RagmonError(f"provider takes no span processors: {shorten(provider)}", hint=hint)
         # The SDK is the application's choice.
-        from ragmon.capture.span_processor import RagmonSpanProcessor, RequestAssembler  # noqa: PLC0415 - as above
+        from ragmon.capture.span_processor import RagmonSpanProcessor, RequestAssembler  # noqa: PLC0415 - as said
 
         if self._requests is None:
             settings = self._capture_settings(self.settings.pipeline)
@@ -529,4 +502,26 @@ def install_signal_handlers() -> None:
         False
         >>> _ = signal.signal(signal.SIGTERM, before)
     """
-    install_signal_handler(signal.SIGTERM, drain)
+    previous = signal.getsignal(signal.SIGTERM)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, _default_action if previous in (signal.SIG_DFL, None) else previous)
+        try:
+            drain()
+        finally:
+            if callable(previous):
+                previous(number, frame)
+            elif previous != signal.SIG_IGN:
+                _default_action(number, frame)
+
+    try:
+        signal.signal(signal.SIGTERM, handle)
+    except ValueError:
+        hint = "call it in the main thread"
+        raise RagmonError("signal handlers cannot be installed in this thread", hint=hint) from None
+
+
+def _default_action(number: int, _frame: FrameType | None) -> None:
+    # The parent sees the signal in the exit status.
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
