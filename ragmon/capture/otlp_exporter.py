@@ -824,7 +824,12 @@ class ScoreExporter:
         """
         deadline = monotonic() + self._session.timeout
         lost: Counter[str] = Counter()
-        sendable = list(_sendable(scored, lost))
+        sendable = []
+        for trace_scores in scored:
+            if trace_id(trace_scores.trace_id) is None:
+                lost[constants.INVALID_SCHEMA] += len(trace_scores.scores)
+            else:
+                sendable.append(trace_scores)
         now = time_ns()
         if events := sum(len(trace_scores.scores) for trace_scores in sendable):
             result = self._session.deliver("logs", self._events(sendable, now), deadline)
@@ -868,26 +873,6 @@ class ScoreExporter:
                     event.attributes.add(key=semconv.EVALUATION_LABEL).value.string_value = label
         body: bytes = request.SerializeToString()
         return body
-
-
-def _sendable(scored: Sequence[Scored], lost: Counter[str]) -> Iterator[Scored]:
-    for trace_scores in scored:
-        if trace_id(trace_scores.trace_id) is None:
-            lost[constants.INVALID_SCHEMA] += len(trace_scores.scores)
-            continue
-        valid = []
-        for name, value, label in trace_scores.scores:
-            if not math.isfinite(value):
-                lost[constants.NON_FINITE] += 1
-                continue
-            try:
-                f"{name}{label}".encode()
-            except UnicodeEncodeError:
-                lost[constants.INVALID_UTF8] += 1
-            else:
-                valid.append((name, value, label))
-        if valid:
-            yield trace_scores._replace(scores=valid)
 
 
 def _carrier(trace_scores: Scored, resource: ProcessResource, now: int) -> ReadableSpan:
