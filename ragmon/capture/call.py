@@ -412,9 +412,8 @@ class CallCounters:
     """Counters of all calls of one pipeline, kept or not; `latencies` holds seconds that are in no histogram yet."""
 
     def __init__(self) -> None:
-        self.live = {stratum: count() for stratum in constants.CALL_STRATA}
-        self.probes = {stratum: count() for stratum in constants.CALL_STRATA}
-        pairs = [(source, stratum) for source in (constants.LIVE, constants.PROBE) for stratum in constants.CALL_STRATA]
+        pairs = [(source, stratum) for stratum in constants.CALL_STRATA for source in (constants.LIVE, constants.PROBE)]
+        self.calls = {pair: count() for pair in pairs}
         self.kept = {pair: count() for pair in pairs}
         self.latencies: dict[tuple[str, str], deque[float]] = {pair: deque(maxlen=WAITING) for pair in pairs}
         self.errors: dict[str, count[int]] = {}
@@ -453,8 +452,6 @@ class Plan:
         "counters",
         "detail",
         "id_from",
-        "kept",
-        "live",
         "longest_refusal",
         "outcome_rates",
         "p_unsampled",
@@ -471,7 +468,6 @@ class Plan:
         "threshold",
         "time_rest",
         "times",
-        "timings",
         "unsampled",
         "watch",
     )
@@ -508,12 +504,9 @@ class Plan:
         self.retrievers = settings.retrievers
         self.probe_key = settings.probe_key
         self.counters = counters
-        self.live = counters.live
-        self.kept = {stratum: counters.kept[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
-        self.count_rest = counters.live[REST]
+        self.count_rest = counters.calls[constants.LIVE, REST]
+        self.time_rest = counters.latencies[constants.LIVE, REST].append
         self.stale = False
-        self.timings = {stratum: counters.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
-        self.time_rest = self.timings[REST].append
 
     def refresh(self) -> None:
         """Detect what the application has begun to use: OpenTelemetry's spans, Flask or Quart."""
@@ -619,12 +612,10 @@ class Runtime:
         """Counts of all calls so far by pipeline, source and stratum; rare strata only where there were calls."""
         totals = {}
         for pipeline, counters in list(self.counters.items()):
-            for stratum in constants.CALL_STRATA:
-                calls = count_value(counters.live[stratum])
-                if calls or stratum in constants.STRATA:
-                    totals[pipeline, constants.LIVE, stratum] = calls
-                if probes := count_value(counters.probes[stratum]):
-                    totals[pipeline, constants.PROBE, stratum] = probes
+            for (source, stratum), counter in counters.calls.items():
+                calls = count_value(counter)
+                if calls or (source == constants.LIVE and stratum in constants.STRATA):
+                    totals[pipeline, source, stratum] = calls
         return totals
 
     def errors(self) -> dict[tuple[str, str], int]:
@@ -788,18 +779,15 @@ def count_outcome(call: Call, stratum: str | None, seconds: float, result: Any =
         stratum = constants.UNKNOWN_WEIGHT
     elif stratum is None:
         stratum = constants.REST if seconds <= plan.slow_above else "slow"
-    if call.probe is not None:
-        next(plan.counters.probes[stratum])
-        plan.counters.latencies[constants.PROBE, stratum].append(seconds)
-    else:
-        next(plan.live[stratum])
-        if decision.audit or plan.times:
-            plan.timings[stratum].append(seconds)
-        if decision.known and not decision.audit:
-            keep = plan.outcome_rates.get(stratum) if decision.p_parent else None
-            if keep is None or random() >= keep:
-                call.forget()
-                return
+    counters, key = plan.counters, (constants.LIVE if call.probe is None else constants.PROBE, stratum)
+    next(counters.calls[key])
+    if decision.audit or plan.times:  # a probe always won its draw
+        counters.latencies[key].append(seconds)
+    if decision.known and not decision.audit:
+        keep = plan.outcome_rates.get(stratum) if decision.p_parent else None
+        if keep is None or random() >= keep:
+            call.forget()
+            return
     call.stratum = stratum
     call.seconds = seconds
     call.ts = time()
@@ -813,7 +801,7 @@ def count_outcome(call: Call, stratum: str | None, seconds: float, result: Any =
         if call.items:
             parts += call.items
         call.weight = estimated_bytes(parts)
-        next(plan.kept[stratum] if call.probe is None else plan.counters.kept[constants.PROBE, stratum])
+        next(counters.kept[key])
         if plan.runtime is not None:
             plan.runtime.submit(call)
     except Exception as error:  # noqa: BLE001 - the application must not see it
