@@ -675,15 +675,15 @@ def _not_installed() -> None:
         warn_once("ragmon.install() was not called: functions under @ragmon.trace run as they are, unmonitored")
 
 
-def current_call(what: str) -> Call | None:
-    """The running call, if it is kept; a use outside any traced call is counted and warned about once."""
+def recorded_call() -> Call | None:
+    """The running call, if it is kept, for `ragmon.record`; a use outside any call is counted and warned about once."""
     call = running_call()
     if call is None:
         if current is None:
             _not_installed()
         else:
             next(_orphans)
-            warn_once(f"ragmon.{what}() was called outside a traced call; it is counted and ignored")
+            warn_once("ragmon.record() was called outside a traced call; it is counted and ignored")
     return call if isinstance(call, Call) else None
 
 

@@ -1,9 +1,12 @@
-"""Judges: their endpoints, breakers, caches and worker threads, off the request path.
+"""Judges: the functions and models that score answers, prompts and replies, and the threads that ask them.
+
+User texts are in sections with random boundaries, so that no text can close its section. A reply that does not have the
+requested form is an error: nothing is guessed or filled in. Equal texts get the same opinion from the same judge, so
+they are judged once.
 
 The circuit breaker stops requests to a server that fails: they would cost budget and return nothing. Redirects are
 followed within the same origin only, as each request carries users' text and an API key. The operator configured the
-address, so it may be a loopback or private one; a redirect target was not configured by the operator. Equal texts get
-the same opinion from the same judge, so they are judged once.
+address, so it may be a loopback or private one; a redirect target was not configured by the operator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records as spans and a producer's totals as metrics, sent by OpenTelemetry's exporters over OTLP/HTTP.
+"""Records as spans, a producer's totals as metrics, and scores as events, sent over OTLP/HTTP.
 
 `OtlpSession` takes address and message from the exporters and nothing else: they fill headers, certificates and
 credentials from the application's variables, take a redirect for a success, read responses of any size, start their

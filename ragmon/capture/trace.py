@@ -28,10 +28,10 @@ from ragmon.capture.call import (
     TracedFunction,
     active,
     count_outcome,
-    current_call,
     end_mark,
     prepare,
     raised,
+    recorded_call,
     running_call,
     shallow_copy,
     start_call,
@@ -350,22 +350,7 @@ class LabelSender:
 
 
 label_sender: LabelSender | None = None
-
-
-def reset_labels_after_fork(was: LabelSender) -> LabelSender:
-    """Make an empty queue in a forked child: the parent exports what waits in the old one."""
-    global label_sender  # noqa: PLW0603 - one process has one installation
-    sender = LabelSender()
-    if label_sender is was:
-        label_sender = sender
-    return sender
-
-
-def detach_labels(these: LabelSender) -> None:
-    """Remove the label queue of this process, if it is the given one."""
-    global label_sender  # noqa: PLW0603 - as above
-    if label_sender is these:
-        label_sender = None
+"""The queue of this process's installation."""
 
 
 def label(
@@ -453,7 +438,7 @@ def record(
         >>> records[0].retrieved_ids, records[0].tags
         (['d1', 'd2'], {'customer': '17'})
     """
-    call = current_call("record")
+    call = recorded_call()
     if call is None:
         return
     values = {

@@ -1,4 +1,9 @@
-"""The worker thread: it turns finished calls into records and exports them, off the request path."""
+"""The worker thread, which makes records of finished calls and exports them, and the counters of its process.
+
+The counters are in a memory-mapped file: counts are stores into shared memory, so they survive `os._exit` and
+`kill -9`. The file is locked as long as its process lives; a process that finds an unlocked file reads the lost counts
+from it and removes it. Each thread has its own column of counters, so two threads never write the same one.
+"""
 
 from __future__ import annotations
 
@@ -126,8 +131,8 @@ class CounterFile:
                 pass
             except OSError:  # the folder is not writable: the counters live as long as the process
                 break
-            self._remove()
-        self._remove()
+            self.close()
+        self.close()
         return mmap(-1, SIZE)
 
     def count(self, what: int) -> None:
@@ -174,17 +179,14 @@ class CounterFile:
         """Records that were lost, by reason."""
         return _dropped(self.words)
 
-    def close(self) -> None:
-        """Remove the counter file: its counts have been exported."""
-        self._remove()
-
     def leave_to_parent(self) -> None:
         """Close a file inherited through a fork, without removing it: it belongs to the parent."""
         if self._file is not None:
             os.close(self._file)
         self._path = self._file = None
 
-    def _remove(self) -> None:
+    def close(self) -> None:
+        """Remove the counter file: its counts have been exported."""
         if self._path is not None:
             own_pages.discard(self._path)
             with suppress(OSError):  # the folder may hold other files, or have become read-only

@@ -226,7 +226,8 @@ class Installation:
         _running.discard(self)
         if call.current is self._runtime:
             call.install_runtime(None)
-        trace.detach_labels(self._labels)
+        if trace.label_sender is self._labels:
+            trace.label_sender = None
         if _current is self:
             _current = None
         for _, processor in self._processors:
@@ -278,7 +279,7 @@ class Installation:
                     if calls
                 ]
                 exporters.export_totals(self._sink, [*lines, *_losses(counter_file, self._worker.counts().dropped)])
-                if self._shared is None or self._shared.is_leader:  # it shows the losses of all processes
+                if self._shared is None or self._shared.monitor is not None:  # it shows the losses of all processes
                     reap(self._folder, self._export_dead_process)
         finally:
             if self._shared is not None:
@@ -346,7 +347,9 @@ class Installation:
         self._worker.reset_after_fork(self._sink, None if isinstance(self._sink, DroppingExporter) else self.judges)
         was_current = call.current is self._runtime
         self._runtime = self._runtime.reset_after_fork()
-        self._labels = trace.reset_labels_after_fork(self._labels)
+        inherited, self._labels = self._labels, trace.LabelSender()
+        if trace.label_sender is inherited:
+            trace.label_sender = self._labels
         self._begin()
         if self._requests is not None:
             self._requests.reset_after_fork()

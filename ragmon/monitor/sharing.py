@@ -97,11 +97,6 @@ class SharedMonitor:
         self._due = self._port_due = self._lead_due = 0.0
         self._is_ending = False
 
-    @property
-    def is_leader(self) -> bool:
-        """Whether this process scores."""
-        return self.monitor is not None
-
     def start(self) -> None:
         """Lead, unless another process does."""
         if self._folder is not None:
