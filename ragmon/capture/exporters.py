@@ -67,15 +67,16 @@ def batch_size(sink: Exporter | BatchExporter) -> int:
 def deliver(sink: Exporter | BatchExporter, records: Sequence[Record]) -> dict[str, int]:
     """Export records to an exporter of either kind; returns how many were lost, by reason. It never raises."""
     lost: Counter[str] = Counter()
-    for batch in [records] if isinstance(sink, BatchExporter) else [[record] for record in records]:
+    send, submit = getattr(sink, "deliver", None), getattr(sink, "submit", None)
+    for batch in [records] if send is not None else [[record] for record in records]:
         try:
-            if isinstance(sink, BatchExporter):
-                found = {reason: int(n) for reason, n in sink.deliver(batch).items()}
+            if send is not None:
+                found = {reason: int(n) for reason, n in send(batch).items()}
                 if any(n < 0 for n in found.values()) or sum(found.values()) > len(batch):
                     raise ValueError(f"a sink says it lost {found} of {len(batch)} records")  # noqa: TRY301 - caught below
                 lost.update(found)
-            else:
-                sink.submit(batch[0])
+            elif submit is not None:
+                submit(batch[0])
         except UnavailableError:  # it was logged where it was raised
             lost[constants.EXPORT_FAILED] += len(batch)
         except BaseException as error:  # noqa: BLE001 - an exporter may raise anything, and the thread must go on
