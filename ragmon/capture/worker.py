@@ -233,25 +233,20 @@ def reap(folder: Path | None, tell: Callable[[DeadProcess], bool]) -> None:
     except OSError:  # the folder does not exist
         return
     for path in paths:
-        if path not in own_pages:
-            with suppress(OSError):  # its process lives, or another process reaps it
-                _reap_file(path, tell)
-
-
-def _reap_file(path: Path, tell: Callable[[DeadProcess], bool]) -> None:
-    file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
-            return
-        if not status.st_nlink:  # another process has exported its counts since it was opened
-            return
-        counts = read_counts(os.pread(file, SIZE, 0))
-        if counts is None or tell(counts):
-            path.unlink()
-    finally:
-        os.close(file)
+        if path in own_pages:
+            continue
+        with suppress(OSError):  # its process lives, or another process reaps it
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                status = os.fstat(file)
+                is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+                if is_ours and status.st_nlink:  # else another process has exported its counts since it was opened
+                    counts = read_counts(os.pread(file, SIZE, 0))
+                    if counts is None or tell(counts):
+                        path.unlink()
+            finally:
+                os.close(file)
 
 
 Key = tuple[str, str, str]
