@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Tracer
 
 from bench.groundedness import texts
-from ragmon.capture.otlp_exporter import OtlpExporter, ProcessResource, SpanWriter
+from ragmon.capture.otlp_exporter import OtlpExporter, ProcessResource, record_span
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 
 BATCH = 512
@@ -82,10 +82,10 @@ def records(rng: random.Random, *, content: bool) -> list[Record]:
     return found
 
 
-def request(batch: list[Record], service: str, *, stages: bool) -> bytes:
+def request(batch: list[Record], service: str) -> bytes:
     """What ragmon's exporter sends of a batch."""
-    writer = SpanWriter(ProcessResource({"service.name": service}), stages=stages)
-    return bytes(encode_spans([span for record in batch for span in writer.spans(record)[0]]).SerializeToString())
+    resource = ProcessResource({"service.name": service})
+    return bytes(encode_spans([record_span(record, resource)[0] for record in batch]).SerializeToString())
 
 
 def bare(tracer: Tracer) -> None:

@@ -85,7 +85,7 @@ def requests_of(log: list[tuple[float, bytes]]) -> list[tuple[float, bytes]]:
     for at, line in log:
         record = decode(line)
         assert isinstance(record, Record)
-        found.append((at, request([record], "support", stages=False)))
+        found.append((at, request([record], "support")))
     return found
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ragmon.capture.judge_prompts import Verdict, judge
+    from ragmon.capture.judges import Verdict, judge
     from ragmon.capture.span_processor import RagmonSpanProcessor
     from ragmon.capture.trace import label, propagate, record, stage, trace, trace_id
     from ragmon.core.policy import Policy
@@ -32,12 +32,12 @@ _MODULES = {
     "Policy": "ragmon.core.policy",
     "RagmonSpanProcessor": "ragmon.capture.span_processor",
     "Scorer": "ragmon.scoring.scorer",
-    "Verdict": "ragmon.capture.judge_prompts",
+    "Verdict": "ragmon.capture.judges",
     "evaluate": "ragmon.gates.evaluate",
     "install": "ragmon.monitor.install",
     "install_signal_handlers": "ragmon.monitor.install",
     "label": "ragmon.capture.trace",
-    "judge": "ragmon.capture.judge_prompts",
+    "judge": "ragmon.capture.judges",
     "propagate": "ragmon.capture.trace",
     "record": "ragmon.capture.trace",
     "register": "ragmon.metrics.base",

@@ -26,13 +26,12 @@ def openinference(rng: random.Random, n: int) -> list[bytes]:
     return found
 
 
-def ragmon(rng: random.Random, n: int, *, stages: bool = True) -> list[bytes]:
-    """Batches of whole records of ragmon's own, each with its retrieval and generation where stages are sent."""
+def ragmon(rng: random.Random, n: int) -> list[bytes]:
+    """Batches of whole records of ragmon's own."""
     found = []
-    share = 3 if stages else 1
     for _ in range(n):
-        now, batch = time_ns() / 1e9, records(rng, content=False)[: SPANS // share]
+        now, batch = time_ns() / 1e9, records(rng, content=False)[:SPANS]
         for record in batch:
             record.trace_id, record.ts, record.source = rng.randbytes(16).hex(), now, "live"
-        found.append(request_of(batch, "shop", stages=stages))
+        found.append(request_of(batch, "shop"))
     return found

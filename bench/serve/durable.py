@@ -81,7 +81,7 @@ def fresh(body: bytes, rng: random.Random) -> bytes:
 def feed(server: Server, n: int) -> tuple[float, list[float]]:
     """Send so many records; returns the seconds it took, and what scrapes took meanwhile."""
     rng, scrapes, sent = random.Random(1), [], 0
-    prepared = bodies.ragmon(rng, PREPARED, stages=False)
+    prepared = bodies.ragmon(rng, PREPARED)
     connection = http.client.HTTPConnection(server.otlp)
     started = due = monotonic()
     while sent < n:

@@ -27,7 +27,7 @@ def exports(rng: random.Random, n: int, size: int) -> list[bytes]:
     for start in range(0, n, size):
         for record in several[start : start + size]:
             record.trace_id, record.ts, record.source = rng.randbytes(16).hex(), time(), "live"
-        found.append(request(several[start : start + size], "shop", stages=False))
+        found.append(request(several[start : start + size], "shop"))
     return found
 
 

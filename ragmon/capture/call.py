@@ -44,13 +44,9 @@ os.register_at_fork(after_in_child=_generator.seed)
 
 
 class SamplingDecision(NamedTuple):
-    """The result of a call's audit draw, and its probability.
+    """The result of a call's audit draw, and its probability over all calls.
 
-    Attributes:
-        audit: The call was sampled by the audit draw.
-        p_audit: The probability of that, over all calls.
-        p_parent: The probability that the call was eligible: its parent was sampled, where that is respected.
-        known: Whether these probabilities are known.
+    `p_parent` is the probability that the call was eligible: its parent was sampled, where that is respected.
     """
 
     audit: bool
@@ -94,14 +90,9 @@ def trace_id(bits: int, lowest: int, *, won: bool) -> int:
 
 @dataclass(eq=False)
 class TracedFunction:
-    """A decorated function and the arguments of its decorator.
+    """A decorated function and the arguments of its decorator (`ragmon.trace`).
 
-    Attributes:
-        name: The pipeline's name; None takes the configured one.
-        question: Where the question is: a path that starts at a parameter, or a callable on the arguments.
-        extract: Where answer and documents are in the result: paths by field, or a callable on the result.
-        reduce: Makes a result of the items of a stream; None joins texts, and takes the rest from the last other item.
-        plan: The sampling plan under the installed runtime, cached by the last call.
+    `plan` is the sampling plan under the installed runtime, cached by the last call.
     """
 
     function: Callable[..., Any]
@@ -122,7 +113,7 @@ class TracedFunction:
 
     @cached_property
     def signature(self) -> inspect.Signature | None:
-        """The function's signature; None if Python has none (some functions written in C)."""
+        """The function's signature; None if Python has none."""
         try:
             return inspect.signature(self.function)
         except (TypeError, ValueError):
@@ -148,7 +139,6 @@ class Call:
         context: The context it began in, where a web framework keeps the request there; else None.
         open: Number of spans inside the call that have not ended.
         ending: How it ended if it neither returned nor raised.
-        ts: When it ended, seconds since the epoch.
         weight: Estimated bytes it keeps alive.
         detailed: Whether fields and stages from inside the call were kept.
     """
@@ -300,7 +290,6 @@ def probe_question(key: bytes, trace_id: int) -> str | None:
 def is_proved(key: bytes, trace_id: int, qid: str, code: str) -> bool:
     """Whether a token is valid for this key, trace and question, and recent."""
     import hmac  # noqa: PLC0415 - as above
-    from time import time  # noqa: PLC0415 - as above
 
     try:
         moment = int(code.partition("-")[0], 16)
@@ -317,9 +306,8 @@ _HEX = frozenset("0123456789abcdef")
 class Parent(NamedTuple):
     """The span a call runs in.
 
-    Attributes:
-        draw: The trace's randomness, 56 bits.
-        rejected: The sampler's threshold: smaller draws were not sampled; None if unknown (`ot=th` in tracestate).
+    `draw` is the trace's randomness, 56 bits; its sampler rejected smaller draws than `rejected` (`ot=th` in
+    tracestate), if that is known.
     """
 
     trace_id: int
@@ -398,18 +386,12 @@ _MAX_WHITESPACE: Final = 8
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """The capture settings of one pipeline.
+    """The capture settings of one pipeline: `[sampling]` and `[capture]` of the configuration.
 
     Args:
-        keep: Rates at which calls are kept for their outcome, by stratum.
         refusals: Casefolded refusal tokens, to detect a refusal by a cheap comparison.
         refuses: Whether an answer is a refusal in other words; None where those do not count.
         slow_above: Seconds above which a call counts as slow; None where nothing is slow.
-        time_all: Time all calls, not only kept ones.
-        detail: Keep `record` and `stage` data of a call that may be kept for its outcome.
-        parent: Whether calls are kept when the application's tracer did not sample their parent (`ignore`) or not
-            (`respect`).
-        retrievers: Names of tools, tasks, functions and spans that retrieve, in spans of other instrumentations.
         probe_key: The key that authenticates probes of an external prober; None accepts none.
     """
 
@@ -427,22 +409,17 @@ class CaptureSettings:
 
 
 class CallCounters:
-    """Counters of all calls of one pipeline, kept or not.
-
-    Attributes:
-        latencies: Seconds of calls that are not in a histogram yet, by source and stratum.
-    """
+    """Counters of all calls of one pipeline, kept or not; `latencies` holds seconds that are in no histogram yet."""
 
     def __init__(self) -> None:
-        self.live = {stratum: count() for stratum in constants.CALL_STRATA}
-        self.probes = {stratum: count() for stratum in constants.CALL_STRATA}
-        pairs = [(source, stratum) for source in (constants.LIVE, constants.PROBE) for stratum in constants.CALL_STRATA]
+        pairs = [(source, stratum) for stratum in constants.CALL_STRATA for source in (constants.LIVE, constants.PROBE)]
+        self.calls = {pair: count() for pair in pairs}
         self.kept = {pair: count() for pair in pairs}
         self.latencies: dict[tuple[str, str], deque[float]] = {pair: deque(maxlen=WAITING) for pair in pairs}
         self.errors: dict[str, count[int]] = {}
 
     def take_latencies(self, source: str, stratum: str) -> list[float]:
-        """The seconds of calls that are in no histogram yet; they are not given again."""
+        """The latencies of a stratum, which are not given again."""
         waiting = self.latencies[source, stratum]
         return [waiting.popleft() for _ in range(len(waiting))]
 
@@ -458,7 +435,6 @@ class Plan:
     """The sampling plan of one decorated function under one runtime; computed once, read on every call.
 
     Attributes:
-        p_unsampled: The probability that the audit draw does not sample a call.
         sampled, unsampled: The sampling decisions of calls without a parent.
         detail: `record` and `stage` data of unsampled calls are kept, so these calls need a call object from the start.
         times: All latencies are counted, and not only those of kept calls.
@@ -476,8 +452,6 @@ class Plan:
         "counters",
         "detail",
         "id_from",
-        "kept",
-        "live",
         "longest_refusal",
         "outcome_rates",
         "p_unsampled",
@@ -494,7 +468,6 @@ class Plan:
         "threshold",
         "time_rest",
         "times",
-        "timings",
         "unsampled",
         "watch",
     )
@@ -531,12 +504,9 @@ class Plan:
         self.retrievers = settings.retrievers
         self.probe_key = settings.probe_key
         self.counters = counters
-        self.live = counters.live
-        self.kept = {stratum: counters.kept[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
-        self.count_rest = counters.live[REST]
+        self.count_rest = counters.calls[constants.LIVE, REST]
+        self.time_rest = counters.latencies[constants.LIVE, REST].append
         self.stale = False
-        self.timings = {stratum: counters.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
-        self.time_rest = self.timings[REST].append
 
     def refresh(self) -> None:
         """Detect what the application has begun to use: OpenTelemetry's spans, Flask or Quart."""
@@ -576,14 +546,12 @@ def _always() -> Mapping[str, Any]:
 class Runtime:
     """The installed capture.
 
-    Attributes:
-        claim: Called with the span a call begins in; set while spans are collected as well.
-
     Args:
         pipeline: Name of pipelines without a name of their own.
-        settings: Returns the settings of a pipeline, by its name.
-        keep_all: Keep every call, ignoring the rates.
         awaken: Called before the first call of a function, to restart in a forked child the threads a fork stops.
+
+    Attributes:
+        claim: Called with the span a call begins in; set while spans are collected as well.
     """
 
     def __init__(
@@ -644,12 +612,10 @@ class Runtime:
         """Counts of all calls so far by pipeline, source and stratum; rare strata only where there were calls."""
         totals = {}
         for pipeline, counters in list(self.counters.items()):
-            for stratum in constants.CALL_STRATA:
-                calls = count_value(counters.live[stratum])
-                if calls or stratum in constants.STRATA:
-                    totals[pipeline, constants.LIVE, stratum] = calls
-                if probes := count_value(counters.probes[stratum]):
-                    totals[pipeline, constants.PROBE, stratum] = probes
+            for (source, stratum), counter in counters.calls.items():
+                calls = count_value(counter)
+                if calls or (source == constants.LIVE and stratum in constants.STRATA):
+                    totals[pipeline, source, stratum] = calls
         return totals
 
     def errors(self) -> dict[tuple[str, str], int]:
@@ -709,15 +675,15 @@ def _not_installed() -> None:
         warn_once("ragmon.install() was not called: functions under @ragmon.trace run as they are, unmonitored")
 
 
-def current_call(what: str) -> Call | None:
-    """The running call, if it is kept; a use outside any traced call is counted and warned about once."""
+def recorded_call() -> Call | None:
+    """The running call, if it is kept, for `ragmon.record`; a use outside any call is counted and warned about once."""
     call = running_call()
     if call is None:
         if current is None:
             _not_installed()
         else:
             next(_orphans)
-            warn_once(f"ragmon.{what}() was called outside a traced call; it is counted and ignored")
+            warn_once("ragmon.record() was called outside a traced call; it is counted and ignored")
     return call if isinstance(call, Call) else None
 
 
@@ -813,18 +779,15 @@ def count_outcome(call: Call, stratum: str | None, seconds: float, result: Any =
         stratum = constants.UNKNOWN_WEIGHT
     elif stratum is None:
         stratum = constants.REST if seconds <= plan.slow_above else "slow"
-    if call.probe is not None:
-        next(plan.counters.probes[stratum])
-        plan.counters.latencies[constants.PROBE, stratum].append(seconds)
-    else:
-        next(plan.live[stratum])
-        if decision.audit or plan.times:
-            plan.timings[stratum].append(seconds)
-        if decision.known and not decision.audit:
-            keep = plan.outcome_rates.get(stratum) if decision.p_parent else None
-            if keep is None or random() >= keep:
-                call.forget()
-                return
+    counters, key = plan.counters, (constants.LIVE if call.probe is None else constants.PROBE, stratum)
+    next(counters.calls[key])
+    if decision.audit or plan.times:  # a probe always won its draw
+        counters.latencies[key].append(seconds)
+    if decision.known and not decision.audit:
+        keep = plan.outcome_rates.get(stratum) if decision.p_parent else None
+        if keep is None or random() >= keep:
+            call.forget()
+            return
     call.stratum = stratum
     call.seconds = seconds
     call.ts = time()
@@ -838,7 +801,7 @@ def count_outcome(call: Call, stratum: str | None, seconds: float, result: Any =
         if call.items:
             parts += call.items
         call.weight = estimated_bytes(parts)
-        next(plan.kept[stratum] if call.probe is None else plan.counters.kept[constants.PROBE, stratum])
+        next(counters.kept[key])
         if plan.runtime is not None:
             plan.runtime.submit(call)
     except Exception as error:  # noqa: BLE001 - the application must not see it

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,19 +18,6 @@ from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnavailableError, error_location, warn_once
 from ragmon.core.process import make_folder
 from ragmon.core.record import Label, Record, Totals, encode
-
-
-class DroppingExporter:
-    """Drops and counts every record: the exporter of a forked child whose parent scores records in its own memory."""
-
-    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
-        """Count all records as lost, with one warning."""
-        warn_once(
-            "this process was forked from one with a monitor of its own, which cannot see it: its records are dropped "
-            "and counted; name a server in [export] endpoint, or call ragmon.install() in each worker"
-        )
-        return {constants.FORKED: len(records)}
-
 
 BATCH: Final = 512
 
@@ -64,118 +52,37 @@ class Processor(Protocol):
     def take(self, records: Sequence[Record], until: float) -> list[Record]:
         """Take records; returns those to export now, earlier ones among them. Never blocks, never loses a record.
 
-        Args:
-            records: New records, each of which may be held back.
-            until: Deadline for all records to be returned, by the monotonic clock.
+        All are returned until a deadline of the monotonic clock.
         """
 
 
-class ExporterAdapter:
-    """One interface to both kinds of exporters; it catches what they raise, and checks what they return.
+def batch_size(sink: Exporter | BatchExporter) -> int:
+    """The largest number of records to export at once: one, where a crash must tell which of them arrived."""
+    if isinstance(sink, BatchExporter):
+        return int(getattr(sink, "at_once", BATCH))
+    _ = sink.submit  # an object without it is no exporter
+    return 1
 
-    Attributes:
-        at_once: Largest number of records in one call.
-    """
 
-    def __init__(self, sink: Exporter | BatchExporter) -> None:
-        self._deliver = sink.deliver if isinstance(sink, BatchExporter) else None
-        self._submit = None if isinstance(sink, BatchExporter) else sink.submit
-        self.at_once = 1 if self._deliver is None else BATCH
-
-    def give(self, records: Sequence[Record]) -> dict[str, int]:
-        """Export records; returns how many were lost, by reason."""
+def deliver(sink: Exporter | BatchExporter, records: Sequence[Record]) -> dict[str, int]:
+    """Export records to an exporter of either kind; returns how many were lost, by reason. It never raises."""
+    lost: Counter[str] = Counter()
+    send, submit = getattr(sink, "deliver", None), getattr(sink, "submit", None)
+    for batch in [records] if send is not None else [[record] for record in records]:
         try:
-            if self._deliver is not None:
-                lost = {reason: int(n) for reason, n in self._deliver(records).items()}
-                if any(n < 0 for n in lost.values()) or sum(lost.values()) > len(records):
-                    raise ValueError(f"a sink says it lost {lost} of {len(records)} records")  # noqa: TRY301 - caught below
-                return lost
-            if self._submit is not None:
-                self._submit(records[0])
+            if send is not None:
+                found = {reason: int(n) for reason, n in send(batch).items()}
+                if any(n < 0 for n in found.values()) or sum(found.values()) > len(batch):
+                    raise ValueError(f"a sink says it lost {found} of {len(batch)} records")  # noqa: TRY301 - caught below
+                lost.update(found)
+            elif submit is not None:
+                submit(batch[0])
         except UnavailableError:  # it was logged where it was raised
-            return {constants.EXPORT_FAILED: len(records)}
+            lost[constants.EXPORT_FAILED] += len(batch)
         except BaseException as error:  # noqa: BLE001 - an exporter may raise anything, and the thread must go on
             warn_once(f"records could not be delivered and are dropped: {error_location(error)}")
-            return {constants.EXPORT_FAILED: len(records)}
-        return {}
-
-
-class Tee:
-    """Exports every record to several exporters, also when one of them fails."""
-
-    def __init__(self, *sinks: Exporter) -> None:
-        self._sinks = sinks
-        self._all_sinks: tuple[Exporter | BatchExporter, ...] = sinks
-
-    def submit(self, record: Record) -> None:
-        """Export a record.
-
-        Raises:
-            Exception: The first exception of an exporter, raised after all exporters have been called.
-        """
-        failed: Exception | None = None
-        for sink in self._sinks:
-            try:
-                sink.submit(record)
-            except Exception as error:  # noqa: BLE001 - the other exporters must get the record
-                failed = failed or error
-        if failed is not None:
-            raise failed
-
-    def report(self, totals: Sequence[Totals]) -> bool:
-        """Export a producer's counts of all calls; returns whether all exporters that take counts succeeded."""
-        # A list, so that every exporter is called, also after one has failed.
-        results = [export_totals(sink, totals) for sink in self._all_sinks]
-        return all(results)
-
-    def label(self, labels: Sequence[Label]) -> bool:
-        """Export ratings of answers; returns whether all exporters that take ratings succeeded."""
-        results = [label(sink, labels) for sink in self._all_sinks]
-        return all(results)
-
-    def holds(self, trace_id: str) -> bool | None:
-        """Whether every exporter that can tell has the record; None if none can."""
-        answers = [answer for sink in self._sinks if (answer := confirms(sink, trace_id)) is not None]
-        return all(answers) if answers else None
-
-
-class BatchTee(Tee):
-    """As `Tee`, with one batch exporter."""
-
-    def __init__(self, batch: BatchExporter, *sinks: Exporter) -> None:
-        super().__init__(*sinks)
-        self._batch = batch
-        self._all_sinks = (batch, *sinks)
-
-    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
-        """Export records; the losses are those of the exporter that lost most."""
-        lost = self._batch.deliver(records)
-        failed = 0
-        for record in records:
-            try:
-                super().submit(record)
-            except Exception:  # noqa: BLE001 - counted
-                failed += 1
-        return lost if sum(lost.values()) >= failed else {constants.EXPORT_FAILED: failed}
-
-
-class ForwardingExporter:
-    """Base of exporters in front of another: it forwards everything except records."""
-
-    def __init__(self, sink: Exporter | BatchExporter) -> None:
-        self._sink = sink
-
-    def report(self, totals: Sequence[Totals]) -> bool:
-        """Forward a producer's counts of all calls; returns whether they arrived."""
-        return export_totals(self._sink, totals)
-
-    def label(self, labels: Sequence[Label]) -> bool:
-        """Forward ratings of answers; returns whether they arrived."""
-        return label(self._sink, labels)
-
-    def holds(self, trace_id: str) -> bool | None:
-        """Whether the record of a trace arrived; None if unknown."""
-        return confirms(self._sink, trace_id)
+            lost[constants.EXPORT_FAILED] += len(batch)
+    return dict(lost)
 
 
 def export_totals(sink: Any, totals: Sequence[Totals]) -> bool:
@@ -203,6 +110,64 @@ def close(sink: Any) -> None:
         close_method()
 
 
+class DroppingExporter:
+    """Drops and counts every record: the exporter of a forked child whose parent scores records in its own memory."""
+
+    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
+        """Count all records as lost, with one warning."""
+        warn_once(
+            "this process was forked from one with a monitor of its own, which cannot see it: its records are dropped "
+            "and counted; name a server in [export] endpoint, or call ragmon.install() in each worker"
+        )
+        return {constants.FORKED: len(records)}
+
+
+class Tee:
+    """Exports everything to other exporters, also when one of them fails."""
+
+    def __init__(self, *sinks: Exporter | BatchExporter, at_once: int = BATCH) -> None:
+        self._sinks = sinks
+        self.at_once = at_once
+
+    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
+        """Export records; the losses are those of the exporter that lost most."""
+        losses = [deliver(sink, records) for sink in self._sinks]
+        return max(losses, key=lambda lost: sum(lost.values()), default={})
+
+    def report(self, totals: Sequence[Totals]) -> bool:
+        """Export a producer's counts of all calls; returns whether all exporters that take counts succeeded."""
+        # A list, so that every exporter is called, also after one has failed.
+        results = [export_totals(sink, totals) for sink in self._sinks]
+        return all(results)
+
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Export ratings of answers; returns whether all exporters that take ratings succeeded."""
+        results = [label(sink, labels) for sink in self._sinks]
+        return all(results)
+
+    def holds(self, trace_id: str) -> bool | None:
+        """Whether every exporter that can tell has the record; None if none can."""
+        answers = [answer for sink in self._sinks if (answer := confirms(sink, trace_id)) is not None]
+        return all(answers) if answers else None
+
+
+class ChangingExporter(Tee):
+    """Changes records before it exports them: redacts them, or matches them to gold items by meaning."""
+
+    def __init__(self, sink: Exporter | BatchExporter, change: Callable[[Record], Record]) -> None:
+        super().__init__(sink)
+        self._change = change
+
+    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
+        """Export the changed records; returns how many were lost, by reason."""
+        return super().deliver([self._change(record) for record in records])
+
+    def close(self) -> None:
+        """Close the exporter."""
+        for sink in self._sinks:
+            close(sink)
+
+
 TAIL: Final = 4 * 1024 * 1024
 """Bytes at the end of a log that are searched for a record."""
 _CHECK_INTERVAL: Final = 1.0
@@ -218,9 +183,7 @@ class JsonlExporter:
         path: The file; it is appended to. It and its folder are made for this user alone, and a log that is there is
             closed to users outside its group. A symbolic link is not followed, unless it is in /dev or /proc.
         redact: Removes from a record what must not be written.
-        size: Bytes from which the file is rotated; None for no limit.
-        age: Seconds from which the file is rotated; None for no limit.
-        fsync: When data is flushed to disk: whenever the system decides, once a second, or after each record.
+        size, age: Bytes and seconds from which the file is rotated.
         strict: A file that cannot be opened is an error; otherwise what is written raises until it can be opened.
 
     Raises:
@@ -279,12 +242,7 @@ class JsonlExporter:
         return 0 if self._age is None else int(moment // self._age)
 
     def submit(self, record: Record) -> None:
-        """Write a record.
-
-        Raises:
-            OSError: It was not written, or not completely; the next record starts on a new line.
-            UnavailableError: The file cannot be opened, which was logged when it was first tried.
-        """
+        """Write a record; after an incomplete one, the next record starts on a new line."""
         self._write(encode(self._redact(record)))
 
     def report(self, totals: Sequence[Totals] | Sequence[Label]) -> bool:
@@ -378,13 +336,7 @@ def _is_at(status: os.stat_result, path: Path) -> bool:
 
 
 class Scored(NamedTuple):
-    """The scores of one trace.
-
-    Attributes:
-        trace_id: 32 hex digits.
-        span_id: The scored span, 16 hex digits; None if only the trace is known.
-        scores: Name, value and label (`pass`, `fail`) or None of each score.
-    """
+    """The scores of one trace, or of a span of it: name, value and label (`pass`, `fail`) of each."""
 
     trace_id: str
     span_id: str | None

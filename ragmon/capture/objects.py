@@ -71,13 +71,9 @@ T = TypeVar("T")
 
 
 class ClassLayout(NamedTuple):
-    """How objects of a class store their fields.
+    """How objects of a class store their fields (`PROPERTIES`, `INNER`, `IN_C`).
 
-    Attributes:
-        instance: The descriptor of the instance dictionary; None where there is none, or a class replaced it.
-        properties: The paths to the data of known properties.
-        inner: The field that holds all fields or entries; None where the object holds them itself.
-        in_c: Which kind of value C code of a library holds; empty for others.
+    `instance` is the descriptor of the instance dictionary; None where there is none, or a class replaced it.
     """
 
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Records as spans and a producer's totals as metrics, sent by OpenTelemetry's exporters over OTLP/HTTP.
+"""Records as spans, a producer's totals as metrics, and scores as events, sent over OTLP/HTTP.
 
 `OtlpSession` takes address and message from the exporters and nothing else: they fill headers, certificates and
 credentials from the application's variables, take a redirect for a success, read responses of any size, start their
@@ -20,15 +20,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
 from inspect import signature
-from itertools import chain, groupby
+from itertools import groupby
 from operator import attrgetter
 from threading import Event, Lock, Timer
-from time import monotonic, time
+from time import monotonic, time, time_ns
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -38,8 +37,10 @@ from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.metrics import NoOpMeterProvider
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Buckets,
@@ -55,18 +56,19 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 from requests.adapters import HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
+from ragmon.capture.exporters import Scored
 from ragmon.core import constants, semconv
 from ragmon.core.addresses import parse_url
 from ragmon.core.errors import RagmonError, error_location, warn_once
 from ragmon.core.pacing import OVERLOADED, BackOff, retry_after
 from ragmon.core.process import current_version
-from ragmon.core.record import Label, Latency, Record, Totals, encode
+from ragmon.core.record import Label, Record, Totals, encode
 from ragmon.stats.histograms import NOT_POSITIVE, bucket_value
 
 PROTOBUF: Final = "application/x-protobuf"
@@ -122,6 +124,13 @@ class SendResult(NamedTuple):
         except Exception:  # noqa: BLE001 - it accepted the request, even if its message is not readable
             return 0
 
+    def count_lost(self, lost: Counter[str], n: int, response: Any, field: str) -> None:
+        """Count what is lost of some items, by reason."""
+        if self.reason is not None:
+            lost[self.reason] += n
+        elif rejected := self.rejected(response, field):
+            lost[constants.EXPORT_REFUSED] += min(n, rejected)
+
 
 class NotDeliveredError(BaseException):
     """A request has failed for good. No `Exception`, so that no exporter catches it, logs it or tries again."""
@@ -133,18 +142,10 @@ class OtlpSession(requests.Session):
     Args:
         endpoint: The receiver's base address; the path of traces or metrics may follow it.
         is_exact: The address is that of a signal, whatever its path.
-        token: Its bearer token; None if it needs none, or `headers` have it.
         token_location: The key or variable that has the token, for the message of a refusal.
         client_certificate: A PEM file of the client's certificate, and that of its key; None where both are in one.
         compression: `gzip`, `deflate` or `none`; None: gzip, and nothing where the receiver is on this machine.
         warns: Log what fails; its owner does so otherwise.
-
-    Attributes:
-        endpoint: The receiver's base address, without a path of signals.
-        connected: The socket of the latest connection.
-
-    Raises:
-        RagmonError: The address, the token or a certificate file is not valid.
     """
 
     def __init__(
@@ -241,10 +242,7 @@ class OtlpSession(requests.Session):
     def run(self, send: Callable[[], object], deadline: float, *, retry: bool = True) -> SendResult:
         """Run a function that sends one request through this session; never raises for a receiver's error.
 
-        Args:
-            send: The function.
-            deadline: Deadline on the monotonic clock. Only the system's name resolution can exceed it.
-            retry: Retry if that may succeed.
+        Only the system's name resolution can exceed the deadline of the monotonic clock.
         """
         self.reset_after_fork()
         with self._lock, apart(self):
@@ -480,7 +478,6 @@ _FAILED: Final = Status(StatusCode.ERROR)
 _LATEST: Final = 2**64 - 1
 _NANO: Final = 1_000_000_000
 _MILLISECONDS: Final = 1000
-Attributes = Mapping[str, str | bool | float]
 
 
 class ProcessResource(Resource):
@@ -494,11 +491,7 @@ class ProcessResource(Resource):
 
 
 def nanoseconds(seconds: float) -> int:
-    """A time in the protocol's format, an unsigned number of 64 bits; times after the year 2554 are clipped.
-
-    Raises:
-        ValueError: It is negative, or not a number.
-    """
+    """A time in the protocol's format, an unsigned number of 64 bits; times after the year 2554 are clipped."""
     found = min(round(min(seconds, _LATEST / _NANO) * _NANO), _LATEST)
     if found < 0:
         raise ValueError("a time before 1970")
@@ -526,12 +519,11 @@ def _id(text: str | None, size: int) -> int | None:
 def new_span(
     name: str,
     resource: Resource,
-    attributes: Attributes,
+    attributes: Mapping[str, str | bool | float],
     times: tuple[int, int],
     *,
     trace: int | None = None,
     parent: int | None = None,
-    kind: SpanKind = SpanKind.INTERNAL,
     status: Status = _UNSET,
     links: Sequence[Link] = (),
 ) -> ReadableSpan:
@@ -547,7 +539,6 @@ def new_span(
         resource,
         attributes,
         links=links,
-        kind=kind,
         status=status,
         start_time=times[0],
         end_time=times[1],
@@ -559,7 +550,7 @@ SCALE: Final = 7
 """128 buckets per octave: ragmon's narrowest bucket is wider, so each count arrives in a bucket of its own."""
 
 
-def metrics_data(totals: Sequence[Totals], resource: Mapping[str, str]) -> MetricsData:
+def metrics_data(totals: Sequence[Totals], resource: Mapping[str, Any]) -> MetricsData:
     """A producer's totals as OpenTelemetry's metrics; the instance id of the counts is added to the resource."""
     found = []
     for instance, totals_of_instance in groupby(sorted(totals, key=attrgetter("instance")), attrgetter("instance")):
@@ -622,108 +613,57 @@ def _histogram(line: Totals, histogram: Mapping[int, int]) -> ExponentialHistogr
     )
 
 
-GENERATE: Final = "generate"
+def record_span(record: Record, resource: Resource) -> tuple[ReadableSpan, int]:
+    """The span of a record, and its approximate size in bytes.
 
+    It carries the record as one JSON attribute: it is complete by itself, no limit on the number of attributes can cut
+    a document off, and one attribute costs a tenth of forty. Beside it are attributes that backends filter by, and
+    those by which they show questions and answers. Every text of the span is one of the record, so what can be encoded
+    as JSON can be encoded as attributes.
 
-@dataclass(frozen=True)
-class SpanWriter:
-    """Makes spans of records.
-
-    The root span carries the record as one JSON attribute: it is complete by itself, no limit on the number of
-    attributes can cut a document off, and one attribute costs a tenth of forty. Scalars that backends filter by are
-    also attributes of their own.
-
-    Args:
-        conventions: Add OpenTelemetry's and OpenInference's attributes, so that other backends show questions and
-            answers where the record has them.
+    Raises:
+        Exception: A field cannot be written: a lone surrogate, a number that is not finite.
     """
-
-    resource: Resource
-    conventions: bool = True
-    stages: bool = False
-
-    def spans(self, record: Record) -> tuple[list[ReadableSpan], int]:
-        """The spans of a record, its root first, and their approximate size in bytes.
-
-        Every text of the spans is one of the record, so what can be encoded as JSON can be encoded as attributes.
-
-        Raises:
-            Exception: A field cannot be written: a lone surrogate, a number that is not finite.
-        """
-        line = encode(record)[:-1].decode()
-        pipeline = record.pipeline or constants.DEFAULT_PIPELINE
-        latency = record.latency_ms or Latency()
-        end = time() if record.ts is None else record.ts
-        attributes: dict[str, str | bool | float] = {
-            semconv.RAGMON_CONTRACT_VERSION: str(constants.CONTRACT_VERSION),
-            semconv.RAGMON_RECORD: line,
-            semconv.RAGMON_OK: not record.error,
-            semconv.RAGMON_PROBABILITY: 1.0 if record.sampling is None else float(record.sampling.p),
-        }
-        if record.qid is not None:
-            attributes[semconv.RAGMON_QID] = record.qid
-        if record.error:
-            attributes[semconv.ERROR_TYPE] = record.error
-        if self.conventions:
-            attributes[semconv.OPERATION] = semconv.INVOKE_WORKFLOW
-            attributes[semconv.WORKFLOW_NAME] = pipeline
-            claim = None if record.answer_json is None else record.answer_json.claim
-            if record.q is not None:
-                attributes[semconv.INPUT_VALUE] = record.q
-                attributes[semconv.INPUT_MESSAGES] = _json([_message("user", record.q)])
-            if claim is not None:
-                attributes[semconv.OUTPUT_VALUE] = claim
-                attributes[semconv.OUTPUT_MESSAGES] = _json([{**_message("assistant", claim), "finish_reason": "stop"}])
-            if record.q is not None or claim is not None:
-                attributes[semconv.SPAN_KIND] = semconv.CHAIN
-        root = new_span(
-            f"{semconv.INVOKE_WORKFLOW} {pipeline}",
-            self.resource,
-            attributes,
-            (nanoseconds(max(0.0, end - (latency.total or 0.0) / _MILLISECONDS)), nanoseconds(end)),
-            trace=trace_id(record.trace_id),
-            parent=span_id(record.parent_span_id),
-            status=_FAILED if record.error else _UNSET,
-        )
-        return [root, *self._stages(root, record)] if self.stages else [root], len(line)
-
-    def _stages(self, root: ReadableSpan, record: Record) -> Iterator[ReadableSpan]:
-        # A record has the durations of the stages only, so retrieval is first and generation last.
-        latency, start, end = record.latency_ms or Latency(), root.start_time or 0, root.end_time or 0
-
-        def child(name: str, attributes: Attributes, times: tuple[int, int], kind: SpanKind) -> ReadableSpan:
-            parent = root.context
-            return new_span(
-                name, self.resource, attributes, times, trace=parent.trace_id, parent=parent.span_id, kind=kind
-            )
-
-        if record.retrieved_ids is not None or latency.retrieve is not None:
-            attributes: dict[str, str | bool | float] = {}
-            if self.conventions:
-                attributes = {semconv.OPERATION: semconv.RETRIEVAL, semconv.SPAN_KIND: semconv.RETRIEVER}
-                if record.q is not None:
-                    attributes[semconv.QUERY_TEXT] = record.q
-                if record.retrieved_ids is not None:
-                    documents: list[dict[str, Any]] = [{"id": document_id} for document_id in record.retrieved_ids]
-                    for document, score in zip(documents, record.scores or [], strict=False):
-                        document["score"] = score
-                    for document, text in zip(documents, record.contexts or [], strict=False):
-                        document["content"] = text
-                    # One string: a list of attributes loses its head past 128.
-                    attributes[semconv.DOCUMENTS] = _json(documents)
-            length = nanoseconds((latency.retrieve or 0.0) / _MILLISECONDS)
-            yield child(semconv.RETRIEVAL, attributes, (start, min(start + length, end)), SpanKind.CLIENT)
-        if latency.generate is not None:
-            length = nanoseconds(latency.generate / _MILLISECONDS)
-            yield child(GENERATE, {}, (max(end - length, start), end), SpanKind.INTERNAL)
+    line = encode(record)[:-1].decode()
+    pipeline = record.pipeline or constants.DEFAULT_PIPELINE
+    attributes: dict[str, str | bool | float] = {
+        semconv.RAGMON_CONTRACT_VERSION: str(constants.CONTRACT_VERSION),
+        semconv.RAGMON_RECORD: line,
+        semconv.RAGMON_OK: not record.error,
+        semconv.RAGMON_PROBABILITY: 1.0 if record.sampling is None else float(record.sampling.p),
+        semconv.OPERATION: semconv.INVOKE_WORKFLOW,
+        semconv.WORKFLOW_NAME: pipeline,
+    }
+    if record.qid is not None:
+        attributes[semconv.RAGMON_QID] = record.qid
+    if record.error:
+        attributes[semconv.ERROR_TYPE] = record.error
+    claim = None if record.answer_json is None else record.answer_json.claim
+    if record.q is not None:
+        attributes[semconv.INPUT_VALUE] = record.q
+        attributes[semconv.INPUT_MESSAGES] = _messages("user", record.q)
+    if claim is not None:
+        attributes[semconv.OUTPUT_VALUE] = claim
+        attributes[semconv.OUTPUT_MESSAGES] = _messages("assistant", claim, finish_reason="stop")
+    if record.q is not None or claim is not None:
+        attributes[semconv.SPAN_KIND] = semconv.CHAIN
+    end = time() if record.ts is None else record.ts
+    seconds = 0.0 if record.latency_ms is None else (record.latency_ms.total or 0.0) / _MILLISECONDS
+    span = new_span(
+        f"{semconv.INVOKE_WORKFLOW} {pipeline}",
+        resource,
+        attributes,
+        (nanoseconds(max(0.0, end - seconds)), nanoseconds(end)),
+        trace=trace_id(record.trace_id),
+        parent=span_id(record.parent_span_id),
+        status=_FAILED if record.error else _UNSET,
+    )
+    return span, len(line)
 
 
-def _message(role: str, text: str) -> dict[str, Any]:
-    return {"role": role, "parts": [{"type": "text", "content": text}]}
-
-
-def _json(value: list[dict[str, Any]]) -> str:
-    return msgspec.json.encode(value).decode()
+def _messages(role: str, text: str, **fields: str) -> str:
+    message = {"role": role, "parts": [{"type": "text", "content": text}], **fields}
+    return msgspec.json.encode([message]).decode()
 
 
 JSON: Final = "application/json"
@@ -754,76 +694,55 @@ class OtlpExporter:
     It exports records as they are: text that must not leave the process has to be removed before.
 
     Args:
-        endpoint: The receiver's base address, `http://host:port`, or a session with it, which has all but the rest of
-            these arguments.
+        receiver: A session with the receiver, or its base address, `http://host:port`. One call of `deliver` or
+            `report` takes no longer than the session's timeout, retries included.
         resource: Attributes of the process: `service.name`, `service.instance.id` and the like.
-        conventions: Add OpenTelemetry's and OpenInference's attributes beside ragmon's own.
-        timeout: Seconds one call of `deliver` or `report` may take, retries included.
+        metrics: A session with the receiver of totals, if that is another one.
 
-    Raises:
-        RagmonError: The endpoint, the token or the certificate file is not valid.
-
-    >>> sink = OtlpExporter("http://127.0.0.1:9", resource={"service.name": "docs"}, timeout=0.05)
+    >>> receiver = OtlpSession("http://127.0.0.1:9", timeout=0.05)
+    >>> sink = OtlpExporter(receiver, resource={"service.name": "docs"})
     >>> sink.deliver([Record(qid="a")])
     {'export_failed': 1}
     """
 
     def __init__(
         self,
-        endpoint: str | OtlpSession,
+        receiver: OtlpSession | str,
         *,
-        metrics: OtlpSession | None = None,
-        token: str | None = None,
         resource: Mapping[str, str],
-        conventions: bool = True,
-        stages: bool = False,
-        timeout: float = TIMEOUT,
-        certificate: str | None = None,
+        metrics: OtlpSession | None = None,
     ) -> None:
-        self._session = (
-            endpoint
-            if isinstance(endpoint, OtlpSession)
-            else OtlpSession(endpoint, token=token, certificate=certificate, timeout=timeout)
-        )
+        self._session = OtlpSession(receiver) if isinstance(receiver, str) else receiver
         self._metrics_session = metrics or self._session
         self._spans = exporter(OTLPSpanExporter, "traces", self._session)
         self._metrics = exporter(OTLPMetricExporter, "metrics", self._metrics_session)
-        self._resource = dict(resource)
-        self._writer = SpanWriter(ProcessResource(self._resource), conventions=conventions, stages=stages)
+        self._resource = ProcessResource(resource)
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
-        """Send records, in order, from one thread; returns how many were lost, by reason.
-
-        If the receiver rejects spans and a record has several, as many records as spans are counted, at most all: the
-        receiver does not say which.
-        """
+        """Send records, in order, from one thread; returns how many were lost, by reason."""
         deadline = monotonic() + self._session.timeout
         lost: Counter[str] = Counter()
 
-        def written() -> Iterator[tuple[list[ReadableSpan], int]]:
+        def spans_and_sizes() -> Iterator[tuple[ReadableSpan, int]]:
             for record in records:
                 try:
-                    spans_and_size = self._writer.spans(record)
+                    span_and_size = record_span(record, self._resource)
                 except Exception as error:  # noqa: BLE001 - the other records must be sent
                     warn_once(f"a record could not be sent and is dropped: {error_location(error)}")
                     lost[constants.INVALID_SCHEMA] += 1
                 else:
-                    yield spans_and_size
+                    yield span_and_size
 
-        for batch in _batches(written()):
-            spans = list(chain.from_iterable(batch))
-            result = self._session.run(lambda spans=spans: self._spans.export(spans), deadline)  # type: ignore[misc]
-            if result.reason is not None:
-                lost[result.reason] += len(batch)
-            elif rejected := result.rejected(ExportTraceServiceResponse, "rejected_spans"):
-                lost[constants.EXPORT_REFUSED] += min(len(batch), rejected)
+        for batch in _batches(spans_and_sizes()):
+            result = self._session.run(partial(self._spans.export, batch), deadline)
+            result.count_lost(lost, len(batch), ExportTraceServiceResponse, "rejected_spans")
         return dict(lost)
 
     def report(self, totals: Sequence[Totals]) -> bool:
         """Send a producer's totals, without retry: they are cumulative. Returns whether all were accepted."""
         deadline = monotonic() + self._metrics_session.timeout
         try:
-            data = metrics_data(totals, self._resource)
+            data = metrics_data(totals, self._resource.attributes)
         except Exception as error:  # noqa: BLE001 - the worker's thread must go on
             warn_once(f"totals could not be sent: {error_location(error)}")
             return False
@@ -868,3 +787,106 @@ def _batches(sized: Iterable[tuple[Item, int]]) -> Iterator[list[Item]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+_HAS_EVENT_NAME: Final = "event_name" in LogRecord.DESCRIPTOR.fields_by_name
+"""Whether the installed messages know the field: those before 1.35 have the attribute only."""
+_CARRIER: Final = "ragmon scores"
+_CODE: Final = "CODE"
+"""OpenInference's kind of a score computed by code, not by a person or a model."""
+
+
+class ScoreExporter:
+    """Sends scores as `gen_ai.evaluation.result` events over OTLP/HTTP.
+
+    Args:
+        backend: A session with the backend, or its base address, `http://host:port`.
+        resource: Attributes of the scoring process.
+        carriers: Also send OpenInference EVALUATOR spans: each has one link, to the scored span.
+    """
+
+    def __init__(
+        self,
+        backend: OtlpSession | str,
+        *,
+        resource: Mapping[str, str],
+        carriers: bool = False,
+    ) -> None:
+        self._session = OtlpSession(backend) if isinstance(backend, str) else backend
+        self._spans = exporter(OTLPSpanExporter, "traces", self._session)
+        self._resource = ProcessResource(resource)
+        self._carriers = carriers
+
+    def deliver(self, scored: Sequence[Scored]) -> Mapping[str, int]:
+        """Send scores; returns how many events and carrier spans were lost, by reason. Called from one thread.
+
+        A trace without a span id gets only the event, as a carrier span must link to a span.
+        """
+        deadline = monotonic() + self._session.timeout
+        lost: Counter[str] = Counter()
+        sendable = []
+        for trace_scores in scored:
+            if trace_id(trace_scores.trace_id) is None:
+                lost[constants.INVALID_SCHEMA] += len(trace_scores.scores)
+            else:
+                sendable.append(trace_scores)
+        now = time_ns()
+        if events := sum(len(trace_scores.scores) for trace_scores in sendable):
+            result = self._session.deliver("logs", self._events(sendable, now), deadline)
+            result.count_lost(lost, events, ExportLogsServiceResponse, "rejected_log_records")
+        linked = [trace_scores for trace_scores in sendable if span_id(trace_scores.span_id) is not None]
+        if self._carriers and linked:
+            spans = [_carrier(trace_scores, self._resource, now) for trace_scores in linked]
+            result = self._session.run(lambda: self._spans.export(spans), deadline)
+            result.count_lost(lost, len(spans), ExportTraceServiceResponse, "rejected_spans")
+        return dict(lost)
+
+    def close(self) -> None:
+        """Abort the running request and send no more; may be called from any thread."""
+        self._session.close()
+
+    def _events(self, scored: Sequence[Scored], now: int) -> bytes:
+        # OpenTelemetry's exporter of logs is not a public part of its library.
+        request = ExportLogsServiceRequest()
+        process = request.resource_logs.add()
+        for key, text in (self._resource.attributes or {}).items():
+            process.resource.attributes.add(key=key).value.string_value = str(text)
+        scope = process.scope_logs.add()
+        scope.scope.name, scope.scope.version = SCOPE.name, SCOPE.version or ""
+        for trace_scores in scored:
+            span = span_id(trace_scores.span_id)
+            for name, value, label in trace_scores.scores:
+                event = scope.log_records.add(
+                    time_unix_nano=now,
+                    observed_time_unix_nano=now,
+                    severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
+                    trace_id=bytes.fromhex(trace_scores.trace_id),
+                    span_id=b"" if span is None else span.to_bytes(8),
+                )
+                if _HAS_EVENT_NAME:
+                    event.event_name = semconv.EVALUATION
+                else:
+                    event.attributes.add(key="event.name").value.string_value = semconv.EVALUATION
+                event.attributes.add(key=semconv.EVALUATION_NAME).value.string_value = name
+                event.attributes.add(key=semconv.EVALUATION_SCORE).value.double_value = float(value)
+                if label is not None:
+                    event.attributes.add(key=semconv.EVALUATION_LABEL).value.string_value = label
+        body: bytes = request.SerializeToString()
+        return body
+
+
+def _carrier(trace_scores: Scored, resource: ProcessResource, now: int) -> ReadableSpan:
+    # OpenInference requires this form for feedback that comes later.
+    attributes: dict[str, str | bool | float] = {semconv.SPAN_KIND: semconv.EVALUATOR, semconv.RAGMON_INTERNAL: True}
+    for number, (name, value, label) in enumerate(trace_scores.scores):
+        annotation: dict[str, str | float | None] = {
+            "name": name,
+            "score": float(value),
+            "label": label,
+            "annotator_kind": _CODE,
+        }
+        for field, field_value in annotation.items():
+            if field_value is not None:
+                attributes[f"{semconv.ANNOTATIONS}.{number}.annotation.{field}"] = field_value
+    scored = SpanContext(trace_id(trace_scores.trace_id) or 0, span_id(trace_scores.span_id) or 0, is_remote=False)
+    return new_span(_CARRIER, resource, attributes, (now, now), links=[Link(scored)])

@@ -335,9 +335,7 @@ WITHHELD: Final = "[withheld]"
 class _Treatment(NamedTuple):
     """The functions applied to the parts of a record; a part is dropped if its function is None or returns None.
 
-    Attributes:
-        text: For q, claim and contexts.
-        label: For tags, the error and citations of documents that were not retrieved.
+    `text` is for q, claim and contexts, `label` for tags, the error and citations of what was not retrieved.
     """
 
     text: Callable[[str], str] | None

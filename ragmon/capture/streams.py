@@ -39,12 +39,7 @@ SIZE: Final = 4 * 1024 * 1024
 
 @final
 class StreamTracker:
-    """Tracks the stream of one call: its items so far, and its end.
-
-    Args:
-        call: The call; None if the stream is part of another call, which tracks it.
-        running: Its mark, which tasks that it has started see as well; None for a mark of its own.
-    """
+    """Tracks the stream of one call: its items so far, and its end; no call if it is part of another call."""
 
     __slots__ = ("_call", "_ended", "_free_size", "_running", "_started")
 
@@ -343,18 +338,19 @@ async def _trace_coroutine(call: Call, started: float, running: Running, inner: 
         running[0] = None
         end_mark(mark)
     seconds = perf_counter() - started
-    return finish(call, seconds, running, result, call.plan.stratum(seconds, result))
-
-
-def finish(call: Call, seconds: float, running: Running, result: Any, stratum: str | None) -> Any:
-    """Count a call that returned after some seconds; its stratum is None where the result may be a stream.
-
-    Returns:
-        The result, or a traced stream: then the call ends with it.
-    """
-    if stratum is None and (wrap_stream := stream_wrapper(result)) is not None:
-        return wrap_stream(call, perf_counter() - seconds, running, result)
+    stratum = call.plan.stratum(seconds, result)
+    if stratum is None:
+        return finish(call, seconds, running, result)
     count_outcome(call, stratum, seconds, result)
+    return result
+
+
+def finish(call: Call, seconds: float, running: Running, result: Any) -> Any:
+    """Count a call whose result may be a stream; returns the result, or a traced stream, with which the call ends."""
+    wrap_stream = stream_wrapper(result)
+    if wrap_stream is not None:
+        return wrap_stream(call, perf_counter() - seconds, running, result)
+    count_outcome(call, None, seconds, result)
     return result
 
 

@@ -27,10 +27,11 @@ from ragmon.capture.call import (
     Running,
     TracedFunction,
     active,
-    current_call,
+    count_outcome,
     end_mark,
     prepare,
     raised,
+    recorded_call,
     running_call,
     shallow_copy,
     start_call,
@@ -222,7 +223,11 @@ def _wrap_sync(traced_function: TracedFunction) -> Callable[..., Any]:
             if plan.times:
                 plan.time_rest(seconds)
             return result
-        return finish(call or _unsampled(traced_function, plan, args, kwargs), seconds, running, result, stratum)
+        call = call or _unsampled(traced_function, plan, args, kwargs)
+        if stratum is None:
+            return finish(call, seconds, running, result)
+        count_outcome(call, stratum, seconds, result)
+        return result
 
     return traced
 
@@ -264,7 +269,11 @@ def _wrap_async(traced_function: TracedFunction) -> Callable[..., Awaitable[Any]
             if plan.times:
                 plan.time_rest(seconds)
             return result
-        return finish(call or _unsampled(traced_function, plan, args, kwargs), seconds, running, result, stratum)
+        call = call or _unsampled(traced_function, plan, args, kwargs)
+        if stratum is None:
+            return finish(call, seconds, running, result)
+        count_outcome(call, stratum, seconds, result)
+        return result
 
     return traced
 
@@ -341,22 +350,7 @@ class LabelSender:
 
 
 label_sender: LabelSender | None = None
-
-
-def reset_labels_after_fork(was: LabelSender) -> LabelSender:
-    """Make an empty queue in a forked child: the parent exports what waits in the old one."""
-    global label_sender  # noqa: PLW0603 - one process has one installation
-    sender = LabelSender()
-    if label_sender is was:
-        label_sender = sender
-    return sender
-
-
-def detach_labels(these: LabelSender) -> None:
-    """Remove the label queue of this process, if it is the given one."""
-    global label_sender  # noqa: PLW0603 - as above
-    if label_sender is these:
-        label_sender = None
+"""The queue of this process's installation."""
 
 
 def label(
@@ -444,7 +438,7 @@ def record(
         >>> records[0].retrieved_ids, records[0].tags
         (['d1', 'd2'], {'customer': '17'})
     """
-    call = current_call("record")
+    call = recorded_call()
     if call is None:
         return
     values = {

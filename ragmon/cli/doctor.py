@@ -60,7 +60,7 @@ from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.export.status import most_frequent, retriever_hint
 from ragmon.export.text import text_table
 from ragmon.monitor.capture_settings import Redactions
-from ragmon.monitor.exporting import Redacting, server
+from ragmon.monitor.exporting import server
 from ragmon.server.reader import open_readonly
 
 TAGS: Final = {"ragmon": "doctor"}
@@ -126,7 +126,7 @@ def send_record(settings: Settings, endpoint: Url, record: Record) -> Check:
         sink = server(settings, cache(lambda: Redactions(settings)))
     except RagmonError as error:
         return Check(EXPORTER, ok=False, finding=f"not tried: {error}", hint=error.hint)
-    assert isinstance(sink, Redacting)  # noqa: S101 - there is an endpoint
+    assert sink is not None  # noqa: S101 - there is an endpoint
     handler, log = _MessageHandler(), logging.getLogger("ragmon")
     log.addHandler(handler)  # the exporter writes the reason of a failure to its log alone
     try:

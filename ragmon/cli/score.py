@@ -15,8 +15,7 @@ import click
 from click.core import ParameterSource
 
 from ragmon.alarms.pipelines import as_alert_line
-from ragmon.capture.judge_prompts import JudgeError, Opinion, RequestTexts, contextual_precision
-from ragmon.capture.judges import ModelEndpoint, read_key
+from ragmon.capture.judges import JudgeError, ModelEndpoint, Opinion, RequestTexts, contextual_precision, read_key
 from ragmon.cli.commands import COMPAT, COMPAT_HELP, STDIN
 from ragmon.cli.main import fail
 from ragmon.cli.options import check_inputs, check_max_drop, gate_table, on_terminal, score, settings_and_gold, write

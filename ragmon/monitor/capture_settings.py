@@ -20,18 +20,12 @@ from ragmon.scoring.scorer import reduction_rules
 
 if TYPE_CHECKING:
     from ragmon.capture.redact import Redaction
-    from ragmon.capture.request_assembler import SpanSettings
 
 KEY_NAME: Final = "[capture] hash_key_file"
 
 
 class Redactions:
-    """Removes from records what must not leave the process; each pipeline has its policy.
-
-    Raises:
-        GoldError: A gold file is broken.
-        RagmonError: The hash key is missing or cannot be read, or a redactor does not exist.
-    """
+    """Removes from records what must not leave the process; each pipeline has its policy."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -98,11 +92,7 @@ def probe_key(capture: CaptureTable) -> bytes | None:
 
 
 def capture_settings(settings: Settings) -> Callable[[str], CaptureSettings]:
-    """A function that returns the settings of a pipeline; all are built now, before the first call.
-
-    Raises:
-        RagmonError: `capture.id_from` is no path, or the key cannot be read.
-    """
+    """A function that returns the settings of a pipeline; all are built now, before the first call."""
     common = _capture_settings(settings.unconfigured)
     by_pipeline = {name: _capture_settings(pipeline) for name, pipeline in settings.pipelines.items()}
     return lambda pipeline: by_pipeline.get(pipeline, common)
@@ -133,26 +123,8 @@ def file_options(settings: Settings, tables: TableOptions = USUAL) -> TableOptio
 
 
 def file_span_options(settings: Settings) -> SpanOptions:
-    """How the spans of files become records: as a server with these settings makes them."""
+    """How spans that no decorated call holds become records: those of files, a server and an application alike."""
     pipeline, own = settings.pipeline, settings.of(settings.pipeline)
     common = _capture_settings(own)
     name = None if pipeline == DEFAULT_PIPELINE else pipeline
     return SpanOptions(common.id_from, own.capture.merge, common.retrievers, name)
-
-
-def span_settings(settings: Settings) -> SpanSettings:
-    """The settings for requests without a decorator: those of the process's own pipeline."""
-    from ragmon.capture.request_assembler import SpanSettings  # noqa: PLC0415 - brings the worker and its exporters
-
-    common, options = _capture_settings(settings.of(settings.pipeline)), file_span_options(settings)
-    return SpanSettings(
-        rate=common.rate,
-        keep=common.keep,
-        slow_above=float("inf") if common.slow_above is None else common.slow_above,
-        refusals=common.refusals,
-        refuses=common.refuses,
-        pipeline=options.pipeline,
-        id_from=options.id_from,
-        merge=options.merge,
-        retrievers=options.retrievers,
-    )

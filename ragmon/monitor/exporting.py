@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmon.capture.exporters import BatchExporter, BatchTee, Exporter, ForwardingExporter, JsonlExporter, Scored, Tee
+from ragmon.capture.exporters import BATCH, BatchExporter, ChangingExporter, Exporter, JsonlExporter, Scored, Tee
 from ragmon.config.load import DEFAULT, RESOURCE, resource_attributes
 from ragmon.config.services import OTEL, SIGNALS, WrongVariable, otel_receiver
 from ragmon.config.settings import Settings
@@ -28,11 +28,10 @@ from ragmon.monitor.sharing import SharedMonitor
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 
 if TYPE_CHECKING:
-    from ragmon.capture.otlp_exporter import OtlpExporter
-    from ragmon.capture.score_exporter import ScoreExporter
+    from ragmon.capture.otlp_exporter import ScoreExporter
 
 
-class ScoreExporting(ForwardingExporter):
+class ScoreExporting(Tee):
     """Exports records, then sends the tracing backend the scores of gated metrics for records whose traces it has.
 
     Failures of the backend do not affect the records: they are logged once. `gated` names the metrics of a pipeline.
@@ -52,7 +51,7 @@ class ScoreExporting(ForwardingExporter):
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Deliver records; returns how many were lost, by reason."""
-        lost, metrics, scored = deliver(self._sink, records), self._scorer.table.metrics, list[Scored]()
+        lost, metrics, scored = super().deliver(records), self._scorer.table.metrics, list[Scored]()
         try:
             for record in records:
                 if not record.exported:
@@ -76,42 +75,8 @@ class ScoreExporting(ForwardingExporter):
         self._backend.close()
 
 
-def deliver(sink: Exporter | BatchExporter, records: Sequence[Record]) -> Mapping[str, int]:
-    """Deliver records to an exporter of either kind; returns how many were lost, by reason."""
-    if isinstance(sink, BatchExporter):
-        return sink.deliver(records)
-    failed = 0
-    for record in records:
-        try:
-            sink.submit(record)
-        except Exception as error:  # noqa: BLE001 - counted
-            failed += 1
-            warn_once(f"a record could not be delivered and is dropped: {error_location(error)}")
-    return {constants.EXPORT_FAILED: failed} if failed else {}
-
-
-class Redacting:
-    """Redacts records before they are exported."""
-
-    def __init__(self, sink: OtlpExporter, redact: Redactions) -> None:
-        self._sink = sink
-        self._redact = redact
-        self.report = sink.report
-        self.label = sink.label
-        self.close = sink.close
-
-    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
-        """Deliver records; returns how many were lost, by reason."""
-        return self._sink.deliver([self._redact(record) for record in records])
-
-
-def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporter | None:
-    """The exporter to the server that the configuration names.
-
-    Raises:
-        ConfigError: A variable of OpenTelemetry's is wrong.
-        RagmonError: The token cannot be read, or is invalid.
-    """
+def server(settings: Settings, redact: Callable[[], Redactions]) -> ChangingExporter | None:
+    """The exporter to the server that the configuration names."""
     export = settings.export
     if export.endpoint is None:
         return None
@@ -136,7 +101,7 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
             )
             sessions.append(session)
         resource = {**resource_attributes(os.environ.get(RESOURCE, "")), **_resource(settings)}
-        return Redacting(OtlpExporter(sessions[0], metrics=sessions[1], resource=resource), redact())
+        return ChangingExporter(OtlpExporter(sessions[0], metrics=sessions[1], resource=resource), redact())
     headers = dict(export.headers)
     has_token = any(name.lower() == "authorization" for name in headers)
     token = None if has_token else read_token(settings.serve.token_file)
@@ -152,14 +117,14 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
         compression=export.compression,
         timeout=export.timeout,
     )
-    return Redacting(OtlpExporter(session, resource=_resource(settings)), redact())
+    return ChangingExporter(OtlpExporter(session, resource=_resource(settings)), redact())
 
 
 def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporter | BatchExporter:
     """The exporter, extended by sending scores to the tracing backend if the configuration names one."""
     if settings.export.scores is None:
         return sink
-    from ragmon.capture.score_exporter import ScoreExporter  # noqa: PLC0415 - loads requests and protobuf
+    from ragmon.capture.otlp_exporter import ScoreExporter  # noqa: PLC0415 - loads requests and protobuf
 
     backend = ScoreExporter(
         str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans
@@ -174,7 +139,7 @@ def with_embeddings(settings: Settings, sink: Exporter | BatchExporter) -> Expor
         return sink
     sets = load_gold(settings.gold)
     match = Embeddings(sets, nearest_of(settings, sets))
-    return Matching(sink, match) if match else sink
+    return ChangingExporter(sink, match) if match else sink
 
 
 def _resource(settings: Settings) -> dict[str, str]:
@@ -183,11 +148,7 @@ def _resource(settings: Settings) -> dict[str, str]:
 
 
 def trace_log(settings: Settings, redact: Callable[[], Redactions], *, strict: bool = True) -> JsonlExporter | None:
-    """The exporter to the trace log that the configuration names.
-
-    Raises:
-        RagmonError: The log cannot be opened, in strict mode; otherwise records are lost, and counted, until it can be.
-    """
+    """The exporter to the trace log that the configuration names."""
     export = settings.export
     if export.jsonl is None:
         return None
@@ -201,9 +162,9 @@ def combine(target: Exporter | BatchExporter | None, log: Exporter | None) -> Ex
         return Tee() if target is None else target
     if target is None:
         return log
-    if isinstance(target, SharedMonitor):  # record by record, so that the log knows which arrived
-        return Tee(target, log)
-    return BatchTee(target, log) if isinstance(target, BatchExporter) else Tee(target, log)
+    # To the monitor record by record, so that the log knows which arrived.
+    is_batch = isinstance(target, BatchExporter) and not isinstance(target, SharedMonitor)
+    return Tee(target, log, at_once=BATCH if is_batch else 1)
 
 
 def application_identity(settings: Settings) -> str:
@@ -219,9 +180,6 @@ def nearest_of(settings: Settings, sets: Sequence[GoldSet]) -> list[Nearest]:
     """Nearest-neighbour matchers of the gold sets that name an embedder.
 
     An embedder that fails is logged once, and its set matches nothing by meaning.
-
-    Raises:
-        RagmonError: The function does not exist, or numpy is missing.
     """
     functions = {spec.name: spec.embed for spec in settings.gold if spec.embed is not None}
     matchers = []
@@ -275,15 +233,3 @@ class Embeddings:
         """Pass records of trace files through, with the matched qid."""
         for record in records:
             yield self(record) if isinstance(record, Record) else record
-
-
-class Matching(ForwardingExporter):
-    """Matches records by meaning before they are exported, in the worker's thread."""
-
-    def __init__(self, sink: Exporter | BatchExporter, match: Embeddings) -> None:
-        super().__init__(sink)
-        self._match = match
-
-    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
-        """Deliver records; returns how many were lost, by reason."""
-        return deliver(self._sink, [self._match(record) for record in records])

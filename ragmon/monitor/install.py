@@ -8,35 +8,33 @@ import signal
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from time import monotonic
+from time import monotonic, time
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ragmon.capture import call, exporters, trace
-from ragmon.capture.call import Runtime, outside_calls, reset_after_fork
+from ragmon.capture.call import count_value, outside_calls, reset_after_fork
 from ragmon.capture.convert import call_to_record
-from ragmon.capture.counters import DeadProcess, Timings, count_lines, lines_of_dead_process, reap
 from ragmon.capture.exporters import BatchExporter, DroppingExporter, Exporter, close
 from ragmon.capture.objects import unread
-from ragmon.capture.request_assembler import RequestAssembler
-from ragmon.capture.trace import DROPPED, Given, LabelSender
-from ragmon.capture.worker import Worker
+from ragmon.capture.trace import DROPPED, Given
+from ragmon.capture.worker import CounterFile, DeadProcess, Timings, Worker, reap
 from ragmon.config.load import defaults, load
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import ON, STRICT
 from ragmon.core.errors import GoldError, RagmonError, error_location, shorten, warn_once
 from ragmon.core.process import default_folder
-from ragmon.core.record import MAX_IDS, Label, parse_label
+from ragmon.core.record import MAX_IDS, Label, Totals, parse_label
 from ragmon.export.status import SdkStats, StageCounters
 from ragmon.ingest.gold import without_broken_gold
-from ragmon.monitor.capture_settings import Redactions, capture_settings, span_settings
+from ragmon.monitor.capture_settings import Redactions, capture_settings, file_span_options
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.exporting import (
     ScoreExporting,
@@ -52,7 +50,7 @@ from ragmon.monitor.sharing import NO_GOLD, SharedMonitor
 from ragmon.scoring.ratings import REJECTED
 
 if TYPE_CHECKING:
-    from ragmon.capture.span_processor import RagmonSpanProcessor
+    from ragmon.capture.span_processor import RagmonSpanProcessor, RequestAssembler
 
 DRAIN: Final = 5.0
 """Seconds that the exit of the process waits for the delivery of queued records."""
@@ -62,188 +60,16 @@ _BATCH_SIZE: Final = 1000  # labels
 _RETRY_AFTER: Final = 5.0  # seconds, for labels that the sink does not accept
 
 
-class SelfMetrics:
-    """Counts kept and lost records, all calls and dead processes, and exports the counts to the sink.
-
-    Args:
-        worker: Counts the kept calls.
-        calls: Counts all calls.
-        sink: The exporter that gets both counts, if it accepts reports.
-        folder: Where processes leave their counter files; None: there are none.
-
-    Attributes:
-        redactions: Removes text from records; None where records stay in the process.
-        requests: Assembles requests from the application's own spans, if there are any.
-        labels: The queue of labels to export.
-        judges: The judges, if there are any.
-        shared: The monitor that the processes of the application share; None where records go elsewhere.
-    """
-
-    def __init__(self, worker: Worker, calls: Runtime, sink: Any, folder: Path | None) -> None:
-        self._worker = worker
-        self._calls = calls
-        self._sink = sink
-        self._folder = folder
-        self._timings = Timings()
-        self._lost_in_dead: dict[str, Counter[str]] = {}
-        self._due = self._labels_due = 0.0
-        self.redactions: Redactions | None = None
-        self.requests: RequestAssembler | None = None
-        self.labels = LabelSender()
-        self.judges: Panel | None = None
-        self.shared: SharedMonitor | None = None
-
-    def counters(self) -> StageCounters:
-        """The stage counters of capture, including records lost in dead processes."""
-        counts, lost = self._worker.counts(), sum(list(self._lost_in_dead.values()), Counter())
-        ignored = Counter() if self.requests is None else Counter(self.requests.ignored)
-        return StageCounters(
-            counts.received + lost.total() + ignored.total(),
-            counts.sent,
-            ignored=ignored,
-            dropped=Counter(counts.dropped) + lost,
-            pending=counts.pending,
-        )
-
-    def captured(self) -> SdkStats:
-        """The SDK statistics so far."""
-        requests = self.requests
-        latency: dict[tuple[str, str], Counter[int]] = {}
-        for (pipeline, source, _), counts in self._timings.read(self._calls).items():
-            latency.setdefault((pipeline, source), Counter()).update(counts)
-        return SdkStats(
-            counters=self.counters(),
-            calls=self._calls.totals(),
-            latency=latency,
-            errors=self._calls.errors(),
-            orphans=outside_calls(),
-            unread=dict(unread),
-            spans={} if requests is None else dict(requests.gathering.dropped),
-            labels=dict(self.labels.dropped),
-            withheld=0 if self.redactions is None else self.redactions.failed,
-            judged={} if self.judges is None else self.judges.calls(),
-            scopes={} if requests is None else dict(requests.scopes),
-            tools={} if requests is None else dict(requests.tools),
-        )
-
-    def tick(self, asked: bool) -> None:
-        """Export queued labels, and periodically the counts of all calls and of dead processes; now if asked.
-
-        The worker's thread calls it.
-        """
-        self._calls.refresh()
-        if self.requests is not None:
-            self.requests.sweep(asked)
-        self._timings.read(self._calls)
-        if asked or monotonic() >= self._labels_due:
-            while self.labels and self._export_label_batch():
-                pass
-        try:
-            if asked or monotonic() >= self._due:
-                self._due = monotonic() + EVERY
-                timings = self._timings.read(self._calls)
-                lines = count_lines(self._calls, self._worker.counter_file, timings, self._worker.counts().dropped)
-                if lines:
-                    exporters.export_totals(self._sink, lines)
-                if self.shared is None or self.shared.is_leader:  # it shows the losses of all processes
-                    reap(self._folder, self._export_dead_process)
-        finally:
-            if self.shared is not None:
-                self.shared.tick(asked)
-
-    def _export_label_batch(self) -> bool:
-        batch = [(given, label) for given in self.labels.take(_BATCH_SIZE) if (label := self._label(given)) is not None]
-        try:
-            accepted = exporters.label(self._sink, [label for _, label in batch])
-        except Exception as error:  # noqa: BLE001 - an exporter may raise anything
-            self.labels.dropped[DROPPED] += len(batch)
-            warn_once(f"labels could not be handed on and are dropped: {error_location(error)}")
-            return True
-        if not accepted:
-            self._labels_due = monotonic() + _RETRY_AFTER
-            self.labels.put_back(given for given, _ in batch)
-        return accepted
-
-    def _label(self, given: Given) -> Label | None:
-        try:
-            ids, comment = given["relevant_ids"], given["comment"]
-            if isinstance(ids, str):
-                raise TypeError("relevant_ids is a text, not several")  # noqa: TRY301 - one path for all invalid labels
-            relevant_ids = None if ids is None else [str(item) for item in islice(ids, MAX_IDS + 1)]
-            label = parse_label({**given, "relevant_ids": relevant_ids})
-        except (ValueError, TypeError) as error:
-            self.labels.dropped[REJECTED] += 1
-            warn_once(f"ragmon.label was given what is no label: {error}")
-            return None
-        except Exception as error:  # noqa: BLE001 - ids are third-party objects: one bad label must not stop the others
-            self.labels.dropped[REJECTED] += 1
-            warn_once(f"ragmon.label was given ids that cannot be read: {error_location(error)}")
-            return None
-        label.comment = comment if self.redactions is None else self.redactions.comment(comment)
-        return label
-
-    def _export_dead_process(self, process: DeadProcess) -> bool:
-        # A record that was being exported when the process died may have arrived.
-        missing, doubtful = process.missing, process.doubtful
-        arrived = exporters.confirms(self._sink, process.doubt) if process.doubt else None
-        if arrived is not None:
-            missing, doubtful = missing - arrived, doubtful - 1
-        uncounted = +Counter({constants.PROCESS_DIED: missing - doubtful, constants.UNCONFIRMED: doubtful})
-        dropped = Counter(process.dropped) + uncounted
-        accepted = exporters.export_totals(self._sink, lines_of_dead_process(process, dropped))
-        if accepted:
-            self._lost_in_dead[process.instance] = dropped
-            if self.shared is not None:
-                self.shared.end_of(process.instance)
-        return accepted
-
-
-def install_signal_handler(signum: int, drain: Callable[[], object]) -> None:
-    """Drain on a signal, then call the previous handler; a second signal calls it at once."""
-    previous = signal.getsignal(signum)
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, _default_action if previous in (signal.SIG_DFL, None) else previous)
-        try:
-            drain()
-        finally:
-            if callable(previous):
-                previous(number, frame)
-            elif previous != signal.SIG_IGN:
-                _default_action(number, frame)
-
-    try:
-        signal.signal(signum, handle)
-    except ValueError:
-        hint = "call it in the main thread"
-        raise RagmonError("signal handlers cannot be installed in this thread", hint=hint) from None
-
-
-def _default_action(number: int, _frame: FrameType | None) -> None:
-    # The parent sees the signal in the exit status.
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-
-
 class Installation:
     """Capture in this process: settings of decorated functions, a worker, and the exporters.
 
     Args:
-        settings: The configuration.
         sink: The exporter; None: the server the configuration names, else a `Monitor` in this process.
         keep_all: Keep every call, whatever the sampling rates.
         folder: Where counter files are stored so that they outlive the process; None keeps counters in memory.
         spent: Where judges store their quotas; None: in `folder`.
         strict: Raise for a part that cannot be used; otherwise capture goes on without the part, with a warning.
         trouble: Why the settings differ from the configuration as it was written.
-
-    Attributes:
-        settings: The configuration in force.
-        judges: Score answers where their text is.
-
-    Raises:
-        GoldError: A gold file is broken.
-        RagmonError: The trace log cannot be written, `capture.id_from` is no path, or a judge lacks its key.
     """
 
     def __init__(
@@ -281,31 +107,31 @@ class Installation:
             partial(call_to_record, build=settings.build or None),
             self._sink,
             folder=folder,
-            every=lambda asked: self._self_metrics.tick(asked),  # noqa: PLW0108 - a forked child replaces it
+            every=self._tick,
             processor=self.judges,
         )
+        self._capture_settings = capture_settings(settings)
         self._runtime = call.Runtime(
             self._worker.submit,
             awaken=self._start_worker,
             pipeline=settings.pipeline,
-            settings=capture_settings(settings),
+            settings=self._capture_settings,
             keep_all=keep_all,
         )
         self._labels = trace.LabelSender(taken=not settings.disabled)
-        self._self_metrics = self._make_self_metrics()
         self._requests: RequestAssembler | None = None
         self._processors: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
         self._process = os.getpid()
         self._has_finalizer = False
+        self._begin()
 
-    def _make_self_metrics(self) -> SelfMetrics:
-        metrics = SelfMetrics(self._worker, self._runtime, self._sink, self._folder)
-        metrics.redactions, metrics.judges, metrics.labels = self._redact, self.judges, self._labels
-        metrics.shared = self._shared
+    def _begin(self) -> None:
+        self._timings = Timings()
+        self._lost_in_dead: dict[str, Counter[str]] = {}
+        self._due = self._labels_due = 0.0
         if self._shared is not None:
             self._shared.instance = self._worker.counter_file.instance
-            self._shared.own_stats = metrics.captured
-        return metrics
+            self._shared.own_stats = self.captured
 
     @property
     def monitor(self) -> Monitor | None:
@@ -315,11 +141,7 @@ class Installation:
     def start(self, *, alone: bool = False) -> call.Runtime | None:
         """Start capturing, and return the runtime that captured before; it is replaced.
 
-        Args:
-            alone: Later calls of `install` in this process return this installation and change nothing.
-
-        Raises:
-            RagmonError: The monitor's address is in use.
+        `alone`: later calls of `install` in this process return this installation and change nothing.
         """
         global _current  # noqa: PLW0603 - one process has one installation
         trace.label_sender = self._labels
@@ -333,7 +155,7 @@ class Installation:
             self._close()
             raise
         if self._given_monitor is not None:
-            self._given_monitor.captured = self._self_metrics.captured
+            self._given_monitor.captured = self.captured
         self._worker.start()
         atexit.register(self.shutdown)
         _running.add(self)
@@ -341,53 +163,62 @@ class Installation:
         return call.install_runtime(self._runtime)
 
     def watch(self, provider: Any) -> None:
-        """Capture requests from the spans of a TracerProvider as well; a second call with it changes nothing.
-
-        Args:
-            provider: The application's provider; it gets one more span processor.
-
-        Raises:
-            RagmonError: It takes no span processors.
-        """
+        """Capture requests from the spans of a TracerProvider as well; a second call with it changes nothing."""
         if self.settings.disabled or any(ref() is provider for ref, _ in self._processors):
             return
         if not hasattr(provider, "add_span_processor"):
             hint = "make an opentelemetry.sdk.trace.TracerProvider, set it, and give that one"
             raise RagmonError(f"provider takes no span processors: {shorten(provider)}", hint=hint)
         # The SDK is the application's choice.
-        from ragmon.capture.span_processor import RagmonSpanProcessor  # noqa: PLC0415 - as above
+        from ragmon.capture.span_processor import RagmonSpanProcessor, RequestAssembler  # noqa: PLC0415 - as said
 
         if self._requests is None:
-            self._requests = self._self_metrics.requests = RequestAssembler(self._worker, span_settings(self.settings))
+            settings = self._capture_settings(self.settings.pipeline)
+            self._requests = RequestAssembler(self._worker, settings, file_span_options(self.settings))
             self._runtime.claim = self._requests.claim
         processor = RagmonSpanProcessor(requests=self._requests)
         provider.add_span_processor(processor)
         self._processors.append((weakref.ref(provider), processor))
 
     def counters(self) -> StageCounters:
-        """The stage counters of capture."""
-        return self._self_metrics.counters()
+        """The stage counters of capture, including records lost in dead processes."""
+        counts, lost = self._worker.counts(), sum(list(self._lost_in_dead.values()), Counter())
+        ignored = Counter() if self._requests is None else Counter(self._requests.ignored)
+        return StageCounters(
+            counts.received + lost.total() + ignored.total(),
+            counts.sent,
+            ignored=ignored,
+            dropped=Counter(counts.dropped) + lost,
+            pending=counts.pending,
+        )
+
+    def captured(self) -> SdkStats:
+        """The SDK statistics so far."""
+        requests = self._requests
+        latency: dict[tuple[str, str], Counter[int]] = {}
+        for (pipeline, source, _), counts in self._timings.read(self._runtime).items():
+            latency.setdefault((pipeline, source), Counter()).update(counts)
+        return SdkStats(
+            counters=self.counters(),
+            calls=self._runtime.totals(),
+            latency=latency,
+            errors=self._runtime.errors(),
+            orphans=outside_calls(),
+            unread=dict(unread),
+            spans={} if requests is None else dict(requests.gathering.dropped),
+            labels=dict(self._labels.dropped),
+            withheld=0 if self._redact is None else self._redact.failed,
+            judged={} if self.judges is None else self.judges.calls(),
+            scopes={} if requests is None else dict(requests.scopes),
+            tools={} if requests is None else dict(requests.tools),
+        )
 
     def flush(self, timeout: float = DRAIN) -> bool:
-        """Wait until everything captured so far is exported.
-
-        Args:
-            timeout: Seconds to wait.
-
-        Returns:
-            Whether it was exported in time.
-        """
+        """Wait until everything captured so far is exported; returns whether it was within `timeout` seconds."""
         return self._worker.flush(timeout)
 
     def shutdown(self, timeout: float = DRAIN) -> bool:
-        """Stop capturing and deliver queued records.
-
-        Args:
-            timeout: Seconds that the delivery may take.
-
-        Returns:
-            Whether all were delivered in time.
-        """
+        """Stop capturing and deliver queued records; returns whether all were within `timeout` seconds."""
         global _current  # noqa: PLW0603 - one process has one installation
         if self._process != os.getpid():  # a child forked without Python's fork hooks has no threads and no server
             return False
@@ -395,7 +226,8 @@ class Installation:
         _running.discard(self)
         if call.current is self._runtime:
             call.install_runtime(None)
-        trace.detach_labels(self._labels)
+        if trace.label_sender is self._labels:
+            trace.label_sender = None
         if _current is self:
             _current = None
         for _, processor in self._processors:
@@ -418,6 +250,88 @@ class Installation:
         for sink in self._owned:
             close(sink)
 
+    def _tick(self, asked: bool) -> None:
+        # In the worker's thread: exports labels, and periodically counts of calls and of dead processes; now if asked.
+        self._runtime.refresh()
+        if self._requests is not None:
+            self._requests.sweep(asked)
+        if asked or monotonic() >= self._labels_due:
+            while self._labels and self._export_label_batch():
+                pass
+        latency = self._timings.read(self._runtime)
+        try:
+            if asked or monotonic() >= self._due:
+                self._due = monotonic() + EVERY
+                counter_file = self._worker.counter_file
+                lines = [
+                    Totals(
+                        ts=time(),
+                        instance=counter_file.instance,
+                        started=counter_file.started,
+                        pipeline=pipeline,
+                        source=source,
+                        stratum=stratum,
+                        calls=calls,
+                        kept=count_value(self._runtime.counters[pipeline].kept[source, stratum]),
+                        latency_ms=dict(latency.get((pipeline, source, stratum), {})),
+                    )
+                    for (pipeline, source, stratum), calls in self._runtime.totals().items()
+                    if calls
+                ]
+                exporters.export_totals(self._sink, [*lines, *_losses(counter_file, self._worker.counts().dropped)])
+                if self._shared is None or self._shared.monitor is not None:  # it shows the losses of all processes
+                    reap(self._folder, self._export_dead_process)
+        finally:
+            if self._shared is not None:
+                self._shared.tick(asked)
+
+    def _export_label_batch(self) -> bool:
+        waiting = self._labels.take(_BATCH_SIZE)
+        batch = [(given, label) for given in waiting if (label := self._label(given)) is not None]
+        try:
+            accepted = exporters.label(self._sink, [label for _, label in batch])
+        except Exception as error:  # noqa: BLE001 - an exporter may raise anything
+            self._labels.dropped[DROPPED] += len(batch)
+            warn_once(f"labels could not be handed on and are dropped: {error_location(error)}")
+            return True
+        if not accepted:
+            self._labels_due = monotonic() + _RETRY_AFTER
+            self._labels.put_back(given for given, _ in batch)
+        return accepted
+
+    def _label(self, given: Given) -> Label | None:
+        try:
+            ids, comment = given["relevant_ids"], given["comment"]
+            if isinstance(ids, str):
+                raise TypeError("relevant_ids is a text, not several")  # noqa: TRY301 - one path for all invalid labels
+            relevant_ids = None if ids is None else [str(item) for item in islice(ids, MAX_IDS + 1)]
+            label = parse_label({**given, "relevant_ids": relevant_ids})
+        except (ValueError, TypeError) as error:
+            self._labels.dropped[REJECTED] += 1
+            warn_once(f"ragmon.label was given what is no label: {error}")
+            return None
+        except Exception as error:  # noqa: BLE001 - ids are third-party objects: one bad label must not stop the others
+            self._labels.dropped[REJECTED] += 1
+            warn_once(f"ragmon.label was given ids that cannot be read: {error_location(error)}")
+            return None
+        label.comment = comment if self._redact is None else self._redact.comment(comment)
+        return label
+
+    def _export_dead_process(self, process: DeadProcess) -> bool:
+        # A record that was being exported when the process died may have arrived.
+        missing, doubtful = process.missing, process.doubtful
+        arrived = exporters.confirms(self._sink, process.doubt) if process.doubt else None
+        if arrived is not None:
+            missing, doubtful = missing - arrived, doubtful - 1
+        uncounted = +Counter({constants.PROCESS_DIED: missing - doubtful, constants.UNCONFIRMED: doubtful})
+        dropped = Counter(process.dropped) + uncounted
+        accepted = exporters.export_totals(self._sink, _losses(process, dropped))
+        if accepted:
+            self._lost_in_dead[process.instance] = dropped
+            if self._shared is not None:
+                self._shared.end_of(process.instance)
+        return accepted
+
     def reset_after_fork(self) -> None:
         """Reset in a forked child before its first call: it must not export what belongs to its parent."""
         self._process = os.getpid()
@@ -433,11 +347,12 @@ class Installation:
         self._worker.reset_after_fork(self._sink, None if isinstance(self._sink, DroppingExporter) else self.judges)
         was_current = call.current is self._runtime
         self._runtime = self._runtime.reset_after_fork()
-        self._labels = trace.reset_labels_after_fork(self._labels)
-        self._self_metrics = self._make_self_metrics()
+        inherited, self._labels = self._labels, trace.LabelSender()
+        if trace.label_sender is inherited:
+            trace.label_sender = self._labels
+        self._begin()
         if self._requests is not None:
             self._requests.reset_after_fork()
-            self._self_metrics.requests = self._requests
         if was_current:
             call.install_runtime(self._runtime)
 
@@ -448,6 +363,16 @@ class Installation:
             self._has_finalizer = True
             # multiprocessing children end with os._exit, which skips atexit but not these finalizers.
             sys.modules["multiprocessing.util"].Finalize(None, self.shutdown, exitpriority=0)
+
+
+def _losses(producer: CounterFile | DeadProcess, dropped: Mapping[str, int]) -> list[Totals]:
+    # A line of their own, of no pipeline: a batch is lost as a whole.
+    if not dropped:
+        return []
+    instance, started = producer.instance, producer.started
+    line = Totals(ts=time(), instance=instance, started=started, pipeline=constants.OTHER, source=constants.LIVE)
+    line.dropped = dict(dropped)
+    return [line]
 
 
 _current: Installation | None = None
@@ -580,4 +505,26 @@ def install_signal_handlers() -> None:
         False
         >>> _ = signal.signal(signal.SIGTERM, before)
     """
-    install_signal_handler(signal.SIGTERM, drain)
+    previous = signal.getsignal(signal.SIGTERM)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, _default_action if previous in (signal.SIG_DFL, None) else previous)
+        try:
+            drain()
+        finally:
+            if callable(previous):
+                previous(number, frame)
+            elif previous != signal.SIG_IGN:
+                _default_action(number, frame)
+
+    try:
+        signal.signal(signal.SIGTERM, handle)
+    except ValueError:
+        hint = "call it in the main thread"
+        raise RagmonError("signal handlers cannot be installed in this thread", hint=hint) from None
+
+
+def _default_action(number: int, _frame: FrameType | None) -> None:
+    # The parent sees the signal in the exit status.
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -93,14 +93,9 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The counts of some records.
 
     Attributes:
-        state: Their buckets.
-        steps: Their minutes by pipeline, for alarms.
         errors: Requests of users that ended in an error, by pipeline, source and type.
         builds: Pipeline, source, build and index of those that answered, the latest last.
         overflow: How often a name was counted as `__other__`, by kind.
-        exemplars: The newest traces that can be opened, by pipeline and source.
-        totals: The last totals of each producer and step.
-        last_scored: When a record was scored last, seconds since the epoch.
     """
 
     state: State
@@ -116,10 +111,7 @@ class PartialCounts(msgspec.Struct, omit_defaults=True, kw_only=True):
 class PartialCounter:
     """Counts records; names above the limits of cardinality are counted as `__other__`, so that its size is bounded.
 
-    Args:
-        settings: The configuration.
-        gold: Its gold sets.
-        samples: How many whole records are drawn; with 0 those that fail a gate are not kept either.
+    So many whole records are drawn as `samples` says; with 0 those that fail a gate are not kept either.
     """
 
     def __init__(self, settings: Settings, gold: Sequence[GoldSet], samples: int = 0) -> None:

@@ -22,7 +22,7 @@ from ragmon.capture.exporters import DroppingExporter
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.addresses import Address
-from ragmon.core.errors import GoldError, RagmonError, UnavailableError, error_location, warn_once
+from ragmon.core.errors import GoldError, RagmonError, error_location, warn_once
 from ragmon.core.process import importing, sleep_if_inherited
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.status import SdkStats
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from ragmon.capture.otlp_exporter import OtlpExporter
-    from ragmon.monitor.process_receiver import ProcessReceiver
+    from ragmon.monitor.producers import ProcessReceiver
 
 TIMEOUT: Final = 10.0
 """Seconds in which records must reach the process that scores; then they are lost, and counted."""
@@ -66,14 +66,11 @@ class SharedMonitor:
     """An exporter to the monitor of this process while it leads, else to the leader's.
 
     Args:
-        settings: The configuration.
         folder: Where the processes find each other; None: each is alone, and forked children count records as lost.
         strict: An admin port that is in use is an error; otherwise the monitor gets another port until it is free.
         trouble: Why the settings differ from the configuration as it was written.
 
     Attributes:
-        instance: The unique id of this process.
-        own_stats: Reads the SDK statistics of this process.
         monitor: The monitor, while this process leads; it stays readable when the process has stopped.
     """
 
@@ -100,18 +97,8 @@ class SharedMonitor:
         self._due = self._port_due = self._lead_due = 0.0
         self._is_ending = False
 
-    @property
-    def is_leader(self) -> bool:
-        """Whether this process scores."""
-        return self.monitor is not None
-
     def start(self) -> None:
-        """Lead, unless another process does.
-
-        Raises:
-            GoldError: A gold file is broken.
-            RagmonError: The admin port is in use, if that is an error.
-        """
+        """Lead, unless another process does."""
         if self._folder is not None:
             sweep(self._folder)
         if self._elected():
@@ -144,7 +131,7 @@ class SharedMonitor:
                 if self._receiver is None:
                     assert monitor is not None  # noqa: S101 - it serves the port
                     with importing:  # protobuf, which an application of one process never needs
-                        from ragmon.monitor.process_receiver import ProcessReceiver  # noqa: PLC0415 - as said
+                        from ragmon.monitor.producers import ProcessReceiver  # noqa: PLC0415 - as said
 
                     self._receiver = ProcessReceiver(monitor, token, began)
                 await self._receiver.app(scope, receive, send)
@@ -200,15 +187,6 @@ class SharedMonitor:
         host = _WILDCARDS.get(host.strip("[]"), host.strip("[]"))
         self._leader = LeaderAddress(uuid4().hex, f"http://{Address(host, int(port))}", token)
         self._election.publish(self._leader)
-
-    def submit(self, record: Record) -> None:
-        """Export a record.
-
-        Raises:
-            UnavailableError: It was lost.
-        """
-        for reason in self.deliver([record]):
-            raise UnavailableError(f"a record did not reach the process that scores: {reason}")
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Score records here, or send them to the leader; returns how many were lost, by reason."""

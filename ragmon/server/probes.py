@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import BinaryIO, Final, Self
 
 from ragmon.alarms.pipelines import AlarmTransition
-from ragmon.capture.exporters import BatchExporter, Exporter, ExporterAdapter, JsonlExporter, close
+from ragmon.capture.exporters import BatchExporter, Exporter, JsonlExporter, close, deliver
 from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants
@@ -91,7 +91,7 @@ class ProbeExporter:
 
     def __init__(self, sink: Exporter | BatchExporter, wait: float = 0.0) -> None:
         self.lost: Counter[str] = Counter()
-        self._exporter = ExporterAdapter(sink)
+        self._sink = sink
         self._wait = wait
         self._queue: deque[tuple[float, Record]] = deque()
 
@@ -107,8 +107,7 @@ class ProbeExporter:
         records: list[Record] = []
         while self._queue and (everything or self._queue[0][0] <= monotonic()):
             records.append(self._queue.popleft()[1])
-        for start in range(0, len(records), self._exporter.at_once):
-            self.lost.update(self._exporter.give(records[start : start + self._exporter.at_once]))
+        self.lost.update(deliver(self._sink, records))
 
 
 @contextmanager

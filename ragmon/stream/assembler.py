@@ -26,7 +26,7 @@ from ragmon.ingest.spans.mapper import CORRECTNESS, evaluations, incomplete, per
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
 from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Span, count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
-from ragmon.monitor.capture_settings import Redactions, span_settings
+from ragmon.monitor.capture_settings import Redactions, file_span_options
 from ragmon.stream.accounts import BatchCounts, count
 
 UNSAMPLED: Final = "unsampled"
@@ -219,9 +219,9 @@ class Assembler:
 
     def __init__(self, settings: Settings, longest: float = LONGEST_ASSEMBLY) -> None:
         self._cpu_limit = longest
-        self._span_settings = span_settings(settings)
+        self._options = file_span_options(settings)
         has_rate = settings.origins.get("sampling.rate", "default") != "default"
-        self._rate = self._span_settings.rate if has_rate else 1.0
+        self._rate = settings.of(settings.pipeline).sampling.rate if has_rate else 1.0
         self.lowest = threshold(self._rate)
         self._redact = Redactions(settings)
 
@@ -238,7 +238,7 @@ class Assembler:
             if not spans:
                 count(counts.ignored, NO_SPAN)
                 return AssembledTrace(trace_id, waiting, records, counts)
-            requests = per_request(spans, self._span_settings.retrievers, self._span_settings.id_from)
+            requests = per_request(spans, self._options.retrievers, self._options.id_from)
             labels = [
                 Label(
                     trace_id=evaluation.trace_id,
@@ -261,10 +261,10 @@ class Assembler:
                 _check_deadline(deadline)
                 mapped = to_record(
                     request,
-                    id_from=self._span_settings.id_from,
-                    merge=self._span_settings.merge,
-                    retrievers=self._span_settings.retrievers,
-                    pipeline=self._span_settings.pipeline,
+                    id_from=self._options.id_from,
+                    merge=self._options.merge,
+                    retrievers=self._options.retrievers,
+                    pipeline=self._options.pipeline,
                     service=service,
                     build=build,
                 )

@@ -14,7 +14,7 @@ from collections import Counter
 
 import pytest
 
-from ragmon.capture.counters import read
+from ragmon.capture.worker import read_counts
 from tests.support.waiting import TIMEOUT
 
 PROGRAM = """
@@ -208,7 +208,7 @@ def test_sigterm_under_load_drains_and_then_ends_the_process_by_that_signal(star
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=TIMEOUT)
     assert process.returncode == -signal.SIGTERM
-    page = read(next(tmp_path.rglob("*.page")))
+    page = read_counts(next(tmp_path.rglob("*.page")).read_bytes())
     delivered, _ = account(tmp_path)
     assert delivered >= page.delivered > 0
     assert page.kept == page.delivered + sum(page.dropped.values()) + page.missing
@@ -271,7 +271,7 @@ def test_a_kill_loses_nothing_uncounted(start, tmp_path):
     assert process.stdout.readline() == "ready\n"
     process.kill()
     process.communicate()
-    kept = read(next(tmp_path.rglob("*.page"))).kept
+    kept = read_counts(next(tmp_path.rglob("*.page")).read_bytes()).kept
     ended(start("assert installation.flush()"))
     delivered, lost = account(tmp_path)
     assert delivered + lost.total() == kept

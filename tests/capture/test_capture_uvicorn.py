@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmon.capture.counters import read
+from ragmon.capture.worker import read_counts
 from tests.capture.test_capture_ends import CONFIG
 from tests.support.waiting import TIMEOUT
 
@@ -75,5 +75,5 @@ def test_whatever_was_asked_is_delivered_when_uvicorn_ends(tmp_path, program):
     code = asked_and_told_to_end(tmp_path, SLOW + program.replace("install()", "install(sink=Slow())"))
     assert code in (0, -signal.SIGTERM)
     assert len((tmp_path / "delivered").read_text().splitlines()) == ASKED
-    page = read(next(tmp_path.rglob("*.page")))
+    page = read_counts(next(tmp_path.rglob("*.page")).read_bytes())
     assert (page.kept, page.delivered, page.missing) == (ASKED, ASKED, 0)

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from ragmon.capture import counters
-from ragmon.capture.counters import KEPT, CounterFile, read, reap
+from ragmon.capture import worker
+from ragmon.capture.worker import KEPT, CounterFile, read_counts, reap
 from ragmon.core import process as private_files
 from ragmon.core.process import default_folder
 from tests.support.waiting import TIMEOUT
@@ -30,7 +30,7 @@ def told(folder):
 LEAVE = """
 import os, sys
 from pathlib import Path
-from ragmon.capture.counters import CounterFile
+from ragmon.capture.worker import CounterFile
 page = CounterFile(Path(sys.argv[1]))
 for _ in range(7):
     page.count(0)
@@ -62,14 +62,14 @@ def test_what_could_not_be_told_stays_for_the_next(folder):
 def test_the_page_of_a_living_process_is_its_own(folder):
     page = CounterFile(folder)
     assert told(folder) == []
-    assert read(next(folder.iterdir())).instance == page.instance
+    assert read_counts(next(folder.iterdir()).read_bytes()).instance == page.instance
     page.close()
     assert not folder.parent.exists(), "empty folders are taken away"
 
 
 def test_threads_have_columns_of_their_own_and_give_them_back():
     """More threads at once than there are columns: the last ones share one."""
-    page, barrier = CounterFile(), threading.Barrier(counters.THREADS + 5)
+    page, barrier = CounterFile(), threading.Barrier(worker.THREADS + 5)
 
     def count():
         page.count(KEPT)
@@ -83,13 +83,13 @@ def test_threads_have_columns_of_their_own_and_give_them_back():
         for thread in threads:
             thread.join()
     assert page.total(KEPT) == 4 * barrier.parties
-    assert len(page._free_columns) == len(set(page._free_columns)) == counters.THREADS
+    assert len(page._free_columns) == len(set(page._free_columns)) == worker.THREADS
 
 
 OTHERS = """
 import sys
 from pathlib import Path
-from ragmon.capture.counters import CounterFile, reap
+from ragmon.capture.worker import CounterFile, reap
 folder = Path(sys.argv[1])
 print("ready", flush=True)
 while True:

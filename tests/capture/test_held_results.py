@@ -483,7 +483,7 @@ def test_fields_that_cannot_be_read_are_counted_in_the_metrics_of_the_process(ca
     try:
         ragmon.trace(sample=1.0, extract=lambda result: {"claim": result.text})(lambda question: "a secret")("q")
         assert installation.flush(30)
-        assert installation._self_metrics.captured().unread == {("result", "raised"): 1}
+        assert installation.captured().unread == {("result", "raised"): 1}
     finally:
         installation.shutdown()
     assert "AttributeError at test_held_results.py" in caplog.text

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from ragmon.capture.judges import FAILURES, FIRST, LONGEST, Breaker, Judge, JudgeSettings, ModelEndpoint
+from ragmon.capture.judges import FAILURES, FIRST, LONGEST, Breaker, Judge, ModelEndpoint
+from ragmon.config.services import JudgeTable
 from ragmon.core import constants
 from ragmon.core.pacing import DailyQuota
 from ragmon.metrics.facts import FactReader
@@ -38,7 +39,7 @@ class Case:
             give_back=self.quota.give_back,
             breaker=Breaker(clock=self.clock),
         )
-        self.judge = Judge("p", JudgeSettings(timeout=timeout), (self.endpoint, "contextual_precision"))
+        self.judge = Judge("p", JudgeTable.model_construct(timeout=timeout), (self.endpoint, "contextual_precision"))
 
     def results(self, n):
         """What becomes of so many records, each of other texts."""

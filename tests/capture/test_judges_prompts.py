@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.capture import judge_prompts
-from ragmon.capture.judges import Judge, JudgeSettings, ModelEndpoint, digest
+from ragmon.capture import judges
+from ragmon.capture.judges import Judge, ModelEndpoint, digest
+from ragmon.config.services import JudgeTable
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.metrics.facts import FactReader
@@ -39,14 +40,14 @@ text = (
 
 @given(question=text, expected=text, contexts=st.lists(text, min_size=1))
 def test_whatever_a_text_holds_every_section_holds_that_text_and_nothing_else(question, expected, contexts):
-    asked = read(judge_prompts.relevance(question, expected, contexts, reasons=True))
+    asked = read(judges.relevance(question, expected, contexts, reasons=True))
     labels = ["QUESTION", "EXPECTED OUTPUT", *(f"CONTEXT {n}" for n in range(1, len(contexts) + 1))]
     assert asked.sections == list(zip(labels, [question, expected, *contexts], strict=True))
 
 
 @given(claims=st.lists(text, min_size=1), contexts=st.lists(text))
 def test_the_same_holds_for_claims(claims, contexts):
-    asked = read(judge_prompts.support(claims, contexts, reasons=False))
+    asked = read(judges.support(claims, contexts, reasons=False))
     assert asked.texts("CLAIM") == claims
     assert asked.texts("CONTEXT") == contexts
 
@@ -54,18 +55,18 @@ def test_the_same_holds_for_claims(claims, contexts):
 @given(answer=text)
 def test_nothing_of_a_text_is_among_the_instructions(answer):
     """The instructions are the same whatever is judged, but for the word."""
-    told, plain = judge_prompts.claims_prompt(answer).system, judge_prompts.claims_prompt("").system
+    told, plain = judges.claims_prompt(answer).system, judges.claims_prompt("").system
     assert re.sub("[0-9a-f]{16}", "", told) == re.sub("[0-9a-f]{16}", "", plain)
 
 
 def test_every_request_has_a_word_of_its_own():
-    assert len({read(judge_prompts.claims_prompt("the same")).word for _ in range(100)}) == 100
+    assert len({read(judges.claims_prompt("the same")).word for _ in range(100)}) == 100
 
 
 def test_a_word_that_occurs_in_a_text_is_not_taken(monkeypatch):
     words = iter(["a" * 16, "b" * 16])
-    monkeypatch.setattr(judge_prompts.secrets, "token_hex", lambda _: next(words))
-    assert read(judge_prompts.claims_prompt("a text with " + "a" * 16)).word == "b" * 16
+    monkeypatch.setattr(judges.secrets, "token_hex", lambda _: next(words))
+    assert read(judges.claims_prompt("a text with " + "a" * 16)).word == "b" * 16
 
 
 @pytest.mark.parametrize("order", HOSTILE)
@@ -74,7 +75,9 @@ def test_a_document_that_orders_its_own_verdict_is_judged_like_any_other(order):
     with serving() as model:
         item = GoldItem(qid="a", question="q", answerable=True, gold_claim="x")
         record = Record(q="q", contexts=[order.replace("good", ""), "good"], answer_json=Answer(claim="c"))
-        judge = Judge("p", JudgeSettings(timeout=20), (ModelEndpoint(model.url, "m"), "contextual_precision"))
+        judge = Judge(
+            "p", JudgeTable.model_construct(timeout=20), (ModelEndpoint(model.url, "m"), "contextual_precision")
+        )
         found = asyncio.run(judge.judge(record, item, FactReader()))
         assert found.score == 0.5
         labels = [label for label, _ in model.asked[0].sections]

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import ragmon
 from ragmon.capture import call as running
 from ragmon.capture.call import WAITING
-from ragmon.capture.counters import Timings
 from ragmon.capture.trace import probe
+from ragmon.capture.worker import Timings
 from tests.support.capturing import BrokenError, capturing
 
 RESULTS = [

@@ -15,8 +15,7 @@ import urllib3
 from opentelemetry import context
 
 from ragmon.capture.exporters import Scored
-from ragmon.capture.otlp_exporter import OtlpExporter
-from ragmon.capture.score_exporter import ScoreExporter
+from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession, ScoreExporter
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record, Totals
 from tests.support.otlp_receiver import Answer, receiving
@@ -35,8 +34,8 @@ def receiver():
 
 def run(script, *arguments, **variables):
     """Run a program that has the sink; gives what it prints."""
-    head = "import os, sys\nfrom ragmon.capture.otlp_exporter import OtlpExporter\n"
-    head += "from ragmon.capture.exporters import Scored\nfrom ragmon.capture.score_exporter import ScoreExporter\n"
+    head = "import os, sys\nfrom ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession, ScoreExporter\n"
+    head += "from ragmon.capture.exporters import Scored\n"
     head += "from ragmon.core.record import *\n"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", head + script, *arguments],
@@ -81,10 +80,10 @@ def test_variables_of_the_applications_own_exporters_change_nothing(receiver, tm
     """Not its endpoint, headers, timeout, compression, certificates, limits or temporality; no proxy and no .netrc."""
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login evil password evil\n")
     script = (
-        "sink = OtlpExporter(sys.argv[1], resource={'service.name': 'shop'}, token='t')\n"
+        "sink = OtlpExporter(OtlpSession(sys.argv[1], token='t'), resource={'service.name': 'shop'})\n"
         f"record, totals, scored = {RECORD!r}, {TOTALS!r}, {SCORED!r}\n"
         "print(sink.deliver([record]), sink.report([totals]), sep='')\n"
-        "scores = ScoreExporter(sys.argv[1], resource={'service.name': 'shop'}, token='t')\n"
+        "scores = ScoreExporter(OtlpSession(sys.argv[1], token='t'), resource={'service.name': 'shop'})\n"
         "print(scores.deliver([scored]))\n"
         "sink.close(); scores.close()\n"
     )
@@ -160,10 +159,10 @@ def test_a_child_forked_in_the_middle_of_a_request_is_not_held_up_by_it(receiver
     """The parent's thread holds locks that nobody in the child will ever give back."""
     script = """
 import os, signal, sys, threading, warnings
-from ragmon.capture.otlp_exporter import OtlpExporter
+from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession
 from ragmon.core.record import Record
 warnings.simplefilter("ignore", DeprecationWarning)  # that forking beside threads is risky is what this is about
-sink = OtlpExporter(sys.argv[1], resource={}, timeout=60.0)
+sink = OtlpExporter(OtlpSession(sys.argv[1], timeout=60.0), resource={})
 sink.deliver([Record(qid="before")])
 thread = threading.Thread(target=sink.deliver, args=([Record(qid="hanging")],))
 thread.start()
@@ -212,7 +211,8 @@ def secure(certificate):
 
 
 def test_a_receiver_with_a_trusted_certificate_is_sent_to_over_tls(secure, certificate):
-    with closing(OtlpExporter(secure.endpoint, resource={}, certificate=str(certificate[0]), token="t")) as sink:
+    session = OtlpSession(secure.endpoint, certificate=str(certificate[0]), token="t")
+    with closing(OtlpExporter(session, resource={})) as sink:
         assert [sink.deliver([RECORD]) for _ in range(3)] == [{}, {}, {}]
     assert secure.records() == [RECORD] * 3
     assert secure.connections == 1
@@ -223,14 +223,16 @@ def test_a_receiver_with_a_trusted_certificate_is_sent_to_over_tls(secure, certi
 def test_over_tls_too_a_receiver_that_hangs_or_dribbles_costs_the_timeout(secure, certificate, answer):
     secure.answers.append(answer)
     started = monotonic()
-    with closing(OtlpExporter(secure.endpoint, resource={}, certificate=str(certificate[0]), timeout=0.4)) as sink:
+    session = OtlpSession(secure.endpoint, certificate=str(certificate[0]), timeout=0.4)
+    with closing(OtlpExporter(session, resource={})) as sink:
         assert sink.deliver([RECORD]) == {"export_timeout": 1}
     assert monotonic() - started < TIMEOUT / 3, "the receiver would never end"
 
 
 def test_a_certificate_nobody_vouches_for_ends_the_attempt_at_once_and_the_token_stays_here(secure):
     started = monotonic()
-    with closing(OtlpExporter(secure.endpoint, resource={}, token="t", timeout=TIMEOUT)) as sink:
+    session = OtlpSession(secure.endpoint, token="t", timeout=TIMEOUT)
+    with closing(OtlpExporter(session, resource={})) as sink:
         assert sink.deliver([RECORD]) == {"export_failed": 1}
     assert monotonic() - started < TIMEOUT / 3
     assert secure.requests == []
@@ -241,5 +243,5 @@ def test_a_certificate_file_that_is_none_is_refused_at_once(tmp_path):
     broken.write_text("hello")
     for path in (tmp_path / "missing.pem", broken):
         with pytest.raises(RagmonError, match=path.name) as caught:
-            OtlpExporter("https://127.0.0.1:4318", resource={}, certificate=str(path))
+            OtlpSession("https://127.0.0.1:4318", certificate=str(path))
         assert "PEM" in caught.value.hint

@@ -10,9 +10,9 @@ from time import monotonic
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from ragmon.capture.otlp_exporter import REQUEST_SIZE, OtlpExporter
+from ragmon.capture.otlp_exporter import REQUEST_SIZE, OtlpExporter, OtlpSession
 from ragmon.core.errors import RagmonError
-from ragmon.core.record import Latency, Record, Totals
+from ragmon.core.record import Record, Totals
 from ragmon.testing import make_record
 from tests.support.otlp_receiver import PROTOBUF, Answer, receiving
 
@@ -34,7 +34,8 @@ def sink_to():
 
         def make(server, **told):
             endpoint = server if isinstance(server, str) else server.endpoint
-            sink = OtlpExporter(endpoint, **{"resource": RESOURCE, "timeout": 2 * LATE, **told})
+            session = OtlpSession(endpoint, **{"timeout": 2 * LATE, **told})
+            sink = OtlpExporter(session, resource=RESOURCE)
             stack.callback(sink.close)
             return sink
 
@@ -290,9 +291,8 @@ def test_closing_ends_a_wait_for_the_next_try(receiver, sink_to):
 
 
 def test_a_record_that_cannot_be_written_costs_no_other_one(receiver, sink_to):
-    half_way = Record(latency_ms=Latency(generate=float("nan")))
-    broken = [Record(q="\ud800"), Record(ts=float("nan")), half_way]
-    assert sink_to(receiver, stages=True).deliver([*records(1), *broken, *records(2)]) == {"invalid_schema": 3}
+    broken = [Record(q="\ud800"), Record(ts=float("nan"))]
+    assert sink_to(receiver).deliver([*records(1), *broken, *records(2)]) == {"invalid_schema": 2}
     assert receiver.records() == [*records(1), *records(2)]
 
 

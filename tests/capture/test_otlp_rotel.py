@@ -11,8 +11,7 @@ import pytest
 
 import ragmon
 from ragmon.capture.exporters import Scored
-from ragmon.capture.otlp_exporter import OtlpExporter
-from ragmon.capture.score_exporter import ScoreExporter
+from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession, ScoreExporter
 from ragmon.core.addresses import split_url
 from ragmon.core.record import Totals
 from ragmon.stats.histograms import bucket
@@ -125,7 +124,7 @@ def test_records_totals_and_scores_pass_a_collector_unchanged(behind):
     totals = Totals(
         ts=2.0, instance="i-1", started=1.0, pipeline="p", source="live", calls=9, kept=4, latency_ms={bucket(250.0): 9}
     )
-    with closing(OtlpExporter(endpoint, resource={"service.name": "shop"}, timeout=TIMEOUT)) as sink:
+    with closing(OtlpExporter(OtlpSession(endpoint, timeout=TIMEOUT), resource={"service.name": "shop"})) as sink:
         assert sink.deliver(sent) == {}
         assert sink.report([totals]) is True
     with closing(ScoreExporter(endpoint, resource={}, carriers=True)) as scores:

@@ -18,7 +18,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 
 import ragmon
 from ragmon.capture.call import SPAN, threshold
-from ragmon.capture.request_assembler import BufferLimits, SpanBuffer
+from ragmon.capture.span_processor import BufferLimits, SpanBuffer
 from ragmon.config.load import defaults, load
 from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, FakeClock

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture import convert, judge_prompts, redact
+from ragmon.capture import convert, judges, redact
 from ragmon.capture import convert as result
 from ragmon.compat import seed_002
 from ragmon.core import citations, errors
@@ -218,11 +218,12 @@ FUNCTIONS = {
     tools.text_of: lambda text: tools.text_of([{"content": text}]),
     tools.as_id: tools.as_id,
     tools.python_value: tools.python_value,
-    judge_prompts.claims_prompt: judge_prompts.claims_prompt,
-    judge_prompts.completion: lambda text: judge_prompts.completion(text.encode("utf-8", "replace")),
-    judge_prompts.findings: lambda text: judge_prompts.findings(text, 1, reasons=True),
-    judge_prompts.parse_claims: judge_prompts.parse_claims,
-    judge_prompts.relevance: lambda text: judge_prompts.relevance(text, text, [text], reasons=True),
+    judges.claims_prompt: judges.claims_prompt,
+    judges.completion: lambda text: judges.completion(text.encode("utf-8", "replace")),
+    judges.digest: judges.digest,
+    judges.findings: lambda text: judges.findings(text, 1, reasons=True),
+    judges.parse_claims: judges.parse_claims,
+    judges.relevance: lambda text: judges.relevance(text, text, [text], reasons=True),
     is_from_cache: lambda text: is_from_cache(header(text)),
     decode: lambda text: decode(text.encode("utf-8", "surrogatepass")),
     is_export: lambda text: is_export(text.encode("utf-8", "surrogatepass")),
@@ -285,9 +286,9 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, citations, grounding, redact, messages, entries, tools, judge_prompts, tables, errors)
+READERS = (texts, citations, grounding, redact, messages, entries, tools, judges, tables, errors)
 """Modules of which every public function that takes a text first is tried."""
-GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once, judge_prompts.judge}
+GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once, judges.judge, judges.follow, judges.suppressed}
 """Functions that take a text of the configuration or of the program itself."""
 BOUNDED = {tools.documents_in, tools.returned_list}
 """Functions that read no more than a `LiteralBudget` allows."""
@@ -355,7 +356,7 @@ def test_a_reply_is_unfenced_as_by_an_expression(space, body, end):
         reply = space + opening + body + end
         found = re.match(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", reply, re.DOTALL)
         wanted = reply if found is None else found[1]
-        assert judge_prompts._unfenced(reply).strip() == wanted.strip() or not wanted.strip("` \njson")
+        assert judges._unfenced(reply).strip() == wanted.strip() or not wanted.strip("` \njson")
 
 
 @given(

@@ -89,7 +89,7 @@ def test_a_redactor_that_fails_costs_the_text_and_is_counted(installed, tmp_path
     one = installed(REDACTED.format(redactor="builtins:int"), Collected())
     answer("a secret question")
     assert one.flush(30)
-    assert one._self_metrics.captured().withheld == 1
+    assert one.captured().withheld == 1
     assert one.counters().scored == 1
     assert "secret" not in (tmp_path / "trace.jsonl").read_text()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from ragmon.capture.otlp_exporter import OtlpExporter
+from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession
 from ragmon.core.record import encode
 from ragmon.core.semconv import DOCUMENTS, OPERATION, QUERY_TEXT
 from ragmon.ingest.files import ReadSummary, read_files
@@ -107,7 +107,7 @@ def test_what_capture_sends_to_a_collector_is_replayed_from_its_file_like_the_tr
     """The same report and the same digest, to the last bit."""
     records = [make_record(f"q{n}", v=1, trace_id=f"{n + 1:032x}", ts=1.7e9 + n) for n in range(300)]
     with receiving() as server:
-        sink = OtlpExporter(server.endpoint, resource={"service.name": "shop"}, timeout=5.0)
+        sink = OtlpExporter(OtlpSession(server.endpoint, timeout=5.0), resource={"service.name": "shop"})
         assert sink.deliver(records[:200]) == {}
         assert sink.deliver(records[200:]) == {}
         sink.close()

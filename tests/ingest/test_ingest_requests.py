@@ -38,9 +38,9 @@ def spans_of(batch):
     return [one.span() for one in batch.external]
 
 
-def sent(*records, **options):
+def sent(*records):
     """What ragmon's own exporter sends of some records."""
-    return of_records(records, {"service.name": "shop"}, **options)
+    return of_records(records, {"service.name": "shop"})
 
 
 @ENCODINGS
@@ -82,7 +82,7 @@ def test_any_spans_become_the_record_all_their_attributes_make(as_json_too, span
     spans = possible(spans)
     batch = received(export(spans), as_json_too)
     assert (len(batch.external), batch.rejected, batch.stages) == (len(spans), {}, 0)
-    assert to_record(spans_of(batch), **options) == to_record(spans, **options)
+    assert to_record(spans_of(batch)) == to_record(spans)
 
 
 class Asked(Mapping):
@@ -124,7 +124,7 @@ def asked():
 def test_every_key_the_mapper_asks_for_is_read(asked, spans, options):
     """Whoever teaches the mapper a new key is told here to read it off the wire too."""
     watched = [span._replace(attributes=Asked(span.attributes, asked)) for span in spans]
-    to_record(watched, **options)
+    to_record(watched)
     assert not [key for key in asked if not IS_READ[key]]
 
 
@@ -238,7 +238,7 @@ def test_every_span_knows_its_process(as_json_too):
 @ENCODINGS
 def test_what_ragmon_sends_arrives_as_lines_of_the_trace_contract(as_json_too):
     records = [make_record(f"q{n}", v=1, trace_id=f"{n + 1:032x}", ts=1.7e9 + n) for n in range(5)]
-    batch = received(sent(*records, conventions=True), as_json_too)
+    batch = received(sent(*records), as_json_too)
     assert [decode(own.line.encode()) for own in batch.native] == records
     assert [own.trace_id.hex() for own in batch.native] == [record.trace_id for record in records]
     assert [own.end_ns for own in batch.native] == [round(record.ts * 1e9) for record in records]
@@ -248,9 +248,10 @@ def test_what_ragmon_sends_arrives_as_lines_of_the_trace_contract(as_json_too):
 @ENCODINGS
 def test_stages_of_ragmons_own_are_counted_and_not_read(as_json_too):
     records = [make_record("q1", v=1, ts=1.7e9), make_record("q2", v=1, ts=1.7e9)]
-    batch = received(sent(*records, stages=True), as_json_too)
-    assert (batch.spans, len(batch.native), batch.external) == (2 + batch.stages, 2, [])
-    assert batch.stages >= 2
+    request = sent(*records)
+    request.MergeFrom(export([made({})], scope="ragmon"))
+    batch = received(request, as_json_too)
+    assert (batch.spans, len(batch.native), batch.external, batch.stages) == (3, 2, [], 1)
 
 
 @ENCODINGS
@@ -302,7 +303,8 @@ def test_an_empty_request_has_no_spans():
 
 def whole():
     """A request like those of real exporters."""
-    request = sent(make_record("q1", v=1, ts=1.7e9), stages=True)
+    request = sent(make_record("q1", v=1, ts=1.7e9))
+    request.MergeFrom(export([made({})], scope="ragmon"))
     request.MergeFrom(export(recorded(RECORDED[2])[0], **{"service.name": "shop"}))
     return request.SerializeToString()
 

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 import ragmon
-from ragmon.capture.judges import WAITING, Judge, JudgeSettings
+from ragmon.capture.judges import WAITING, Judge
+from ragmon.config.services import JudgeTable
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Answer, Record
@@ -154,9 +155,8 @@ class TestFunctions:
     def test_locks_a_fork_copied_while_they_were_held_hold_up_nobody(self, configured, judge):
         judge("forked")(lambda _: 1.0)
         with Panel(configured("[judges.forked]\nsample = 1.0\ntimeout = '1s'")) as panel:
-            (seat,) = panel._judge_factory.workers("default")
-            (quota,) = panel._judge_factory._quotas
-            with quota._lock, seat.judge._cache._lock:
+            (quota,) = panel._quotas
+            with quota._lock, panel._lock:
                 panel.reset_after_fork()
                 assert [one.result for one in panel.judge(record())[1]] == ["scored"]
 
@@ -274,7 +274,7 @@ class TestNobodyIsLost:
 
     def test_a_function_that_took_too_long_scores_nothing(self, configured, judge):
         """It cannot be interrupted, and its word comes too late."""
-        slow = Judge("slow", JudgeSettings(timeout=0.05), lambda _: threading.Event().wait(0.1) or 1.0)
+        slow = Judge("slow", JudgeTable.model_construct(timeout=0.05), lambda _: threading.Event().wait(0.1) or 1.0)
         found = asyncio.run(slow.judge(record(), None, FactReader()))
         assert (found.result, found.score) == (constants.TIMEOUT, None)
 

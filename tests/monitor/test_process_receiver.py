@@ -10,7 +10,7 @@ from ragmon import testing
 from ragmon.core.record import Totals
 from ragmon.ingest.receiver import Encoding
 from ragmon.monitor.embedded import Monitor
-from ragmon.monitor.process_receiver import ProcessReceiver
+from ragmon.monitor.producers import ProcessReceiver
 from tests.support.otlp_requests import of_records, of_totals
 
 

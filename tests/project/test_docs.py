@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import ragmon
-from ragmon.capture import judge_prompts
+from ragmon.capture import judges
 from ragmon.metrics import base, families
 from tests.support.waiting import TIMEOUT
 
@@ -102,6 +102,6 @@ def with_examples() -> list[str]:
 def test_the_examples_in_docstrings_are_true(name, monkeypatch):
     module = importlib.import_module(name)
     monkeypatch.setattr(base, "_families", base.families())  # what an example registers ends with it
-    monkeypatch.setattr(judge_prompts, "_functions", judge_prompts.functions())
+    monkeypatch.setattr(judges, "_functions", judges.functions())
     result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
     assert result.failed == 0

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from ragmon.capture.otlp_exporter import OtlpExporter
+from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession
 from ragmon.core.addresses import Address
 from tests.server.test_faults_kill import application
 from tests.support.fake_consumer import connect, send, trickling
@@ -71,7 +71,9 @@ def test_a_producer_is_served_among_slow_strange_and_greedy_clients(tmp_path, mo
     known = "Authorization: Bearer open-sesame-1234"
     stop, told = threading.Event(), []
     with process(tmp_path) as running, ExitStack() as opened:
-        sink = OtlpExporter(running.otlp, token="open-sesame-1234", resource={"service.name": "support"}, timeout=60.0)
+        sink = OtlpExporter(
+            OtlpSession(running.otlp, token="open-sesame-1234", timeout=60.0), resource={"service.name": "support"}
+        )
         assert sink.deliver([asked(n) for n in range(200)]) == {}
         before = peak(running.pid)
         for url in (running.otlp, running.admin):

@@ -32,7 +32,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-from ragmon.capture.otlp_exporter import OtlpExporter
+from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession
 from ragmon.core.addresses import Address
 from ragmon.core.errors import PAUSE, RagmonError, RateLimitedLog, UnknownNameError
 from ragmon.core.http_server import HttpServer, RejectedError, RequestLimits
@@ -143,7 +143,7 @@ def test_opentelemetrys_own_exporter_delivers_its_spans_compressed(consumer, por
 
 
 def test_what_ragmons_producers_send_is_handed_in_and_the_connection_kept(consumer, opened):
-    sink = OtlpExporter(f"http://{opened(token='open sesame'.replace(' ', '-'))}", resource={}, token="open-sesame")
+    sink = OtlpExporter(OtlpSession(f"http://{opened(token='open-sesame')}", token="open-sesame"), resource={})
     assert [sink.deliver([Record(qid=name)]) for name in "ab"] == [{}, {}]
     assert sink.report([])
     assert [what for what, *_ in consumer.taken] == ["traces", "traces", "metrics"]

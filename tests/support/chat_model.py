@@ -137,10 +137,10 @@ def serving(model=None, tls=None):
 def judge(monkeypatch):
     """`ragmon.judge`, forgotten after the test."""
     import ragmon  # noqa: PLC0415 - most tests have no judge
-    from ragmon.capture import judge_prompts  # noqa: PLC0415
+    from ragmon.capture import judges  # noqa: PLC0415
     from ragmon.metrics import base  # noqa: PLC0415
 
-    monkeypatch.setattr(judge_prompts, "_functions", {})
+    monkeypatch.setattr(judges, "_functions", {})
     monkeypatch.setattr(base, "_families", dict(base._families))
     return ragmon.judge
 

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragmon
-from ragmon.capture.request_assembler import BufferLimits
+from ragmon.capture.span_processor import BufferLimits
 from ragmon.core.record import encode
 from ragmon.testing import Collected
 from tests.support.recorded_spans import from_sdk

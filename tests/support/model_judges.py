@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from ragmon.capture import judges
-from ragmon.capture.judges import Judge, JudgeSettings, ModelEndpoint
+from ragmon.capture.judges import Judge, ModelEndpoint
+from ragmon.config.services import JudgeTable
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.metrics.facts import FactReader
@@ -27,13 +28,15 @@ def record(*contexts, claim="good one. bad one."):
 def precision(model, **terms):
     return Judge(
         "p",
-        JudgeSettings(**{"timeout": 20.0, **terms}),
+        JudgeTable.model_construct(**{"timeout": 20.0, **terms}),
         (ModelEndpoint(model.url, "m", key="sesame"), "contextual_precision"),
     )
 
 
 def faithful(model, **terms):
-    return Judge("f", JudgeSettings(**{"timeout": 20.0, **terms}), (ModelEndpoint(model.url, "m"), "faithfulness"))
+    return Judge(
+        "f", JudgeTable.model_construct(**{"timeout": 20.0, **terms}), (ModelEndpoint(model.url, "m"), "faithfulness")
+    )
 
 
 def judged(judge, what=None):

@@ -10,15 +10,15 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ragmon.capture.otlp_exporter import ProcessResource, SpanWriter, metrics_data
+from ragmon.capture.otlp_exporter import ProcessResource, metrics_data, record_span
 from ragmon.core.text import clean
 from ragmon.ingest.spans.span import Event
 
 
-def of_records(records, resource=None, **options):
+def of_records(records, resource=None):
     """What ragmon's own exporter sends of records."""
-    writer = SpanWriter(ProcessResource(resource or {}), **options)
-    return encode_spans([span for record in records for span in writer.spans(record)[0]])
+    process = ProcessResource(resource or {})
+    return encode_spans([record_span(record, process)[0] for record in records])
 
 
 def with_ids(request, ids):
