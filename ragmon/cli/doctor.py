@@ -61,7 +61,7 @@ from ragmon.export.status import most_frequent, retriever_hint
 from ragmon.export.text import text_table
 from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.exporting import Redacting, server
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import open_readonly
 
 TAGS: Final = {"ragmon": "doctor"}
 EXPORTER: Final = "exporter"

@@ -41,9 +41,8 @@ from ragmon.scoring.ratings import queue, rows
 from ragmon.scoring.scorer import ScorerFactory
 from ragmon.server.erasure import erase as take_out
 from ragmon.server.queries import SHORTEST, UnknownTraceError, described, in_files, in_journal
-from ragmon.server.reader import open_readonly
 from ragmon.server.state import entries
-from ragmon.server.store import journal_file
+from ragmon.server.store import journal_file, open_readonly
 
 WHY_PATH: Final = "/api/why"
 _SHOW_TIMEOUT: Final = 60.0  # seconds: a journal may be searched for the beginning of an id

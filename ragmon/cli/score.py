@@ -46,7 +46,7 @@ from ragmon.monitor.replay import (
 )
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import ScorerFactory
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import open_readonly
 
 
 def freeze_command(traces: tuple[str, ...], gold: tuple[str, ...], config: str | None, output: str | None) -> int:

@@ -23,11 +23,13 @@ import msgspec
 from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
 from ragmon.server.failures import delete
-from ragmon.server.quarantine import QuarantinedRequest
-from ragmon.server.reader import JournalReaderBase, JournalRow, PendingRequest
 from ragmon.server.state import SavedServerState
 from ragmon.server.store import (
     LEVEL,
+    JournalReaderBase,
+    JournalRow,
+    PendingRequest,
+    QuarantinedRequest,
     check_version,
     checksum,
     files_set_aside,

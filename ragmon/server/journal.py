@@ -23,23 +23,27 @@ from ragmon.core.process import make_state_folder
 from ragmon.core.record import Record
 from ragmon.server.erasure import RECORD, keep_trace
 from ragmon.server.failures import Failure, FailureIndex, delete, delete_series
-from ragmon.server.quarantine import READING, SCORING, Attempts, add
-from ragmon.server.reader import HighWaterMark, JournalReaderBase, finished_traces, records_of_traces
+from ragmon.server.process import READING, SCORING, Attempts
 from ragmon.server.store import (
     DATABASE,
     LEVEL,
     PAGE,
+    HighWaterMark,
     JournalError,
+    JournalReaderBase,
     Lock,
+    add,
     checksum,
     data_version,
     excess_bytes,
+    finished_traces,
     fit_wal,
     free_pages,
     is_orphaned,
     open_file,
     pages,
     quarantine_file,
+    records_of_traces,
     translate_errors,
     translate_file_errors,
     translate_read_errors,

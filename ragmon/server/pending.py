@@ -49,11 +49,9 @@ from ragmon.ingest.trace_buffer import DECORATED, LATE, remember
 from ragmon.scoring.ratings import REJECTED
 from ragmon.server.erasure import RECORD
 from ragmon.server.journal import Journal
-from ragmon.server.quarantine import ASSEMBLING, READING, Attempts, body_key, trace_key
-from ragmon.server.reader import JournalReaderBase, PendingRequest
+from ragmon.server.process import ASSEMBLING, READING, Attempts, body_key, trace_key
 from ragmon.server.state import SLICE, entries
-from ragmon.server.store import TRACE_ID
-from ragmon.stream.accounts import BatchCounts, count
+from ragmon.server.store import TRACE_ID, JournalReaderBase, PendingRequest
 from ragmon.stream.assembler import (
     UNSAMPLED,
     AssembledTrace,
@@ -64,7 +62,7 @@ from ragmon.stream.assembler import (
     is_sampled,
     quarantined_trace,
 )
-from ragmon.stream.chunk import ChunkAdder, ChunkError, ChunkStretch, split
+from ragmon.stream.chunk import BatchCounts, ChunkAdder, ChunkError, ChunkStretch, count, split
 
 BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413

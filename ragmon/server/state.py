@@ -46,11 +46,9 @@ from ragmon.scoring.labels import FinalLabels, LabelObserver
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.server.failures import SLICES, Failure
-from ragmon.server.quarantine import Attempts, row_key
-from ragmon.server.reader import Checkpoint, JournalReaderBase, JournalRow
-from ragmon.server.store import translate_read_errors
-from ragmon.stream.accounts import ERASED, BatchCounts, count
-from ragmon.stream.chunk import AdderState, Chunk, ChunkAdder, ChunkError
+from ragmon.server.process import Attempts, row_key
+from ragmon.server.store import Checkpoint, JournalReaderBase, JournalRow, translate_read_errors
+from ragmon.stream.chunk import ERASED, AdderState, BatchCounts, Chunk, ChunkAdder, ChunkError, count
 
 JUMP: Final = 2.0
 """Seconds by which the system clock may differ from the elapsed time before this counts as a jump."""

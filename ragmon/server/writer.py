@@ -43,11 +43,10 @@ from ragmon.server.pending import (
     join_reply,
 )
 from ragmon.server.process import MemoryTrimmer
-from ragmon.server.reader import trace_id_ends
 from ragmon.server.state import Clock, ServerState, recover
-from ragmon.server.store import TRACE_ID, JournalError
-from ragmon.stream.accounts import ERASED, BatchCounts, count
+from ragmon.server.store import TRACE_ID, JournalError, trace_id_ends
 from ragmon.stream.assembler import AssembledTrace
+from ragmon.stream.chunk import ERASED, BatchCounts, count
 
 JOINED: Final = "joined"
 NO_REPLY: Final = "no_reply"

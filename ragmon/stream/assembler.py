@@ -27,7 +27,7 @@ from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
 from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Span, count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
 from ragmon.monitor.capture_settings import Redactions, span_settings
-from ragmon.stream.accounts import BatchCounts, count
+from ragmon.stream.chunk import BatchCounts, count
 
 UNSAMPLED: Final = "unsampled"
 """Reason why a trace makes no record: the sampler dropped it."""

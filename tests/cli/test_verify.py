@@ -21,8 +21,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.record import Totals
 from ragmon.server.erasure import erase
 from ragmon.server.journal import Journal, RetentionLimits
-from ragmon.server.reader import JournalRow
-from ragmon.server.store import checksum
+from ragmon.server.store import JournalRow, checksum
 from ragmon.stream.assembler import AssemblyLimits
 from tests.server.test_serve import RESOURCE, request, send
 from tests.server.test_serve_spans import fresh, message

@@ -21,7 +21,7 @@ from ragmon.scoring.buckets import CELLS
 from ragmon.scoring.calls import CallTotals
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.server.state import ServerState
-from ragmon.stream.accounts import BatchCounts
+from ragmon.stream.chunk import BatchCounts
 from tests.support.examples import cases
 from tests.support.random_records import NOON
 from tests.support.saved import saved

@@ -20,8 +20,8 @@ from ragmon.scoring.cardinality import FEW_PAIRS
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.server.pending import decode_labels, decode_traces
-from ragmon.server.reader import open_readonly
 from ragmon.server.state import replay
+from ragmon.server.store import open_readonly
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
 from tests.support.manual_writer import ManualWriter

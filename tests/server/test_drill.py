@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from ragmon.config.load import load
-from ragmon.server.reader import open_readonly
 from ragmon.server.state import recover, replay
+from ragmon.server.store import open_readonly
 from tests.support.command_line import ragmon
 from tests.support.serving import PORTS, get
 from tests.support.waiting import TIMEOUT, wait_for

@@ -9,8 +9,8 @@ import pytest
 from ragmon.alarms.pipelines import as_alert_line
 from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.core.record import Totals
-from ragmon.server.reader import open_readonly
 from ragmon.server.state import BELIEVED
+from ragmon.server.store import open_readonly
 from ragmon.stream.assembler import AssemblyLimits
 from tests.support.alarming import Traffic
 from tests.support.otlp_requests import export

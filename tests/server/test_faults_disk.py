@@ -12,9 +12,8 @@ import pytest
 
 from ragmon.config.load import load
 from ragmon.server import store
-from ragmon.server.reader import open_readonly
 from ragmon.server.state import replay
-from ragmon.server.store import JournalError
+from ragmon.server.store import JournalError, open_readonly
 from ragmon.stream.assembler import AssemblyLimits
 from tests.support.otlp_requests import export
 from tests.support.serving import (

@@ -17,7 +17,7 @@ from itertools import count
 import pytest
 
 from ragmon.cli.serve import TEMPORARY
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import open_readonly
 from ragmon.stream.assembler import AssemblyLimits
 from tests.support.command_line import environment
 from tests.support.fork_server import Command

@@ -15,7 +15,7 @@ from ragmon.core import constants
 from ragmon.core.record import Answer, Record, Sampling, Totals
 from ragmon.export.prometheus import Collector
 from ragmon.monitor.engine import Engine
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import open_readonly
 from tests.support.process_usage import peak
 from tests.support.serving import (
     BEGIN,

@@ -21,9 +21,9 @@ from ragmon.export.prometheus import Collector
 from ragmon.ingest.gold import GoldSet
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
-from ragmon.server.reader import open_readonly
 from ragmon.server.state import ServerState, entries, recover
-from ragmon.stream.accounts import BatchCounts
+from ragmon.server.store import open_readonly
+from ragmon.stream.chunk import BatchCounts
 from tests.server.test_serve_reload import LOADED, put, reloaded
 from tests.support.manual_writer import ManualWriter, fingerprint
 from tests.support.serving import accounted, asked, configuration, get, journalled, process, send_body, values, whole

@@ -17,8 +17,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.server import store
 from ragmon.server.erasure import erase
 from ragmon.server.journal import Journal
-from ragmon.server.reader import Checkpoint, JournalRow, PendingRequest, open_readonly
-from ragmon.server.store import JournalError
+from ragmon.server.store import Checkpoint, JournalError, JournalRow, PendingRequest, open_readonly
 from ragmon.testing import FakeClock
 
 LINES = b'{"v":1,"qid":"a"}\n'

@@ -12,8 +12,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.server import store
 from ragmon.server.failures import Failure, FailureQuery
 from ragmon.server.journal import Journal, RetentionLimits
-from ragmon.server.reader import open_readonly
-from ragmon.server.store import JournalError
+from ragmon.server.store import JournalError, open_readonly
 from ragmon.testing import FakeClock
 
 NOW = 1_700_000_000.0

@@ -16,7 +16,7 @@ from ragmon.server import erasure
 from ragmon.server.erasure import erase, remove_traces
 from ragmon.server.failures import Failure, FailureQuery
 from ragmon.server.journal import Journal
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import open_readonly
 from ragmon.testing import make_record
 from tests.support.waiting import wait_for
 

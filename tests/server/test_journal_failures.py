@@ -11,7 +11,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.server import failures
 from ragmon.server.failures import Failure, FailureQuery
 from ragmon.server.journal import Journal
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import open_readonly
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import pytest
 
 from ragmon.core.errors import RagmonError
 from ragmon.server.journal import Journal
-from ragmon.server.reader import open_readonly
-from ragmon.server.store import JournalError
+from ragmon.server.store import JournalError, open_readonly
 from tests.support.small_disk import fill
 from tests.support.waiting import TIMEOUT
 

@@ -7,8 +7,8 @@ import pytest
 from ragmon.core.record import Label, QuarantineEntry, decode_entry, encode_entry
 from ragmon.server.erasure import erase
 from ragmon.server.journal import Journal, RetentionLimits
-from ragmon.server.quarantine import ASSEMBLING, MAX_BYTES, MAX_REQUESTS, READING, Attempts, body_key
-from ragmon.server.reader import open_readonly
+from ragmon.server.process import ASSEMBLING, READING, Attempts, body_key
+from ragmon.server.store import MAX_BYTES, MAX_REQUESTS, open_readonly
 from ragmon.testing import make_record
 from tests.support.manual_writer import ManualWriter
 from tests.support.otlp_requests import as_json, export

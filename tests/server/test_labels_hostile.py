@@ -21,7 +21,7 @@ from ragmon.scoring.ratings import DUPLICATE, JOINED, ORPHAN, RATERS, TOO_MANY_R
 from ragmon.scoring.scorer import Scorer
 from ragmon.server.erasure import erase
 from ragmon.server.pending import decode_labels, decode_traces
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import open_readonly
 from ragmon.testing import make_record
 from tests.support.manual_writer import ManualWriter
 from tests.support.serving import asked, configuration, replayed, whole

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from ragmon.server.quarantine import MAX_ATTEMPTS, Attempts, WorkItem, body_key, row_key, trace_key
-from ragmon.server.reader import open_readonly
+from ragmon.server.process import MAX_ATTEMPTS, Attempts, WorkItem, body_key, row_key, trace_key
+from ragmon.server.store import open_readonly
 from tests.support.manual_writer import NO_ERRORS, SHORT, ManualWriter, body, inside
 from tests.support.serving import asked, foreign, whole
 

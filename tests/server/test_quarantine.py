@@ -15,7 +15,7 @@ import pytest
 
 from ragmon.server.erasure import erase
 from ragmon.server.process import FROZEN, LEAVE
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import open_readonly
 from tests.support.otlp_requests import export
 from tests.support.serving import (
     accounted,

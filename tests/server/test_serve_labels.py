@@ -8,7 +8,7 @@ from ragmon.core.record import Label, decode_entry
 from ragmon.ingest.receiver import Encoding
 from ragmon.server.erasure import erase
 from ragmon.server.pending import decode_labels, decode_traces
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import open_readonly
 from tests.support.manual_writer import ManualWriter
 from tests.support.otlp_requests import export
 from tests.support.serving import (

@@ -12,9 +12,8 @@ from ragmon.monitor import partial_counts
 from ragmon.monitor.partial_counts import PER_GATE
 from ragmon.scoring.minutes import rank
 from ragmon.server.state import ServerState, entries
-from ragmon.stream.accounts import BatchCounts
-from ragmon.stream.chunk import Chunk, split
-from ragmon.stream.partition import CountingLimits
+from ragmon.stream.chunk import BatchCounts, Chunk, split
+from ragmon.stream.worker import CountingLimits
 from ragmon.testing import make_record
 from tests.support.alarming import NOON, mixed, write_config
 from tests.support.partitions import Head, Worker, last_chunk, partitions_of

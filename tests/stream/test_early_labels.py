@@ -7,7 +7,7 @@ import pytest
 from ragmon.config.load import defaults
 from ragmon.core.record import Label, encode
 from ragmon.server.state import entries
-from ragmon.stream.partition import CountingLimits, PartitionCounter
+from ragmon.stream.worker import CountingLimits, PartitionCounter
 
 LIMITS = CountingLimits(period=10.0, memory=60.0)
 LABEL = Label(trace_id=f"{1:032x}", rater="ada", correct=True)

@@ -11,10 +11,8 @@ from ragmon.core.constants import CLOCK_AHEAD
 from ragmon.core.record import encode
 from ragmon.ingest.lines import decode
 from ragmon.stream import worker
-from ragmon.stream.accounts import BatchCounts
-from ragmon.stream.chunk import Chunk
-from ragmon.stream.partition import CountingLimits, PartitionCounter, TracePartitionCounter
-from ragmon.stream.worker import LogClock, LogMessage
+from ragmon.stream.chunk import BatchCounts, Chunk
+from ragmon.stream.worker import CountingLimits, LogClock, LogMessage, PartitionCounter, TracePartitionCounter
 from ragmon.testing import make_record
 from tests.stream.test_tracing import own, pieces, rated
 from tests.support.alarming import NOON, write_config

@@ -10,8 +10,7 @@ import pytest
 from ragmon.config.load import load
 from ragmon.core.record import Ack, ChunkEntry, encode_entry
 from ragmon.server.state import ServerState
-from ragmon.stream.accounts import BatchCounts
-from ragmon.stream.chunk import Chunk
+from ragmon.stream.chunk import BatchCounts, Chunk
 from tests.stream.test_chunk_laws import all_chunks
 from tests.support.alarming import NOON, SEVERAL, mixed, shown, write_config
 from tests.support.partitions import partitions_of

@@ -13,7 +13,7 @@ from ragmon.core.record import Label, encode
 from ragmon.ingest.trace_buffer import DECORATED, LATE
 from ragmon.scoring.ratings import REJECTED
 from ragmon.stream.chunk import Chunk
-from ragmon.stream.partition import TracePartitionCounter
+from ragmon.stream.worker import TracePartitionCounter
 from ragmon.testing import make_record
 from tests.support.alarming import NOON, write_config
 from tests.support.otlp_requests import export

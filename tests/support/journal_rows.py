@@ -9,7 +9,7 @@ from pathlib import Path
 from ragmon.config.load import load
 from ragmon.core.record import Answer, Label, Latency, Record, Sampling, TextFacts, Totals, encode_entry
 from ragmon.server.state import ServerState
-from ragmon.stream.accounts import BatchCounts
+from ragmon.stream.chunk import BatchCounts
 
 NOON = 1_763_683_200.0
 CONFIG = """[serve]

@@ -10,9 +10,9 @@ from ragmon.ingest.receiver import Encoding
 from ragmon.server.erasure import erase
 from ragmon.server.failures import FailureQuery
 from ragmon.server.pending import decode_traces
-from ragmon.server.reader import open_readonly
 from ragmon.server.server import make_writer
 from ragmon.server.state import ServerState, replay
+from ragmon.server.store import open_readonly
 from tests.support.otlp_requests import export
 from tests.support.serving import QUICK, Time, configuration, foreign
 

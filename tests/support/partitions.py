@@ -11,9 +11,8 @@ from ragmon.ingest.gold import load_gold
 from ragmon.ingest.lines import decode
 from ragmon.monitor.engine import Engine
 from ragmon.server.state import entries
-from ragmon.stream.accounts import BatchCounts
-from ragmon.stream.chunk import Chunk, ChunkAdder
-from ragmon.stream.partition import CountingLimits, PartitionCounter
+from ragmon.stream.chunk import BatchCounts, Chunk, ChunkAdder
+from ragmon.stream.worker import CountingLimits, PartitionCounter
 
 
 def partitions_of(records, number):

@@ -18,9 +18,9 @@ from time import time, time_ns
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.spans.span import Span
-from ragmon.server.reader import open_readonly
 from ragmon.server.server import Server
 from ragmon.server.state import Clock, entries
+from ragmon.server.store import open_readonly
 from ragmon.stream.assembler import AssemblyLimits
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
