@@ -22,7 +22,7 @@ from typing import Any, Final
 from ragmon.config.services import StreamTable
 from ragmon.core.errors import RagmonError, error_location, printable
 from ragmon.core.http_server import RejectedError
-from ragmon.core.record import Ack, ChunkEntry, Label, encode, encode_entry
+from ragmon.core.record import Ack, ChunkEntry, Label, encode
 from ragmon.server.writer import JournalWriter
 from ragmon.stream import kafka
 from ragmon.stream.chunk import PieceJoiner
@@ -63,7 +63,7 @@ def send_ack(stream: StreamTable, ack: Ack, *, fired: bool) -> Future[bool]:
             producer = client(kafka.confluent().Producer, settings)
             producer.produce(
                 stream.chunks,
-                encode_entry(ack),
+                encode(ack),
                 key=KEY,
                 partition=PARTITION,
                 on_delivery=lambda error, _: errors.append(str(error)) if error is not None else None,

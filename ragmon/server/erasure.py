@@ -48,7 +48,7 @@ _WIPED_WITHIN: Final = 15.0
 _LOCK_TIMEOUT_MS: Final = 500
 """Milliseconds of one wait for the write-ahead log: no process can write meanwhile."""
 _TOMBSTONES: Final = {
-    kind: entries.encode_entry(entries.Tombstone(kind)).rstrip(b"\n")
+    kind: entries.encode(entries.Tombstone(kind)).rstrip(b"\n")
     for kind in (entries.RECORD_ENTRY, entries.LABEL_ENTRY, *entries.SAMPLES)
 }
 _decode_state: Final = msgspec.msgpack.Decoder(SavedServerState).decode

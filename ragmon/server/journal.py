@@ -343,7 +343,7 @@ class JournalBatch:
 class Journal(JournalReaderBase):
     """Writes the journal of a state folder; used by one thread at a time.
 
-    Only its own thread reads through it, at the start and to count it again; others use `open_readonly`.
+    Only its own thread reads through it, at the start and to count it again; others use `JournalReader`.
     """
 
     def __init__(

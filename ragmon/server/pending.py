@@ -37,7 +37,7 @@ from ragmon.core.record import (
     TextFacts,
     check_trace_id,
     decode_entry,
-    encode_entry,
+    encode,
     parse_label,
 )
 from ragmon.ingest.lines import Rejected
@@ -169,7 +169,7 @@ def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedReq
             label.comment = label.comment if comments else None
             request.entries.append(label)
     bad = request.counts.labels.get(REJECTED, 0)
-    request.size = sum(len(encode_entry(entry)) for entry in request.entries)
+    request.size = sum(len(encode(entry)) for entry in request.entries)
     request.result = ExportResult(bad, first_error)
     return request
 

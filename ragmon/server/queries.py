@@ -60,7 +60,7 @@ from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.server.failures import Failure, FailureQuery
 from ragmon.server.state import LATENCY_MS, TRAITS, Clock, ServerState, entries, latency_fact, recover
-from ragmon.server.store import JournalReader, journal_file, open_readonly
+from ragmon.server.store import JournalReader, journal_file
 from ragmon.stats.histograms import MICRO
 
 _WINDOW: Final = "1h"
@@ -469,7 +469,7 @@ class QueryService:
         return JsonResponse(self._page(query))
 
     def _page(self, query: FailureQuery) -> dict[str, Any]:
-        with open_readonly(self._folder) as journal:
+        with JournalReader(self._folder) as journal:
             page = journal.failures(query)
         return {"records": [self._failure(failure) for failure in page.failures], "cursor": page.cursor}
 
@@ -596,7 +596,7 @@ class QueryService:
             authorise(given.encode("latin-1"), self._token)
         busy = nullcontext() if len(asked) == ID_DIGITS else self._exclusive(self._searching, "search for a trace")
         try:
-            with busy, open_readonly(self._folder) as journal:
+            with busy, JournalReader(self._folder) as journal:
                 records = in_journal(journal, asked, self._settings)
         except UnknownTraceError as error:
             raise HTTPError(404, UNKNOWN_PATH, str(error), hint=error.hint) from None
@@ -669,7 +669,7 @@ class QueryService:
             lock.release()
 
     def _records_since(self, pipeline: str, since: float) -> Iterator[Record]:
-        with open_readonly(self._folder) as journal:
+        with JournalReader(self._folder) as journal:
             for row in journal.rows(after=journal.last_before(since)):
                 for entry in entries(row.lines):
                     if isinstance(entry, Record) and (entry.pipeline or DEFAULT_PIPELINE) == pipeline:
@@ -723,7 +723,7 @@ class JournalView:
     """The state of a journal at its last row."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
-        with open_readonly(folder) as journal:
+        with JournalReader(folder) as journal:
             self.server_state: ServerState = recover(settings, journal)
             (row, newest), oldest = journal.last(), journal.oldest()
         if oldest is None:

@@ -44,7 +44,7 @@ from ragmon.server.probes import ProbeSupervisor
 from ragmon.server.process import Attempts, row_of
 from ragmon.server.queries import QueryService
 from ragmon.server.state import Clock, ServerState, recover
-from ragmon.server.store import JournalError, open_readonly
+from ragmon.server.store import JournalError, JournalReader
 from ragmon.server.writer import CORRUPT, UNCOUNTED, JournalWriter
 from ragmon.stream.assembler import AssemblyLimits
 
@@ -393,7 +393,7 @@ class StatusService:
             return []
         fields = ("arrival", "step", "trace_id", "size")
         try:
-            with open_readonly(self.folder) as journal:
+            with JournalReader(self.folder) as journal:
                 return [{name: getattr(item, name) for name in fields} for item in journal.quarantined()]
         except RagmonError:  # `trouble` says why
             return []
@@ -401,7 +401,7 @@ class StatusService:
     def _journal(self) -> dict[str, Any]:
         limit, row = self.writer.journal.limits.size, self.writer.server_state.seq
         try:
-            with open_readonly(self.folder) as journal:
+            with JournalReader(self.folder) as journal:
                 oldest, saved = journal.oldest(), journal.last_checkpoint()
                 newest = journal.last()[1] or None
         except RagmonError:  # `trouble` says why

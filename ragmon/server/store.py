@@ -697,11 +697,6 @@ class JournalReader(JournalReaderBase):
         self.close()
 
 
-def open_readonly(folder: Path) -> JournalReader:
-    """Open a journal for reading; another process may write it."""
-    return JournalReader(folder)
-
-
 def trace_id_ends(trace_ids: Iterable[str | None]) -> bytes:
     """The ends of trace ids, joined; a value that is not a trace id is skipped.
 

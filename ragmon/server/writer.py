@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, log_error
 from ragmon.core.http_server import RejectedError
-from ragmon.core.record import Ack, ChunkEntry, Entry, ErasedTraces, Label, Record, encode_entry
+from ragmon.core.record import Ack, ChunkEntry, Entry, ErasedTraces, Label, Record, encode
 from ragmon.ingest.native import NativeRecord
 from ragmon.ingest.receiver import Encoding, ExportResult
 from ragmon.ingest.trace_buffer import LATE
@@ -141,7 +141,7 @@ class _RowWriter:
             if entry.trace_id in self._labelled:
                 journalled = replace(entry, answer=None)
             self._labelled.add(entry.trace_id)
-        self.row.put(entry, encode_entry(journalled))
+        self.row.put(entry, encode(journalled))
 
     def _put_entries(self, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
         for entry in entries:
@@ -257,7 +257,7 @@ class _RowWriter:
                 self._put_own(trace_id, record, reply)
             else:
                 joined = join_reply(record, reply.record)
-                seq = self.batch.add_pending(row.arrival, RECORD, encode_entry(joined), [trace_id])
+                seq = self.batch.add_pending(row.arrival, RECORD, encode(joined), [trace_id])
                 row.early_probe_records[trace_id] = PendingProbeRecord(trace_id, joined, seq)
         return True
 
@@ -313,7 +313,7 @@ class _RowWriter:
 
 
 def _store_replies(replies: Mapping[bytes, Record], batch: JournalBatch, arrival: float) -> dict[bytes, int]:
-    return {trace_id: batch.add_pending(arrival, RECORD, encode_entry(record)) for trace_id, record in replies.items()}
+    return {trace_id: batch.add_pending(arrival, RECORD, encode(record)) for trace_id, record in replies.items()}
 
 
 def _too_old(trace: AssembledTrace) -> bool:

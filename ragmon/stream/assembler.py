@@ -20,7 +20,7 @@ from ragmon.config.settings import Settings
 from ragmon.core.constants import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QUARANTINED
 from ragmon.core.errors import log_error
 from ragmon.core.pacing import Deadline
-from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode_entry
+from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode
 from ragmon.ingest.native import BUCKET_NS
 from ragmon.ingest.spans.mapper import CORRECTNESS, evaluations, incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
@@ -277,7 +277,7 @@ class Assembler:
                     # Each record has its own key, of another length than a native record's key (trace and span).
                     unique = b"%b/%d" % (trace_id, number) if len(requests) > 1 else trace_id
                     key = round((record.ts or 0.0) * 1e9) // BUCKET_NS, unique
-                    records.append(AssembledRecord(key, record, encode_entry(record)))
+                    records.append(AssembledRecord(key, record, encode(record)))
             except Exception as error:  # noqa: BLE001 - as above, and redactors are third-party code
                 _drop(counts, error)
                 continue

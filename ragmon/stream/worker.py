@@ -48,7 +48,7 @@ from ragmon.core.record import (
     Line,
     Record,
     Totals,
-    encode_entry,
+    encode,
 )
 from ragmon.ingest.files import MAX_LINE, LineReader
 from ragmon.ingest.gold import GoldSet
@@ -450,7 +450,7 @@ class PartitionCounter:
             counts=self._counter.take(),
             arrived=self._arrived,
             labels=self._early.positions(),
-            lines=b"".join(map(encode_entry, self._counter.take_lines())),
+            lines=b"".join(map(encode, self._counter.take_lines())),
             times=times,
         )
         self._arrived = BatchCounts()

@@ -13,7 +13,7 @@ import pytest
 from ragmon.config.load import load
 from ragmon.server import store
 from ragmon.server.state import replay
-from ragmon.server.store import JournalError, open_readonly
+from ragmon.server.store import JournalError, JournalReader
 from ragmon.stream.assembler import AssemblyLimits
 from tests.support.otlp_requests import export
 from tests.support.serving import (
@@ -139,7 +139,7 @@ def reopened(folder):
         assert (after["scored"], running.get("/readyz")[0]) == (before["scored"] + 25, 200)
         assert running.get("/api/records")[0] in (200, 503)
         resets, found = running.status()["journal"]["resets"], digest(running)
-    with open_readonly(folder / "state") as journal, suppress(JournalError):
+    with JournalReader(folder / "state") as journal, suppress(JournalError):
         assert replay(load(folder / "ragmon.toml", environ={}), journal).engine.scorer.state.digest() == found
     return before, resets
 

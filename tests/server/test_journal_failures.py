@@ -11,7 +11,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.server import failures
 from ragmon.server.failures import Failure, FailureQuery
 from ragmon.server.journal import Journal
-from ragmon.server.store import open_readonly
+from ragmon.server.store import JournalReader
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_a_failure_comes_back_as_it_was_written(journal, tmp_path):
     )
     bare = Failure(8, 0, 1.7e9 + 1, "shop", "live", {"errors": 1.0})
     write(journal, told, bare)
-    with open_readonly(tmp_path) as reader:
+    with JournalReader(tmp_path) as reader:
         assert reader.failures(FailureQuery()).failures == [bare, told]
 
 

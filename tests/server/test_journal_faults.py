@@ -11,7 +11,7 @@ import pytest
 
 from ragmon.core.errors import RagmonError
 from ragmon.server.journal import Journal
-from ragmon.server.store import JournalError, open_readonly
+from ragmon.server.store import JournalError, JournalReader
 from tests.support.small_disk import fill
 from tests.support.waiting import TIMEOUT
 
@@ -46,7 +46,7 @@ def test_on_a_full_disk_nothing_is_half_written_and_it_goes_on_when_there_is_roo
             append(journal, written)
         assert again.value.reason == "disk_full"
     assert [row.lines for row in journal.rows()] == [LINES] * written
-    with open_readonly(disk / "state") as reader:
+    with JournalReader(disk / "state") as reader:
         assert len(list(reader.rows())) == written
     ballast.unlink()
     with journal.begin() as batch:

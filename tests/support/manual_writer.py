@@ -12,7 +12,7 @@ from ragmon.server.failures import FailureQuery
 from ragmon.server.pending import decode_traces
 from ragmon.server.server import make_writer
 from ragmon.server.state import ServerState, replay
-from ragmon.server.store import open_readonly
+from ragmon.server.store import JournalReader
 from tests.support.otlp_requests import export
 from tests.support.serving import QUICK, Time, configuration, foreign
 
@@ -115,7 +115,7 @@ class ManualWriter:
 
     def replayed(self):
         """Where a replay of all rows comes to."""
-        with open_readonly(self.folder / "state") as journal:
+        with JournalReader(self.folder / "state") as journal:
             return replay(self.settings, journal)
 
     def agrees(self):
@@ -129,7 +129,7 @@ class ManualWriter:
 
     def failures(self):
         """The requests that failed a gate, as far as they can be found on disk."""
-        with open_readonly(self.folder / "state") as journal:
+        with JournalReader(self.folder / "state") as journal:
             return journal.failures(FailureQuery(limit=1000)).failures
 
 
