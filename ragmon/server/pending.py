@@ -32,6 +32,8 @@ from ragmon.core.record import (
     Answer,
     ChunkEntry,
     Entry,
+    ErasedTraces,
+    Label,
     Record,
     Sampling,
     TextFacts,
@@ -48,10 +50,10 @@ from ragmon.ingest.receiver import Encoding, ExportResult
 from ragmon.ingest.trace_buffer import DECORATED, LATE, remember
 from ragmon.scoring.ratings import REJECTED
 from ragmon.server.erasure import RECORD
-from ragmon.server.journal import Journal
+from ragmon.server.journal import Journal, JournalBatch
 from ragmon.server.process import ASSEMBLING, READING, Attempts, body_key, trace_key
 from ragmon.server.state import SLICE, entries
-from ragmon.server.store import TRACE_ID, JournalReaderBase, PendingRequest
+from ragmon.server.store import TRACE_ID, JournalReaderBase, PendingRequest, trace_id_ends
 from ragmon.stream.assembler import (
     UNSAMPLED,
     AssembledTrace,
@@ -62,7 +64,7 @@ from ragmon.stream.assembler import (
     is_sampled,
     quarantined_trace,
 )
-from ragmon.stream.chunk import BatchCounts, ChunkAdder, ChunkError, ChunkStretch, count, split
+from ragmon.stream.chunk import ERASED, BatchCounts, ChunkAdder, ChunkError, ChunkStretch, count, split
 
 BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413
@@ -79,6 +81,11 @@ IN_MEMORY: Final = 3
 """Bytes in memory per byte of a waiting request, at most: two for protobuf, three for JSON."""
 RETRIED: Final = 30.0
 """Seconds after which an exporter tries again at the latest: the longest pause of the collector's retries."""
+JOINED: Final = "joined"
+NO_REPLY: Final = "no_reply"
+"""Results for an application's own record of a probe: joined with the reply, or the reply did not arrive in time."""
+OLDEST: Final = 86_400.0
+"""Seconds for which the keys of earlier records are known; older records are dropped."""
 NATIVE_KEY: Final = TRACE_ID + 8
 """Bytes of a native record's key: its trace and its span."""
 
@@ -89,14 +96,8 @@ class QueuedRequest:
 
     Attributes:
         future: Resolved when the request is on disk.
-        size: Its size in bytes.
-        native: The native records in it.
-        external: Third-party spans, which wait for the rest of their traces.
-        entries: Totals, labels and acknowledgements.
-        counts: Counts of everything else in it.
-        result: The response to its sender.
+        counts: What is in it besides records, spans and entries.
         body: Its body as it arrived, kept while spans of it wait.
-        encoding: The encoding of the body.
         chunk: The lines that come with the chunk among the entries.
     """
 
@@ -185,50 +186,6 @@ def decode_chunk(entry: ChunkEntry) -> QueuedRequest:
     request.entries = [replace(entry, body=parts.counts)]
     request.chunk = ChunkLines(parts.stretch, lines)
     return request
-
-
-@dataclass
-class WriteBatch:
-    """A batch under construction: one row of the journal.
-
-    Attributes:
-        arrival: Its arrival, seconds since the epoch.
-        seq: Its row number in the journal.
-        counts: What arrived and what became of it.
-        entries: Its lines, decoded, as they are scored.
-        lines: The same lines as they are journalled.
-        waiting_spans: Spans that wait, with the request that they came in and its number.
-        native_traces: Traces with native records in this batch.
-        begun: Traces that begin with this batch.
-        ignored_traces: Traces that are ignored because a decorated call in them sent a native record.
-        probe_traces: Traces whose native records are probes.
-        answered: Traces of probe replies that this batch settles.
-        early_probe_records: Probe records that wait for their replies, by trace.
-        replies: Probe replies that wait, by trace, with their numbers in the journal.
-        overdue: Traces whose records no longer wait for a reply.
-        forgotten: Traces that were erased since the previous row.
-    """
-
-    arrival: float
-    seq: int = 0
-    counts: BatchCounts = field(default_factory=BatchCounts)
-    entries: list[Entry] = field(default_factory=list)
-    lines: list[bytes] = field(default_factory=list)
-    waiting_spans: list[tuple[QueuedRequest, list[ExternalSpan], int]] = field(default_factory=list)
-    native_traces: list[bytes] = field(default_factory=list)
-    begun: set[bytes] = field(default_factory=set)
-    ignored_traces: set[bytes] = field(default_factory=set)
-    probe_traces: set[bytes] = field(default_factory=set)
-    answered: set[bytes] = field(default_factory=set)
-    early_probe_records: dict[bytes, PendingProbeRecord] = field(default_factory=dict)
-    replies: dict[bytes, int] = field(default_factory=dict)
-    overdue: list[bytes] = field(default_factory=list)
-    forgotten: list[str] = field(default_factory=list)
-
-    def put(self, entry: Entry, line: bytes) -> None:
-        """Add a line."""
-        self.entries.append(entry)
-        self.lines.append(line)
 
 
 @dataclass
@@ -399,6 +356,274 @@ class PendingProbeRecord(NamedTuple):
     seq: int
 
 
+@dataclass
+class WriteBatch:
+    """One row of the journal, made of requests and complete traces; it changes nothing outside the journal.
+
+    A label is stored together with the answer it rates, so that a replay need not search for the answer. The two
+    records of a probe, the application's and the prober's, are joined into one record.
+
+    Attributes:
+        lines: The entries as they are journalled.
+        waiting_spans: Spans that wait, with the request that they came in and its number in the journal.
+        native_traces: Traces with native records in this row.
+        begun: Traces that begin with this row.
+        ignored_traces: Traces that are ignored because a decorated call in them sent a native record.
+        answered: Traces of probe replies that this row settles.
+        early_probe_records: Probe records that wait for their replies, by trace.
+        replies: Probe replies that wait, by trace, with their numbers in the journal.
+        overdue: Traces whose records no longer wait for a reply.
+        forgotten: Traces that were erased since the previous row.
+    """
+
+    batch: JournalBatch
+    traces: TraceTracker
+    arrival: float
+    seq: int = 0
+    counts: BatchCounts = field(default_factory=BatchCounts)
+    entries: list[Entry] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    waiting_spans: list[tuple[QueuedRequest, list[ExternalSpan], int]] = field(default_factory=list)
+    native_traces: list[bytes] = field(default_factory=list)
+    begun: set[bytes] = field(default_factory=set)
+    ignored_traces: set[bytes] = field(default_factory=set)
+    probe_traces: set[bytes] = field(default_factory=set)
+    answered: set[bytes] = field(default_factory=set)
+    early_probe_records: dict[bytes, PendingProbeRecord] = field(default_factory=dict)
+    replies: dict[bytes, int] = field(default_factory=dict)
+    overdue: list[bytes] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    _labelled: set[str] = field(default_factory=set)  # traces whose answers are stored in the line of a label
+    _brought: dict[str, Record] = field(default_factory=dict)  # the answers of labels that came with chunks, by trace
+
+    def put(self, entry: Entry, line: bytes) -> None:
+        """Add a line."""
+        self.entries.append(entry)
+        self.lines.append(line)
+
+    def write(self, requests: Sequence[QueuedRequest], unwritten: BatchCounts, wall: float) -> None:
+        """Write the row."""
+        self.counts.add(unwritten)
+        self.forgotten = self.batch.forgotten()
+        if self.forgotten:
+            self._put(ErasedTraces(sorted(self.forgotten)))
+        # After a jump of the system clock that was undone, arrivals may still lie ahead of the clock.
+        self._put_native(
+            [native for request in requests for native in request.native], min(self.arrival, wall) - OLDEST
+        )
+        labels = self._put_assembled()
+        self._put_overdue()
+        self._put_unmatched_replies()
+        own = (entry for request in requests for entry in request.entries if isinstance(entry, Label))
+        answers = self._answers_to([*labels, *own])
+        self._put_entries(labels, answers)
+        for request in requests:
+            self.counts.add(request.counts)
+            self._put_entries(request.entries, answers)
+            if request.chunk is not None:
+                self._put_chunk_lines(request.chunk.entries)
+            pieces = self.traces.sort(
+                request.external, self, self.batch.finished_traces(self.traces.new(request.external))
+            )
+            if pieces:
+                waits = sorted({span.trace_id for span in pieces})
+                seq = self.batch.add_pending(
+                    self.arrival, request.encoding.value, request.body, waits, self.traces.lowest
+                )
+                self.waiting_spans.append((request, pieces, seq))
+        count(self.counts.ignored, ERASED, len(self.traces.forgotten))
+        ends = trace_id_ends(entry.trace_id for entry in self.entries if isinstance(entry, Record))
+        self.seq = self.batch.append(self.arrival, len(self.entries), self.counts.dump(), b"".join(self.lines), ends)
+        self.batch.delete_pending(self.traces.released)
+        self.batch.mark_finished([*self.ignored_traces, *self.traces.forgotten, *self.traces.unknown], self.arrival)
+
+    def _put(self, entry: Entry) -> None:
+        """Add an entry; of all labels on one answer in a row, only the first line holds the answer."""
+        journalled = entry
+        if isinstance(entry, Label) and entry.answer is not None:
+            if entry.trace_id in self._labelled:
+                journalled = replace(entry, answer=None)
+            self._labelled.add(entry.trace_id)
+        self.put(entry, encode(journalled))
+
+    def _put_entries(self, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
+        for entry in entries:
+            self._put(replace(entry, answer=answers.get(entry.trace_id)) if isinstance(entry, Label) else entry)
+
+    def _answers_to(self, labels: Iterable[Label]) -> Mapping[str, Record]:
+        """The answers that labels rate, where they arrived with this row or before it."""
+        trace_ids = {label.trace_id for label in labels}
+        if not trace_ids:
+            return {}
+        in_row = {
+            entry.trace_id: entry for entry in self.entries if isinstance(entry, Record) and entry.trace_id in trace_ids
+        }
+        in_journal = self.batch.answers(trace_ids - in_row.keys())
+        return in_journal | {trace_id: record for trace_id, record in in_row.items() if trace_id is not None}
+
+    def _put_chunk_lines(self, lines: Sequence[Entry]) -> None:
+        """Add the lines of a chunk to the row, but nothing of traces that were erased.
+
+        A label that found no answer where it was counted may find one among the samples here.
+        """
+        refused = self.batch.refused(entry.trace_id or "" for entry in lines if isinstance(entry, Label | Record))
+        kept = [entry for entry in lines if not (isinstance(entry, Label | Record) and entry.trace_id in refused)]
+        answers = self._answers_to(entry for entry in kept if isinstance(entry, Label) and entry.answer is None)
+        brought = self._brought
+        for index, entry in enumerate(kept):
+            if isinstance(entry, Label):
+                # The first label of a row holds the answer for all of them.
+                answer = brought.get(entry.trace_id) or entry.answer
+                if answer is None and entry.trace_id in answers:
+                    answer = replace(answers[entry.trace_id], kind=None)
+                if answer is not None:
+                    brought[entry.trace_id] = answer
+                kept[index] = replace(entry, answer=answer)
+        for entry in kept:
+            self._put(entry)
+
+    def _put_native(self, records: Sequence[NativeRecord], oldest: float) -> None:
+        """Add the native records, each once; the spans of a decorated call may have made a record before.
+
+        Of the two records of a probe the first counts, where it did not wait for the second.
+        """
+        self.counts.received += len(records)
+        fresh = [native for native in records if native.ended >= oldest]
+        if len(fresh) < len(records):
+            count(self.counts.dropped, constants.TOO_OLD, len(records) - len(fresh))
+            self.counts.native += len(records) - len(fresh)  # they arrived
+        duplicates = self.batch.claim([native.key for native in fresh])
+        recorded = self.batch.recorded({native.trace_id for native in fresh})
+        for index, native in enumerate(fresh):
+            self.counts.native += index not in duplicates
+            from_prober = is_from_prober(native.record)
+            is_known = self._is_probed(native.trace_id) if from_prober else native.trace_id in recorded
+            if index in duplicates or is_known:
+                self.counts.duplicate += 1
+            elif not self._put_joined(native.trace_id, native.record):
+                self.put(native.record, native.line)
+                self.native_traces.append(native.trace_id)
+                if native.record.source == constants.PROBE:
+                    self.probe_traces.add(native.trace_id)
+                if from_prober:
+                    recorded.add(native.trace_id)
+                    self.batch.mark_finished([native.trace_id], self.arrival, recorded=True)
+
+    def _put_assembled(self) -> list[Label]:
+        """Add the records of complete traces, each once; returns the ratings on their spans."""
+        ready = self.traces.ready
+        if not ready:
+            return []
+        done = self.batch.finished_traces(trace.trace_id for trace in ready)
+        forgotten = sum(arrival < 0 for arrival in done.values())
+        count(self.counts.ignored, ERASED, forgotten)
+        count(self.counts.ignored, LATE, len(done) - forgotten)
+        new_traces = [trace for trace in ready if trace.trace_id not in done]
+        fresh = [trace for trace in new_traces if not _too_old(trace)]
+        count(self.counts.dropped, constants.TOO_OLD, len(new_traces) - len(fresh))
+        records = [assembled for trace in fresh for assembled in trace.made]
+        duplicates = self.batch.claim([assembled.key for assembled in records])
+        self.counts.duplicate += len(duplicates)
+        for index, assembled in enumerate(records):
+            if index not in duplicates and not self._put_joined(assembled.key[1][:TRACE_ID], assembled.record):
+                self.put(assembled.record, assembled.line)
+        for trace in fresh:
+            self.counts.add(trace.counts)
+            if trace.aside:
+                self.batch.quarantine(trace.trace_id, trace.aside, trace.waiting.requests)
+        self.batch.mark_finished([trace.trace_id for trace in ready if not trace.made], self.arrival)
+        written = [trace.trace_id for trace in ready if trace.made and trace.trace_id not in self.early_probe_records]
+        self.batch.mark_finished(written, self.arrival, recorded=True)
+        return [label for trace in fresh for label in trace.labels]
+
+    def _is_probed(self, trace_id: bytes) -> bool:
+        """Whether a native record of a trace arrived and was counted as a probe."""
+        return trace_id in self.probe_traces or self.traces.is_probe(trace_id)
+
+    def _put_joined(self, trace_id: bytes, record: Record) -> bool:
+        """Add the application's own record of a probe whose reply has arrived, or let it wait for an expected reply.
+
+        Returns whether the record is that of a probe; it is accounted for then.
+        """
+        reply = self.traces.replies.get(trace_id)
+        if trace_id in self.answered or trace_id in self.traces.ahead or trace_id in self.early_probe_records:
+            self.counts.duplicate += 1
+        elif reply is None:
+            return False
+        else:
+            self.native_traces.append(trace_id)
+            self.probe_traces.add(trace_id)
+            if reply.arrived:
+                self._put_own(trace_id, record, reply)
+            else:
+                joined = join_reply(record, reply.record)
+                seq = self.batch.add_pending(self.arrival, RECORD, encode(joined), [trace_id])
+                self.early_probe_records[trace_id] = PendingProbeRecord(trace_id, joined, seq)
+        return True
+
+    def _put_overdue(self) -> None:
+        """Add the application's records of probes whose replies have arrived since, or are overdue."""
+        for pending, reply in list(self.traces.due_probe_records(self.arrival)):
+            self.overdue.append(pending.trace_id)
+            self.probe_traces.add(pending.trace_id)
+            if pending.seq and not self.batch.delete_pending([pending.seq]):  # another process erased it
+                count(self.counts.ignored, ERASED)
+                self.batch.mark_finished([pending.trace_id], self.arrival)
+            else:
+                self._put_own(pending.trace_id, pending.record, reply)
+
+    def _put_own(self, trace_id: bytes, record: Record, reply: ProbeReply | None) -> None:
+        """Add the application's own record of a probe, and settle the reply."""
+        has_reply = reply is not None and self._settle(trace_id)
+        if reply is not None and has_reply:
+            self.counts.duplicate += 1
+            record = join_reply(record, reply.record)
+        count(self.counts.probed, JOINED if has_reply else NO_REPLY)
+        self._put(record)
+        self.batch.mark_finished([trace_id], self.arrival, recorded=True)
+
+    def _put_unmatched_replies(self) -> None:
+        """Add the replies that wait no longer for the application's record, and store the replies that still wait.
+
+        A record of the application that arrives later is a duplicate.
+        """
+        overdue = [reply for reply in self.traces.overdue_replies(self.arrival) if reply[0] not in self.answered]
+        for trace_id, record in overdue:
+            if not self._settle(trace_id):
+                continue
+            if self._is_probed(trace_id):
+                self.counts.duplicate += 1
+            else:
+                self._put(record)
+                self.batch.mark_finished([trace_id], self.arrival, recorded=True)
+        unstored = self.traces.replies.unstored().items()
+        waiting = {trace_id: reply for trace_id, reply in unstored if trace_id not in self.answered}
+        self.replies.update(store_replies(waiting, self.batch, self.arrival))
+
+    def _settle(self, trace_id: bytes) -> bool:
+        """Count a reply; returns whether it still exists: another process may have erased it."""
+        self.counts.received += 1
+        self.answered.add(trace_id)
+        number = self.traces.replies.number(trace_id)
+        exists = not number or bool(self.batch.delete_pending([number]))
+        count(self.counts.ignored, ERASED, int(not exists))
+        return exists
+
+
+def store_replies(replies: Mapping[bytes, Record], batch: JournalBatch, arrival: float) -> dict[bytes, int]:
+    """Write replies that wait; returns their numbers in the journal."""
+    return {trace_id: batch.add_pending(arrival, RECORD, encode(record)) for trace_id, record in replies.items()}
+
+
+def _too_old(trace: AssembledTrace) -> bool:
+    """Whether a trace had ended so long before its first span arrived that its key may no longer be known."""
+    ended = min(
+        (assembled.record.ts for assembled in trace.made if assembled.record.ts is not None),
+        default=trace.waiting.first,
+    )
+    return ended < trace.waiting.first - OLDEST
+
+
 class TraceTracker:
     """The life cycle of third-party traces: open, complete but not on disk, finished.
 
@@ -407,7 +632,6 @@ class TraceTracker:
         released: Journalled requests that no trace needs any more.
         forgotten: Traces that were erased while no server ran, and are not counted yet.
         unknown: Finished traces that a new journal does not know yet.
-        replies: Probe replies that wait for the application's records.
         ahead: The application's records of probes whose replies have not arrived, at most as many as are expected.
         behind: Whether traces are due that are not assembled yet.
     """
