@@ -121,7 +121,6 @@ ReadMessages = Callable[[Sequence[int]], Sequence[bytes]]
 LABEL_LINE: Final = b'{"kind":"label"'
 """How a label begins that ragmon sends."""
 _TRACE_ID: Final = re.compile(rb'"trace_id"\s*:\s*"([^"\\]{1,1024})"')
-_Offsets = int | tuple[int, ...]
 MAX_OFFSETS: Final = 1 << 16
 """Offsets of a chunk at most."""
 MEMORY: Final = 600.0
@@ -144,43 +143,6 @@ class LogMessage(NamedTuple):
     time: float
     body: bytes
     is_ahead: bool = False
-
-
-class TraceOffsets:
-    """Where traces stand in a log, as far as it is remembered.
-
-    It is kept in generations by the log's own time, as `Recent` keeps messages, and follows from the log alike.
-    """
-
-    def __init__(self, span: float, generations: int) -> None:
-        self._span, self._most = span, generations
-        self._generations: dict[int, dict[int, _Offsets]] = {}
-
-    def see(self, trace_ids: Iterable[bytes], offset: int, now: float) -> None:
-        """Remember the traces of a message."""
-        current = int(now // self._span)
-        generation = self._generations.get(current)
-        if generation is None:
-            generation = self._generations[current] = {}
-            for number in [number for number in self._generations if number <= current - self._most]:
-                del self._generations[number]
-        for trace_id in trace_ids:
-            key = hash(trace_id)
-            known = generation.get(key)
-            if known is None:
-                generation[key] = offset
-            elif offset not in (known := _several(known)):
-                generation[key] = (*known, offset)
-
-    def of(self, trace_id: bytes, now: float) -> list[int]:
-        """The offsets of the messages of a trace, in order."""
-        oldest, key = int(now // self._span) - self._most, hash(trace_id)
-        found = (offsets.get(key, ()) for number, offsets in self._generations.items() if number > oldest)
-        return sorted(offset for offsets in found for offset in _several(offsets))
-
-
-def _several(offsets: _Offsets) -> tuple[int, ...]:
-    return (offsets,) if isinstance(offsets, int) else offsets
 
 
 def traces_in(message: bytes) -> list[bytes]:
@@ -236,7 +198,7 @@ class CountingLimits:
 
 
 class Recent:
-    """Which messages came shortly before, by their hashes.
+    """Which messages and traces came shortly before, by their hashes, and at which offsets traces stand.
 
     They are kept in generations of half the memory by the log's own time; the last three are remembered, so a message
     is remembered for `memory` seconds at least, and what is remembered follows from the log.
@@ -244,33 +206,44 @@ class Recent:
 
     def __init__(self, memory: float) -> None:
         self._span = memory / (GENERATIONS - 1)
-        self._generations: dict[int, set[int]] = {}
+        self._seen: dict[int, set[int]] = {}
+        self._traces: dict[int, dict[int, int | tuple[int, ...]]] = {}
         self._begins: dict[int, tuple[int, float]] = {}
 
     def see(self, key: bytes, offset: int, now: float) -> bool:
         """Remember something; returns whether it came before. What comes again is remembered anew."""
         current = self.turn(offset, now)
-        # Python's own hash is another one in each process, and what is remembered never leaves this one.
-        hashed, is_known = hash(key), False
-        for generation in self._generations.values():
-            if hashed in generation:
-                is_known = True
-                break
-        self._generations[current].add(hashed)
+        is_known = key in self
+        self._seen[current].add(hash(key))
         return is_known
 
     def __contains__(self, key: bytes) -> bool:
         """Whether something came shortly before."""
+        # Python's own hash is another one in each process, and what is remembered never leaves this one.
         hashed = hash(key)
-        return any(hashed in generation for generation in self._generations.values())
+        return any(hashed in generation for generation in self._seen.values())
+
+    def see_traces(self, trace_ids: Iterable[bytes], offset: int, now: float) -> None:
+        """Remember where traces stand."""
+        generation = self._traces[self.turn(offset, now)]
+        for key in map(hash, trace_ids):
+            known = generation.setdefault(key, offset)  # nearly every trace has one, and a tuple takes more memory
+            if offset not in (offsets := (known,) if isinstance(known, int) else known):
+                generation[key] = (*offsets, offset)
+
+    def offsets(self, trace_id: bytes) -> list[int]:
+        """The offsets of the messages of a trace, in order."""
+        key = hash(trace_id)
+        found = [generation.get(key, ()) for generation in self._traces.values()]
+        return sorted(at for offsets in found for at in ((offsets,) if isinstance(offsets, int) else offsets))
 
     def turn(self, offset: int, now: float) -> int:
         """Begin the generation of a time, and forget those that are too old; returns its number."""
         current = int(now // self._span)
-        if current not in self._generations:
-            self._generations[current], self._begins[current] = set(), (offset, now)
-            for number in [number for number in self._generations if number <= current - GENERATIONS]:
-                del self._generations[number], self._begins[number]
+        if current not in self._seen:
+            self._seen[current], self._traces[current], self._begins[current] = set(), {}, (offset, now)
+            for number in [number for number in self._seen if number <= current - GENERATIONS]:
+                del self._seen[number], self._traces[number], self._begins[number]
         return current
 
     @property
@@ -318,9 +291,9 @@ class PartitionCounter:
         settings: The configuration.
         gold: Its gold sets.
         limits: How the partition is divided.
-        now: Every message came at this time or later, seconds since the epoch: `until` of the last chunk.
+        now: Every message came at this time or later, seconds since the epoch; with a last chunk, its `until`.
+        last: The last chunk: what waited at its end waits on.
         log: Tells the offsets of this log from the offsets of another log in its place.
-        labels: The labels that waited at the end of the last chunk.
         read: Reads messages of the partition again; without it labels join only answers that come after them.
     """
 
@@ -331,21 +304,22 @@ class PartitionCounter:
         settings: Settings,
         gold: Sequence[GoldSet],
         limits: CountingLimits | None = None,
-        now: float = 0.0,
-        log: str = "",
         *,
-        labels: Sequence[LabelPosition] = (),
+        now: float = 0.0,
+        last: Chunk | None = None,
+        log: str = "",
         read: ReadMessages | None = None,
     ) -> None:
-        self.part, self.base, self.upto, self.now = part, base, base, now
+        self.part, self.base, self.upto, self.now = part, base, base, now if last is None else last.until
         self._warmed = self._edge = 0.0
         self._limits, self.log = limits or CountingLimits(), log
         self._config = config_version(settings, gold)
         self._counter = PartialCounter(settings, gold, self._limits.samples)
         self._recent = Recent(self._limits.memory)
         self._early = EarlyLabels(self._limits.memory)
-        self._traces = TraceOffsets(self._limits.memory / (GENERATIONS - 1), GENERATIONS)
-        self._waited, self._read, self._labels = frozenset(labels), read, 0
+        self._waited, self._read, self._labels = frozenset(last.labels if last else ()), read, 0
+        waiting = last.waiting if last else b""
+        self._held = {waiting[start : start + TRACE_ID] for start in range(0, len(waiting), TRACE_ID)}
         self._arrived = BatchCounts()
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
@@ -360,7 +334,7 @@ class PartitionCounter:
 
     def _see_traces(self, message: bytes, offset: int, now: float) -> None:
         if self._read is not None:
-            self._traces.see(traces_in(message), offset, now)
+            self._recent.see_traces(traces_in(message), offset, now)
 
     def _wait_again(self, message: bytes, offset: int, now: float) -> None:
         if any(waited == offset for waited, _ in self._waited):
@@ -432,7 +406,7 @@ class PartitionCounter:
             self._counter.label(label, self.now)
 
     def _answer(self, trace_id: str) -> Record | None:
-        offsets = [] if self._read is None else self._traces.of(trace_id.encode(), self.now)
+        offsets = [] if self._read is None else self._recent.offsets(trace_id.encode())
         return answer_in(self._read(offsets), trace_id) if self._read is not None and offsets else None
 
     def seal(self, until: float) -> Chunk:
@@ -480,24 +454,12 @@ class TracePartitionCounter(PartitionCounter):
     """Counts one partition of `ExportTraceServiceRequest`s, keyed by trace."""
 
     def __init__(
-        self,
-        part: str,
-        base: int,
-        settings: Settings,
-        gold: Sequence[GoldSet],
-        limits: CountingLimits | None = None,
-        now: float = 0.0,
-        log: str = "",
-        *,
-        waiting: bytes = b"",
-        labels: Sequence[LabelPosition] = (),
-        read: ReadMessages | None = None,
+        self, part: str, base: int, settings: Settings, gold: Sequence[GoldSet], *rest: Any, **how: Any
     ) -> None:
-        super().__init__(part, base, settings, gold, limits, now, log, labels=labels, read=read)
+        super().__init__(part, base, settings, gold, *rest, **how)
         self._buffer = JournalledTraceBuffer()
         self._assembler = Assembler(settings, LONGEST_ASSEMBLY)
-        self._held = {waiting[start : start + TRACE_ID] for start in range(0, len(waiting), TRACE_ID)}
-        self._is_warm = not waiting
+        self._is_warm = not self._held
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
         """Remember messages before the first one that is counted, and let the traces that waited wait again."""
@@ -574,7 +536,7 @@ class TracePartitionCounter(PartitionCounter):
     def _see_spans(self, spans: Iterable[NativeSpan | ExternalSpan], offset: int, now: float) -> None:
         trace_ids = {span.trace_id for span in spans}
         if self._read is not None:
-            self._traces.see(trace_ids, offset, now)
+            self._recent.see_traces(trace_ids, offset, now)
 
     def _answer(self, trace_id: str) -> Record | None:
         """The answer of a trace that came shortly before; None where none did, or where it waits for more spans."""
@@ -582,7 +544,7 @@ class TracePartitionCounter(PartitionCounter):
         if self._read is None or key in self._held or key in self._buffer.traces:
             return None
         trace, native = OpenTrace(self.now, self.now, lowest=self._assembler.lowest), None
-        for batch in map(_batch, self._read(self._traces.of(key, self.now))):
+        for batch in map(_batch, self._read(self._recent.offsets(key))):
             for span in batch.native if batch is not None else ():
                 found = record_in(span, {}) if span.trace_id == key else None
                 native = found if isinstance(found, Record) else native
@@ -904,16 +866,11 @@ class StreamWorker:
             _log.warning("%s was deleted and made anew: it is counted from its beginning", printable(part))
             self.counts["made_anew"] += 1
             last, deleted = None, last
-        now, base, low = (0.0, first, first) if last is None else (last.until, last.upto, max(first, last.low))
-        waiting, labels = (b"", []) if last is None else (last.waiting, last.labels)
-        common = (part, base, self._settings, self._gold, self._limits, now, log)
+        base, low = (first, first) if last is None else (last.upto, max(first, last.low))
         is_traces = target.topic == self._stream.spans
+        make = TracePartitionCounter if is_traces and self._stream.encoding == "otlp_proto" else PartitionCounter
         read = partial(self._reader.read, target.topic, target.partition) if is_traces else None
-        counter = (
-            TracePartitionCounter(*common, waiting=waiting, labels=labels, read=read)
-            if is_traces and self._stream.encoding == "otlp_proto"
-            else PartitionCounter(*common, labels=labels, read=read)
-        )
+        counter = make(part, base, self._settings, self._gold, self._limits, last=last, log=log, read=read)
         if deleted is not None:
             counter.replaces(deleted)
         if base < first:

@@ -33,10 +33,9 @@ class Reader:
 
     def __init__(self, settings, log, last=None, limits=LIMITS, *, requests=False):
         read = lambda found: [log[number][1] for number in found]  # noqa: E731 - as a worker reads its topic again
-        base, now, labels = (0, 0.0, []) if last is None else (last.upto, last.until, last.labels)
-        more = {"waiting": last.waiting if last else b""} if requests else {}
+        base = 0 if last is None else last.upto
         make = TracePartitionCounter if requests else PartitionCounter
-        self.counter = make("0", base, settings, (), limits, now, labels=labels, read=read, **more)
+        self.counter = make("0", base, settings, (), limits, last=last, read=read)
         self.clock, self.log, self.offset = LogClock(limits, last), log, 0 if last is None else last.low
 
     def step(self):

@@ -44,7 +44,7 @@ class Worker:
 
     def __init__(self, settings, part, log, last=None, limits=None):
         self.log = log
-        self.offset, now, labels = (0, 0.0, []) if last is None else (last.upto, last.until, last.labels)
+        self.offset = 0 if last is None else last.upto
         gold, limits = load_gold(settings.gold), limits or CountingLimits()
         self.counter = PartitionCounter(
             f"log/{part}",
@@ -52,8 +52,7 @@ class Worker:
             settings,
             gold,
             limits,
-            now,
-            labels=labels,
+            last=last,
             read=lambda found: [log[n][1] for n in found],
         )
         if last is not None:
