@@ -4,10 +4,14 @@ A worker has no disk and no state but what it can read again. A chunk is written
 chunk there says where the next owner begins: output and position are one message, so offsets that the group commits are
 for graphs of lag alone. A partition in which nothing comes is told the time, so that it holds up no other.
 
-The time of a log is told by its messages alone: the running maximum of their times, without those that a producer's
-clock set too far ahead. Such a message waits. A later message that is not ahead shows that its clock is wrong: it is
-dropped. Time did pass, as over a night without messages and workers, if a tick of a worker agrees with a message that
-waits, or if very many wait.
+Which messages make a chunk is a function of the log alone: a chunk ends where a period of arrival ends, and at every
+multiple of `MAX_OFFSETS`. A chunk names the traces that still wait, and from which message on they have to be read
+again. Of answers only the offsets are remembered: the answer that a label rates is read again, as labels are few.
+
+The time of a log is the running maximum of its messages' times, without those that a producer's clock set too far
+ahead. Such a message waits. A later message that is not ahead shows that its clock is wrong: it is dropped. Time did
+pass, as over a night without messages and workers, if a tick of a worker agrees with a message that waits, or if very
+many wait.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import logging
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -155,41 +160,17 @@ def traces_in(message: bytes) -> list[bytes]:
     return [found.lower() for line in lines if not line.startswith(LABEL_LINE) for found in _TRACE_ID.findall(line)]
 
 
-def answer_in(bodies: Iterable[bytes], trace_id: str) -> Record | None:
-    """The last record of a trace in messages of lines; None where there is none."""
-    found = None
-    for body in bodies:
-        for line in body.splitlines():
-            try:
-                record = decode(line) if line else None
-            except Rejected:
-                continue
-            if isinstance(record, Record) and (record.trace_id or "").lower() == trace_id:
-                found = record
-    return found
-
-
-def labels_in(message: bytes) -> Iterator[Label]:
-    """The labels in lines that were counted before; what cannot be read was accounted for."""
+def readable(message: bytes) -> Iterator[Line]:
+    """The lines of a message that was counted before; what cannot be read was accounted for."""
     for line in message.splitlines():
-        try:
-            label = decode(line) if line else None
-        except Rejected:
-            continue
-        if isinstance(label, Label):
-            yield label
+        with suppress(Rejected):
+            if line:
+                yield decode(line)
 
 
 @dataclass(frozen=True)
 class CountingLimits:
-    """How a partition is divided, and how long messages are remembered.
-
-    Args:
-        period: Seconds of arrival of a chunk.
-        offsets: Offsets of a chunk at most.
-        memory: Seconds for which a message is remembered at least.
-        samples: How many whole records are drawn for a chunk; with 0 it holds none.
-    """
+    """The seconds and offsets of a chunk, how long messages are remembered, and the whole records of a chunk."""
 
     period: float = PERIOD
     offsets: int = MAX_OFFSETS
@@ -288,9 +269,6 @@ class PartitionCounter:
     Args:
         part: Which partition.
         base: The offset of the first message that is counted.
-        settings: The configuration.
-        gold: Its gold sets.
-        limits: How the partition is divided.
         now: Every message came at this time or later, seconds since the epoch; with a last chunk, its `until`.
         last: The last chunk: what waited at its end waits on.
         log: Tells the offsets of this log from the offsets of another log in its place.
@@ -338,7 +316,8 @@ class PartitionCounter:
 
     def _wait_again(self, message: bytes, offset: int, now: float) -> None:
         if any(waited == offset for waited, _ in self._waited):
-            for number, label in enumerate(labels_in(message)):
+            labels = (line for line in readable(message) if isinstance(line, Label))
+            for number, label in enumerate(labels):
                 if (offset, number) in self._waited:
                     self._early.put(label, now, (offset, number))
 
@@ -407,7 +386,12 @@ class PartitionCounter:
 
     def _answer(self, trace_id: str) -> Record | None:
         offsets = [] if self._read is None else self._recent.offsets(trace_id.encode())
-        return answer_in(self._read(offsets), trace_id) if self._read is not None and offsets else None
+        found = None
+        for message in self._read(offsets) if self._read is not None and offsets else ():
+            for line in readable(message):
+                if isinstance(line, Record) and (line.trace_id or "").lower() == trace_id:
+                    found = line
+        return found
 
     def seal(self, until: float) -> Chunk:
         """End the chunk, and hand it out."""
@@ -735,9 +719,7 @@ def worker_app(worker: StreamWorker, hosts: Collection[str]) -> ASGIApp:
         return PlainTextResponse("ok\n", headers=HEADERS)
 
     def ready(_: Request) -> Response:
-        if worker.trouble:
-            return PlainTextResponse(f"{worker.trouble}\n", 503, HEADERS)
-        return PlainTextResponse("ok\n", headers=HEADERS)
+        return PlainTextResponse(f"{worker.trouble or 'ok'}\n", 503 if worker.trouble else 200, HEADERS)
 
     routes = [Route("/metrics", metrics), Route("/healthz", healthy), Route("/readyz", ready)]
     return check_origin(Starlette(routes=routes), own_names(tuple(hosts)))
@@ -896,11 +878,11 @@ class StreamWorker:
             return
         if message.offset() > partition.following >= partition.resume:
             # Account for messages that the log has deleted before they were counted.
-            target = self._kafka.TopicPartition(message.topic(), message.partition())
+            target = self._kafka.TopicPartition(*key)
             first, _ = self._consumer.get_watermark_offsets(target, timeout=METADATA_TIMEOUT)
             if first > partition.following:
                 gap = partition.counter.gap(message.offset())
-                self._put((message.topic(), message.partition()), gap)
+                self._put(key, gap)
                 partition.clock = LogClock(self._limits, gap)  # what waited is in the gap
         partition.following, partition.tries = message.offset() + 1, 0
         offset, arrival, value = message.offset(), message.timestamp()[1] / 1000, message.value() or b""
@@ -913,7 +895,7 @@ class StreamWorker:
         self.counts["read"] += 1
         for timed in partition.clock.take(LogMessage(offset, arrival, value)):
             if timed.offset >= partition.counter.upto:
-                for chunk in self._count(partition.counter, message.topic(), timed):
+                for chunk in self._count(partition.counter, key[0], timed):
                     self._put(key, chunk)
                 self.counts["counted"] += 1
             else:
