@@ -32,9 +32,9 @@ from ragmon.server.store import (
     QuarantinedRequest,
     check_version,
     checksum,
+    connect,
     files_set_aside,
     journal_file,
-    open_writer,
     translate_read_errors,
 )
 
@@ -204,7 +204,7 @@ def erase(
     if [trace, tag, user].count(None) != 2:
         raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value, or a user")
     path = journal_file(folder)
-    with translate_read_errors(path), closing(open_writer(path)) as connection:
+    with translate_read_errors(path), closing(connect(path, writes=True)) as connection:
         check_version(connection, path)
         eraser = _Eraser(path, connection, set() if trace is None else {trace.lower()}, tag, user)
         eraser.run()

@@ -22,33 +22,29 @@ from ragmon.core import record
 from ragmon.core.process import make_state_folder
 from ragmon.core.record import Record
 from ragmon.server.erasure import RECORD, keep_trace
-from ragmon.server.failures import Failure, FailureIndex, delete, delete_series
+from ragmon.server.failures import FailureIndex, delete, delete_series
 from ragmon.server.process import READING, SCORING, Attempts
 from ragmon.server.store import (
     DATABASE,
     LEVEL,
+    LOCK_TIMEOUT,
     PAGE,
+    SIDE_FILES,
     HighWaterMark,
     JournalError,
     JournalReaderBase,
     Lock,
     add,
     checksum,
-    data_version,
-    excess_bytes,
     finished_traces,
-    fit_wal,
-    free_pages,
     is_orphaned,
     open_file,
-    pages,
+    pragma,
     quarantine_file,
     records_of_traces,
     translate_errors,
     translate_file_errors,
     translate_read_errors,
-    truncate_wal,
-    wal_limit,
 )
 
 Key = tuple[int, bytes]
@@ -78,6 +74,15 @@ _MAX_OTHER_ROWS: Final = 4096
 _FREE_SHARE: Final = 8
 """One in so many pages of the file may be free: new rows use free pages."""
 _MIN_FREE: Final = 64
+_SHORT_TIMEOUT_MS: Final = 50
+"""Milliseconds to wait for readers when the work can also be done later."""
+_MAX_WAL: Final = 16 << 20
+"""Bytes of the write-ahead log after which it is moved into the file: hot pages are moved once for many changes."""
+_MIN_WAL: Final = 1 << 18
+_WAL_SHARE: Final = 16
+"""The write-ahead log may be one in so many parts of the journal."""
+_MAX_WAL_GROWTH: Final = 2
+"""The write-ahead log counts at most so many times its limit; just after a large row was written it is that large."""
 
 
 def _prefix(step: int) -> bytes:
@@ -184,10 +189,6 @@ class Keys:
             self._connection.execute("INSERT INTO claims (keys) VALUES (?)", (_encode(list(keys)),))
             self._new |= keys
 
-    def recent(self) -> Iterator[bytes]:
-        """The unique parts of the keys in memory, in no order."""
-        return (key[_PREFIX:] for key in self._growing | self._merging)
-
     def expire(self, before: int) -> bool:
         """Delete some keys of steps before `before`, inside a transaction; returns whether any were deleted."""
         select = "SELECT key FROM keys WHERE key < ? ORDER BY key LIMIT 1 OFFSET ?"
@@ -219,23 +220,12 @@ class RetentionLimits:
 class JournalBatch:
     """The writes of one transaction."""
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        keys: Keys,
-        index: FailureIndex,
-        tail: HighWaterMark,
-        limits: RetentionLimits,
-    ) -> None:
-        self.tail = tail
+    def __init__(self, journal: Journal, connection: sqlite3.Connection, keys: Keys, index: FailureIndex) -> None:
+        self.tail = journal.tail
+        self.claim = keys.claim
+        self.add_failures = index.add
         self._connection = connection
-        self._keys = keys
-        self._index = index
-        self._limits = limits
-
-    def claim(self, keys: Sequence[Key]) -> set[int]:
-        """Claim the keys of records, so that no record is counted twice."""
-        return self._keys.claim(keys)
+        self._limits = journal.limits
 
     def append(self, arrival: float, n: int, counts: bytes, lines: bytes, ends: bytes = b"") -> int:
         """Write a row."""
@@ -303,10 +293,6 @@ class JournalBatch:
         rows = ((trace_id, arrival, recorded) for trace_id in trace_ids)
         self._connection.executemany("INSERT OR REPLACE INTO assembled VALUES (?, ?, ?)", rows)
 
-    def add_failures(self, failures: Iterable[Failure]) -> None:
-        """Write requests that failed a gate; a failure that is there already is replaced."""
-        self._index.add(failures)
-
     def forgotten(self, *, clear: bool = True) -> list[str]:
         """The traces erased since they were cleared last, in lower case; they are cleared unless told otherwise."""
         trace_ids = [trace_id for (trace_id,) in self._connection.execute("SELECT trace_id FROM forgotten").fetchall()]
@@ -353,7 +339,7 @@ class Journal(JournalReaderBase):
         self.limits = limits or RetentionLimits()
         self.set_aside: Path | None = None
         self._clock = clock
-        self._tail = HighWaterMark()
+        self.tail = HighWaterMark()
         self._is_writing = False
         self._is_lost = False
         self._carried_keys: set[bytes] = set()
@@ -382,7 +368,7 @@ class Journal(JournalReaderBase):
         self._wal_sized_for = -1
         try:
             with translate_read_errors(self.path):
-                self._tail = max(self._tail, self._tail_on_disk())
+                self.tail = max(self.tail, self._tail_on_disk())
                 self._keys = Keys(self._connection)
                 self._index = FailureIndex(self._connection)
         except BaseException:
@@ -407,7 +393,7 @@ class Journal(JournalReaderBase):
         self._open()
         self._is_lost = False
         with self._transaction():
-            self._connection.execute("INSERT OR REPLACE INTO tail VALUES (1, ?, ?, ?)", self._tail)
+            self._connection.execute("INSERT OR REPLACE INTO tail VALUES (1, ?, ?, ?)", self.tail)
             self._keys.take_over(self._carried_keys)
         self._carried_keys = set()
 
@@ -416,12 +402,12 @@ class Journal(JournalReaderBase):
         """One transaction: committed when the block ends, rolled back if it raises."""
         if self._is_lost:
             self._continue_in_new_file()
-        batch = JournalBatch(self._connection, self._keys, self._index, self._tail, self.limits)
+        batch = JournalBatch(self, self._connection, self._keys, self._index)
         with self._transaction():
-            (previous, self._version) = self._version, data_version(self._connection)
+            (previous, self._version) = self._version, pragma(self._connection, "data_version")
             self._index.erased = self._version != previous
             yield batch
-        self._tail = batch.tail
+        self.tail = batch.tail
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -445,25 +431,29 @@ class Journal(JournalReaderBase):
 
     def recent(self) -> Iterator[bytes]:
         """The unique parts of the most recent keys, in no order: some hundred thousand."""
-        return self._keys.recent()
-
-    @property
-    def newest(self) -> int:
-        """The number of the newest row."""
-        return self._tail.seq
-
-    @property
-    def upto(self) -> int:
-        """Bytes of the lines of all rows ever written."""
-        return self._tail.upto
+        return (key[_PREFIX:] for key in self._keys.in_memory())
 
     def excess(self) -> int:
-        """Bytes by which the journal exceeds its limit, its write-ahead log included; negative if it is smaller."""
+        """Bytes by which the journal exceeds its limit, its write-ahead log included; negative if it is smaller.
+
+        Free pages do not count, as new rows use them. While a reader is active without a pause, the log cannot be moved
+        and grows; it counts only up to a bound, as deleting rows would make it even larger.
+        """
+        size, limit, wal = self.limits.size, self._wal_limit, 0
         with translate_errors(self.path):
-            if self._wal_sized_for != self.limits.size:
-                fit_wal(self._connection, self.limits.size)
-                self._wal_sized_for = self.limits.size
-            return excess_bytes(self._connection, self.path, self.limits.size)
+            if self._wal_sized_for != size:
+                for setting in (f"wal_autocheckpoint = {limit // PAGE}", f"journal_size_limit = {limit}"):
+                    self._connection.execute(f"PRAGMA {setting}").fetchall()
+                self._wal_sized_for = size
+            with suppress(OSError):  # there is none
+                wal = self.path.with_name(self.path.name + SIDE_FILES[0]).stat().st_size
+            used = pragma(self._connection, "page_count") - pragma(self._connection, "freelist_count")
+        return used * PAGE + min(max(limit, wal), _MAX_WAL_GROWTH * limit) - size
+
+    @property
+    def _wal_limit(self) -> int:
+        """Bytes of the write-ahead log after which it is moved into the file."""
+        return max(_MIN_WAL, min(self.limits.size // _WAL_SHARE, _MAX_WAL))
 
     def expire(self) -> bool:
         """Delete some data that is too old or exceeds the size limit, in a transaction of some 20 ms.
@@ -478,7 +468,7 @@ class Journal(JournalReaderBase):
         if excess > 0 and self._expire(None):
             return True
         with translate_errors(self.path):
-            free = free_pages(self._connection) * PAGE
+            free = pragma(self._connection, "freelist_count") * PAGE
         return excess + free > 0 and self._shrink()
 
     def _expire(self, now: float | None) -> bool:
@@ -530,7 +520,7 @@ class Journal(JournalReaderBase):
     def _shrink(self) -> bool:
         """Return some free pages to the file system; returns whether there were too many."""
         with translate_errors(self.path):
-            free, total = free_pages(self._connection), pages(self._connection)
+            free, total = pragma(self._connection, "freelist_count"), pragma(self._connection, "page_count")
             if free < _MIN_FREE or (free * _FREE_SHARE < total and total * PAGE <= self.limits.size):
                 return False
             limit = self._bytes_per_transaction // PAGE
@@ -543,7 +533,7 @@ class Journal(JournalReaderBase):
     @property
     def _bytes_per_transaction(self) -> int:
         """Bytes deleted or freed in one transaction; deleted pages are overwritten through the write-ahead log."""
-        return min(_AT_ONCE, wal_limit(self.limits.size))
+        return min(_AT_ONCE, self._wal_limit)
 
     def quarantine_size(self) -> int:
         """How many requests are quarantined."""
@@ -551,9 +541,16 @@ class Journal(JournalReaderBase):
             return int(self._connection.execute("SELECT count(*) FROM quarantined").fetchone()[0])
 
     def truncate_wal(self) -> None:
-        """Truncate the write-ahead log, so that deleted data is not in it; skipped while another process reads."""
+        """Move the write-ahead log into the file and truncate it, as it still contains deleted data.
+
+        While a reader is active, SQLite moves what it can and does not truncate: requests must not wait for readers.
+        """
         with translate_errors(self.path):
-            truncate_wal(self._connection)
+            self._connection.execute(f"PRAGMA busy_timeout = {_SHORT_TIMEOUT_MS}")
+            try:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                self._connection.execute(f"PRAGMA busy_timeout = {round(1000 * LOCK_TIMEOUT)}")
 
     def close(self) -> None:
         """Close the file and release the folder; calling it again does nothing."""

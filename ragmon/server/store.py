@@ -95,20 +95,11 @@ _MESSAGES: Final[dict[Reason, tuple[str, str]]] = {
 DATABASE: Final = "journal.db"
 SIDE_FILES: Final = ("-wal", "-shm")
 """Suffixes of the files that SQLite keeps beside a database in WAL mode."""
-_LOCK_TIMEOUT: Final = 5.0
+LOCK_TIMEOUT: Final = 5.0
 """Seconds to wait while another connection writes."""
-_SHORT_TIMEOUT_MS: Final = 50
-"""Milliseconds to wait for readers when the work can also be done later."""
 PAGE: Final = 4096
 _CACHE: Final = 16 << 10
 """Size of the page cache, in KiB."""
-_MAX_WAL: Final = 16 << 20
-"""Bytes of the write-ahead log after which it is moved into the file: hot pages are moved once for many changes."""
-_MIN_WAL: Final = 1 << 18
-_WAL_SHARE: Final = 16
-"""The write-ahead log may be one in so many parts of the journal."""
-_MAX_WAL_GROWTH: Final = 2
-"""The write-ahead log counts at most so many times its limit; just after a large row was written it is that large."""
 # For an empty file only; journal_mode is last, because setting it writes the other two to the file.
 _LAYOUT_PRAGMAS: Final = (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
 _WRITER_PRAGMAS: Final = (
@@ -172,20 +163,6 @@ def check(connection: sqlite3.Connection, path: Path) -> bool:
     return True
 
 
-def create_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """Create the tables in a file that is empty, in one transaction."""
-    if check(connection, path):
-        return
-    try:
-        connection.executescript("BEGIN IMMEDIATE;" + TABLES)
-        connection.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
 class JournalError(UnavailableError):
     """The journal cannot be read or written."""
 
@@ -245,104 +222,28 @@ def _reason(error: sqlite3.Error, path: Path) -> Reason:
     return "disk_full" if status.f_bavail == 0 or (status.f_files > 0 and status.f_favail == 0) else "io"
 
 
-def create_file(path: Path) -> None:
-    """Create an empty file that only its owner can read, if there is none."""
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        return
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def open_writer(path: Path) -> sqlite3.Connection:
-    """A connection that writes to an existing file; transactions begin only with an explicit BEGIN."""
-    return _connect(path, "rw", _WRITER_PRAGMAS, _LAYOUT_PRAGMAS)
-
-
-def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that reads, also while another process writes."""
-    return _connect(path, "ro", _READER_PRAGMAS)
-
-
-def _connect(path: Path, mode: str, pragmas: tuple[str, ...], layout: tuple[str, ...] = ()) -> sqlite3.Connection:
+def connect(path: Path, *, writes: bool = False) -> sqlite3.Connection:
+    """A connection to an existing file; transactions begin only with an explicit BEGIN."""
     connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
+        f"{path.absolute().as_uri()}?mode={'rw' if writes else 'ro'}",
         uri=True,
-        timeout=_LOCK_TIMEOUT,
+        timeout=LOCK_TIMEOUT,
         isolation_level=None,
         check_same_thread=False,  # one thread at a time, not always the same one
     )
     try:
-        for pragma in (*pragmas, *(layout if layout and not pages(connection) else ())):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
+        layout = _LAYOUT_PRAGMAS if writes and not pragma(connection, "page_count") else ()
+        for setting in (*(_WRITER_PRAGMAS if writes else _READER_PRAGMAS), *layout):
+            connection.execute(f"PRAGMA {setting}").fetchall()
     except sqlite3.Error:
         connection.close()
         raise
     return connection
 
 
-def wal_limit(size: int) -> int:
-    """Bytes of the write-ahead log, for a journal of a size in bytes, after which it is moved into the file."""
-    return max(_MIN_WAL, min(size // _WAL_SHARE, _MAX_WAL))
-
-
-def fit_wal(connection: sqlite3.Connection, size: int) -> None:
-    """Set the size of the write-ahead log for a journal of a size in bytes."""
-    limit = wal_limit(size)
-    for pragma in (f"wal_autocheckpoint = {limit // PAGE}", f"journal_size_limit = {limit}"):
-        connection.execute(f"PRAGMA {pragma}").fetchall()
-
-
-def data_version(connection: sqlite3.Connection) -> int:
-    """A number that changes when another connection has written.
-
-    Source: SQLite, PRAGMA data_version.
-    """
-    return _pragma_value(connection, "data_version")
-
-
-def truncate_wal(connection: sqlite3.Connection) -> None:
-    """Move the write-ahead log into the file and truncate it, since it still contains deleted data.
-
-    While a reader is active, SQLite moves what it can and does not truncate: requests must not wait for readers.
-    """
-    connection.execute(f"PRAGMA busy_timeout = {_SHORT_TIMEOUT_MS}")
-    try:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {round(1000 * _LOCK_TIMEOUT)}")
-
-
-def excess_bytes(connection: sqlite3.Connection, path: Path, size: int) -> int:
-    """Bytes by which a journal exceeds its limit; negative if it is smaller.
-
-    The write-ahead log counts; free pages do not, as new rows use them. While a reader is active without a pause, the
-    log cannot be moved and grows; it counts only up to a bound, as deleting rows would make it even larger.
-    """
-    limit = wal_limit(size)
-    wal = 0
-    with suppress(OSError):  # there is none
-        wal = path.with_name(path.name + SIDE_FILES[0]).stat().st_size
-    wal = min(max(limit, wal), _MAX_WAL_GROWTH * limit)
-    return (pages(connection) - free_pages(connection)) * PAGE + wal - size
-
-
-def pages(connection: sqlite3.Connection) -> int:
-    """Pages of the file, including free ones."""
-    return _pragma_value(connection, "page_count")
-
-
-def free_pages(connection: sqlite3.Connection) -> int:
-    """Free pages of the file."""
-    return _pragma_value(connection, "freelist_count")
-
-
-def _pragma_value(connection: sqlite3.Connection, pragma: str) -> int:
-    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    """The value of a pragma that is a number."""
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 class Lock:
@@ -355,7 +256,11 @@ class Lock:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError:
-            holder = self._holder()
+            for _ in range(_ATTEMPTS):
+                holder = os.pread(self._file, _MAX_PID_LENGTH, 0).decode("ascii", "replace").strip()
+                if holder:
+                    break
+                sleep(_PAUSE)  # it may not have written its id yet
             os.close(self._file)
             raise UnavailableError(
                 f"{folder} is in use" + (f" by process {holder}" if holder else ""),
@@ -364,14 +269,6 @@ class Lock:
         except OSError:
             os.close(self._file)
             raise
-
-    def _holder(self) -> str:
-        """The id of the process that holds the lock; waits a little, as it may not have written its id yet."""
-        for _ in range(_ATTEMPTS):
-            if holder := os.pread(self._file, _MAX_PID_LENGTH, 0).decode("ascii", "replace").strip():
-                return holder
-            sleep(_PAUSE)
-        return ""
 
     def release(self) -> None:
         """Release the lock; calling it again does nothing."""
@@ -383,10 +280,20 @@ class Lock:
 def open_file(path: Path) -> sqlite3.Connection:
     """Open a journal's file, and create it if needed."""
     with translate_file_errors(path):
-        create_file(path)
-        connection = open_writer(path)
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        connection = connect(path, writes=True)
         try:
-            create_tables(connection, path)
+            if not check(connection, path):
+                connection.executescript("BEGIN IMMEDIATE;" + TABLES)
+                connection.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+                connection.execute("COMMIT")
             if path.stat().st_size <= _CHECKED:
                 (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
                 if result != "ok":
@@ -677,7 +584,7 @@ class JournalReader(JournalReaderBase):
     def __init__(self, folder: Path) -> None:
         self.path = journal_file(folder)
         with translate_errors(self.path):
-            self._connection = open_reader(self.path)
+            self._connection = connect(self.path)
             try:
                 check_version(self._connection, self.path)
             except BaseException:

@@ -111,13 +111,13 @@ class Housekeeping:
         self._expiring = False
         self._retry_at = 0.0
         self._saved = (0, 0)
-        self._saved_upto = journal.upto
+        self._saved_upto = journal.tail.upto
 
     def keep(self, server_state: ServerState, *, ending: bool = False) -> bool:
         """Do the work that is due; returns whether a minute has passed, after which old data may be gone."""
         now = monotonic()
         due = now >= self._due
-        written = self._journal.upto - self._saved_upto
+        written = self._journal.tail.upto - self._saved_upto
         many = written * PARTS >= max(self._journal.limits.size, LEAST) or (
             written >= CHECKPOINT_CHUNKS
             if server_state.adder is not None
@@ -152,7 +152,7 @@ class Housekeeping:
             batch.save(server_state.seq, self._clock.now(), data)
         server_state.failures.clear()
         self._saved = (server_state.seq, server_state.engine.scorer.scored)
-        self._saved_upto = self._journal.upto
+        self._saved_upto = self._journal.tail.upto
 
     def secure(self, server_state: ServerState) -> bytes:
         """Write a checkpoint before the configuration changes, and return the dumped state.
@@ -389,7 +389,7 @@ class JournalWriter:
             except BaseException as error:  # noqa: BLE001 - the thread must survive: nothing else resolves futures
                 log_error("a row could not be written or counted", error)
                 self._fail(requests, "internal")
-            if self.uncounted or self.journal.newest != self._counted:
+            if self.uncounted or self.journal.tail.seq != self._counted:
                 self._recount()
             if last:
                 return
@@ -412,7 +412,7 @@ class JournalWriter:
             log_error("the journal could not be counted again", error)
 
     def _set_counted(self) -> None:
-        self._counted = self.journal.newest
+        self._counted = self.journal.tail.seq
         self.unaccounted = self._residual()
         self.uncounted = False
 

@@ -228,7 +228,7 @@ def test_what_cannot_be_set_aside_is_tried_again_when_something_is_written(tmp_p
     fill(tmp_path)
     journal = Journal(tmp_path, clock=clock)
     with monkeypatch.context() as broken:
-        broken.setattr(store, "create_tables", _no_room)
+        broken.setattr(store, "check", _no_room)
         with pytest.raises(JournalError) as found:
             journal.quarantine_and_reset()
         assert found.value.reason == "disk_full"
