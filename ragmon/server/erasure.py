@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -71,11 +71,11 @@ def remove_traces(encoding: str, body: bytes, traces: AbstractSet[str]) -> Remai
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"cd"}]}]}]}'
     """
     try:
-        return _remove(encoding, body, traces)
+        return _remove(encoding, body, traces.__contains__)
     except _UNREADABLE:
         lowered = body.lower()
         is_contained = any(trace.encode() in lowered or _id_bytes(trace) in body for trace in traces)
-        return RemainingRequest(None, 1) if is_contained else RemainingRequest(body, 0)
+        return RemainingRequest(None if is_contained else body, int(is_contained))
 
 
 def keep_trace(encoding: str, body: bytes, trace: str) -> bytes:
@@ -86,19 +86,9 @@ def keep_trace(encoding: str, body: bytes, trace: str) -> bytes:
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"}]}]}]}'
     """
     try:
-        return _remove(encoding, body, _AllExcept(trace)).body or b""
+        return _remove(encoding, body, lambda found: found != trace).body or b""
     except _UNREADABLE:
         return body
-
-
-class _AllExcept(Container[str]):
-    """The set of all trace ids except one."""
-
-    def __init__(self, trace: str) -> None:
-        self._trace = trace
-
-    def __contains__(self, trace: object) -> bool:
-        return trace != self._trace
 
 
 def _id_bytes(trace: str) -> bytes:
@@ -108,17 +98,17 @@ def _id_bytes(trace: str) -> bytes:
         return trace.encode()
 
 
-def _remove(encoding: str, body: bytes, traces: Container[str]) -> RemainingRequest:
+def _remove(encoding: str, body: bytes, is_erased: Callable[[str], bool]) -> RemainingRequest:
     if encoding == RECORD:
-        is_erased = json.loads(body)["trace_id"].lower() in traces
-        return RemainingRequest(None, 1) if is_erased else RemainingRequest(body, 0)
+        removed = int(is_erased(json.loads(body)["trace_id"].lower()))
+        return RemainingRequest(None if removed else body, removed)
     removed = 0
     if encoding == JSON:
         request = json.loads(body)
         for resource in request.get("resourceSpans") or []:
             for scope in resource.get("scopeSpans") or []:
                 spans = scope.get("spans") or []
-                scope["spans"] = [span for span in spans if span["traceId"].lower() not in traces]
+                scope["spans"] = [span for span in spans if not is_erased(span["traceId"].lower())]
                 removed += len(spans) - len(scope["spans"])
             resource["scopeSpans"] = [scope for scope in resource.get("scopeSpans") or [] if scope["spans"]]
         if not removed:
@@ -138,7 +128,7 @@ def _remove(encoding: str, body: bytes, traces: Container[str]) -> RemainingRequ
         raise ValueError(str(error)) from None
     for resource in message.resource_spans:
         for scope in resource.scope_spans:
-            kept = [span for span in scope.spans if span.trace_id.hex() not in traces]
+            kept = [span for span in scope.spans if not is_erased(span.trace_id.hex())]
             removed += len(scope.spans) - len(kept)
             _keep_messages(scope.spans, kept)
         _keep_messages(resource.scope_spans, [scope for scope in resource.scope_spans if scope.spans])
@@ -160,11 +150,7 @@ class Erasure:
     """The result of an erasure.
 
     Attributes:
-        rows: Rows that were changed.
         records, labels: Lines that were removed from those rows.
-        spans: Spans that were removed from pending requests.
-        quarantined: Quarantined requests that were changed or deleted.
-        states: Checkpoints that were changed or deleted.
         wiped: The bytes are off the disk. If not, another process was reading all the time: run the erasure again.
         unread: Damaged journals set aside earlier. They may still hold the data, and can only be deleted as a whole.
     """

@@ -10,21 +10,24 @@ import base64
 import heapq
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.core.constants import OTHER
+from ragmon.core.constants import DEFAULT_PIPELINE, OTHER
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.core.record import is_tombstone
+from ragmon.core.record import Record, is_tombstone
 
 MAX_PAGE: Final = 1000
 SERIES: Final = 4096
 """Maximum number of series; beyond it, new builds and index hashes are counted as `OTHER`."""
 SLICES: Final = "slices"
-"""The key in `facts` of the slices a request belongs to."""
+TRAITS: Final = "traits"
+LATENCY_MS: Final = "latency_ms"
+"""The keys in `facts` of the slices a request belongs to, of its traits in the terms of a diagnosis, and of how long it
+took in all."""
 MAX_SCANNED: Final = 20_000
 """Maximum number of failures read for one page of a slice; the next page continues there."""
 _ALL: Final = ""
@@ -54,19 +57,42 @@ class Failure:
     index_hash: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        record: Record,
+        source: str,
+        scores: Mapping[str, float],
+        traits: Sequence[str],
+        slices: Sequence[str] = (),
+        seq: int = 0,
+        line: int = 0,
+    ) -> Failure:
+        """The failure of a record in a line of a row."""
+        total = None if record.latency_ms is None else record.latency_ms.total
+        facts = {TRAITS: traits, SLICES: slices or None, LATENCY_MS: None if total is None else round(total, 1)}
+        return cls(
+            seq,
+            line,
+            ts=record.ts or 0.0,
+            pipeline=record.pipeline or DEFAULT_PIPELINE,
+            source=source,
+            trace_id=record.trace_id,
+            build=record.build,
+            index_hash=record.index_hash,
+            scores=scores,
+            facts={name: value for name, value in facts.items() if value is not None},
+        )
+
 
 @dataclass(frozen=True)
 class FailureQuery:
-    """Selects failures.
+    """Selects failures; None, "" and an empty tuple stand for any.
 
     Args:
-        pipeline, source, build, index_hash: Only failures with this value; None for any.
-        metric: Only failures of this metric; None for any.
-        sources: Only failures of these sources; empty for any.
-        where: Only failures of this slice, `tag=value`; "" for all.
+        where: Only failures of this slice, `tag=value`.
         since: Earliest event time, inclusive, seconds since the epoch.
         until: Latest event time, exclusive.
-        limit: Failures on a page, at most `MAX_PAGE`.
         cursor: The cursor of the previous page; None for the first page.
     """
 

@@ -205,8 +205,6 @@ class RetentionLimits:
     """How much data a journal keeps, and for how long.
 
     Args:
-        retention: Seconds after which rows are deleted.
-        size: Bytes beyond which the oldest rows are deleted earlier.
         keys: Seconds of event time within which a duplicate record is recognised.
         assembled: Seconds for which an assembled trace is remembered; a later span of it starts a new trace.
     """

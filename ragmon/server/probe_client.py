@@ -140,8 +140,6 @@ class InFlight:
     """The state of a question in flight.
 
     Attributes:
-        question: The question.
-        probe: The probe's name.
         deadline: When to give up, on the monotonic clock.
         trace_id: Its trace id, 32 hex digits; "" before it is sent.
         from_cache: A cache declared that it answered.
@@ -168,9 +166,7 @@ class ProbeResult:
     """The result of a question.
 
     Attributes:
-        question: The question.
         result: One of the constants above.
-        record: The record to score; None without one.
         wait: Seconds the application asks to wait; None if it does not say.
         overloaded: Sending less may help: the application was unreachable, too slow or busy.
         unreachable: Why the application could not be reached; "" if it was.

@@ -58,8 +58,8 @@ from ragmon.monitor.engine import Engine, MonitorHistory
 from ragmon.monitor.replay import ReleaseSplitter
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.scoring.snapshot import Snapshot
-from ragmon.server.failures import Failure, FailureQuery
-from ragmon.server.state import LATENCY_MS, TRAITS, Clock, ServerState, entries, latency_fact, recover
+from ragmon.server.failures import LATENCY_MS, TRAITS, Failure, FailureQuery
+from ragmon.server.state import Clock, ServerState, entries, recover
 from ragmon.server.store import JournalReader, journal_file
 from ragmon.stats.histograms import MICRO
 
@@ -148,11 +148,8 @@ class ExplainedAlarm:
 
     Attributes:
         outcome: The gate's outcome; for other alarms that of a gate that stands for it.
-        firing: Since when it fires, seconds since the epoch; None while it does not fire.
         text: What it compares, and what it has seen.
         derived: It is no gate.
-        shift: What moved, for an alarm on a distribution.
-        is_drift: It is an alarm on a distribution.
     """
 
     outcome: Outcome
@@ -289,16 +286,12 @@ class UnknownTraceError(RagmonError):
     """There is no record of a trace; the hint says what is kept, and where else to look."""
 
 
-class AmbiguousTraceError(RagmonError):
-    """Several traces begin as was asked, or too many records would have to be searched."""
-
-
 def in_journal(journal: JournalReader, asked: str, settings: Settings) -> list[Record]:
     """The records of a trace in a journal; requests that share a trace are a record each."""
     trace_id = asked.strip().lower()
     if len(trace_id) != ID_DIGITS and not _BEGINNING.fullmatch(trace_id):
         hint = f"32 hex digits, or the first {SHORTEST} and more of them"
-        raise AmbiguousTraceError(f"{shorten(asked)} is no trace id", hint=hint)
+        raise RagmonError(f"{shorten(asked)} is no trace id", hint=hint)
     if len(trace_id) < ID_DIGITS:
         trace_id = _only(trace_id, _ids_in(journal, trace_id)) or trace_id
     records = journal.records_of(trace_id, MAX_RECORDS)
@@ -357,7 +350,7 @@ def _ids_in(journal: JournalReader, beginning: str) -> Iterator[str]:
             yield match[1].decode()
         if monotonic() > ends:
             hint = "all 32 digits are found at once"
-            raise AmbiguousTraceError(f"the journal is too large to search for {beginning}", hint=hint)
+            raise RagmonError(f"the journal is too large to search for {beginning}", hint=hint)
 
 
 def _only(asked: str, names: Iterable[str]) -> str | None:
@@ -368,7 +361,7 @@ def _only(asked: str, names: Iterable[str]) -> str | None:
             break
     if len(found) > 1:
         some = ", ".join([*list(found)[:_MANY], *(["…"] if len(found) > _MANY else [])])
-        raise AmbiguousTraceError(f"several traces begin with {shorten(asked)}", hint=f"one of: {some}")
+        raise RagmonError(f"several traces begin with {shorten(asked)}", hint=f"one of: {some}")
     return next(iter(found), None)
 
 
@@ -392,10 +385,6 @@ class CountedState(Protocol):
     @property
     def clock(self) -> Clock:
         """The time."""
-
-
-class BusyError(UnavailableError):
-    """A slow query was rejected because another one is running."""
 
 
 class QueryService:
@@ -567,19 +556,9 @@ class QueryService:
                 assessed = scorer.assess(record)
             score = assessed.scores[gate.metric]
             if isinstance(score, int) and not gate.holds(score / MICRO):
-                failure = Failure(
-                    seq=0,
-                    line=0,
-                    ts=record.ts or 0.0,
-                    pipeline=record.pipeline or DEFAULT_PIPELINE,
-                    source=record.source or constants.REPLAY,
-                    scores={gate.metric: score / MICRO},
-                    trace_id=record.trace_id,
-                    build=record.build,
-                    index_hash=record.index_hash,
-                    facts={TRAITS: traits_of(assessed.facts), **latency_fact(record)},
-                )
-                found.append(self._failure(failure))
+                source = record.source or constants.REPLAY
+                scores, traits = {gate.metric: score / MICRO}, traits_of(assessed.facts)
+                found.append(self._failure(Failure.of(record, source, scores, traits)))
             if len(found) == TO_OPEN:
                 break
         return found
@@ -662,7 +641,7 @@ class QueryService:
     def _exclusive(self, lock: Lock, what: str) -> Iterator[None]:
         """Allow one comparison, or one search of the whole journal, at a time: each takes a core."""
         if not lock.acquire(blocking=False):
-            raise BusyError(f"another {what} is being made", hint="ask again when it is done")
+            raise UnavailableError(f"another {what} is being made", hint="ask again when it is done")
         try:
             yield
         finally:

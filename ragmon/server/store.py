@@ -346,17 +346,7 @@ def _with_suffix(path: Path, suffix: str) -> Path:
 
 
 class QuarantinedRequest(NamedTuple):
-    """A request in quarantine.
-
-    Attributes:
-        seq: Its number in the quarantine.
-        arrival: Its arrival time, seconds since the epoch.
-        step: The processing step that failed: `assembling`, `scoring` or `reading`.
-        trace_id: Its trace id, 32 hex digits; "" if there is none.
-        encoding: Its encoding: `protobuf` or `json` for spans, `record` for a line of the journal.
-        size: Its size in bytes.
-        body: The spans or the line; empty if too large to keep.
-    """
+    """A request in quarantine: the spans of a trace, or a line of the journal; a body that is too large is empty."""
 
     seq: int
     arrival: float
@@ -395,10 +385,7 @@ class PendingRequest(NamedTuple):
     """A request whose spans wait for the rest of their traces, or a record that waits for the reply to its probe.
 
     Attributes:
-        seq: Its sequence number.
-        arrival: Its arrival time, seconds since the epoch.
         encoding: Its encoding: `protobuf`, `json`, or `record`.
-        body: The request, or the record.
         lowest: The sampling threshold at arrival: the smallest draw that was kept.
         waits: The ids of the traces whose spans wait, one after the other.
     """

@@ -184,9 +184,6 @@ class JournalWriter:
         uncounted: Whether an error left the state without a row that is on disk, or with a part of it.
         unaccounted: Records that the journal does not account for: the residual after its rows were read.
         trouble: Why nothing can be written at the moment; "" otherwise.
-        trouble_since: Since when, seconds since the epoch; None where the journal can be written.
-        refused: Rejected requests, by reason.
-        quarantined: Requests quarantined in the journal.
         send_ack: Writes acknowledgements where every server that adds up the same hears them; None where they
             concern this server alone.
         send_labels: Sends labels to where answers are counted, if that is not here; None where labels are taken here.

@@ -68,7 +68,6 @@ class OpenTrace(BufferedTrace):
     """A third-party trace that may get more spans.
 
     Attributes:
-        spans: Its spans by span id.
         lowest: The sampling threshold when the trace began: the smallest random value that was kept.
         requests: The journalled requests that its spans came in.
     """
@@ -182,7 +181,6 @@ class AssembledTrace(NamedTuple):
     """The result of assembling a trace.
 
     Attributes:
-        trace_id: The trace.
         waiting: Its spans, kept until the result is on disk.
         made: Its records: several where several requests share the trace, none where it makes no record.
         counts: Requests that make no record, fields missing in spans, and requests besides the one that was counted

@@ -85,12 +85,10 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         received: User requests that arrived: a native record, or the first span of a trace.
-        duplicate: Requests that had arrived before.
         ignored: Requests that are not RAG, by reason.
         dropped: Requests that were lost, by reason.
         spans: Spans that belong to no record, by reason.
         unknown: Fields that are missing in a request's spans, by `field|reason`.
-        labels: Labels, by result.
         probed: Applications' own records of probes of this server, by result.
         native: Native records that producers sent; compared with the totals that producers report.
         scopes: Requests whose convention is not known, by the name of their instrumentation, of a bounded number.
@@ -155,14 +153,10 @@ class Chunk(msgspec.Struct, kw_only=True):
 
     Attributes:
         part: The partition: its number, or the address of the server whose journal it is.
-        base: The offset of its first message.
-        upto: The offset after its last message.
         until: All that comes later in the partition came at this time or later, seconds since the epoch.
         now: When its last message came, on the same clock.
         low: The offset from which the next owner reads, to know the messages shortly before.
         config: What it was counted by (`config_version`).
-        counts: What its records add up to.
-        arrived: What arrived and what became of it.
         waiting: The ids of traces that wait for more spans, 16 bytes each.
         log: Tells the offsets of this log from the offsets of another log in its place; "" where it is not known.
         lost: Messages of the stretch that were not counted, because the log had deleted them.
@@ -170,7 +164,6 @@ class Chunk(msgspec.Struct, kw_only=True):
         labels: Where labels stand that wait for their answers: the offset, and its number among the labels there.
         lines: Lines for the journal of the server that adds up: labels, samples of records, erased traces.
         times: Offsets from `low` on, and the time of the log at each: what lies between them follows from the log.
-        v: The version of the format.
     """
 
     part: str
@@ -334,10 +327,8 @@ class PartitionPosition(msgspec.Struct):
     """How far a partition was added.
 
     Attributes:
-        upto: The offset of the message that comes next.
         low: The offset from which the next owner reads.
         until: All that comes later came at this time or later, seconds since the epoch.
-        config: What its last chunk was counted by.
         log: Which log it is; the offsets of another one are its own.
         lost: Messages that were never counted, because the log had deleted them.
     """
@@ -355,7 +346,6 @@ class AdderState(msgspec.Struct):
 
     Attributes:
         positions: How far each partition was added, in the log that was added last.
-        results: Chunks by what became of them.
         partitions: How many partitions each log has, as far as chunks say so.
         logs: Which log each of them was, when its partitions were told last.
         offsets: By partition of the topic of chunks, the offset of the chunk that comes next.

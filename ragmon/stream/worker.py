@@ -267,7 +267,6 @@ class PartitionCounter:
     """Counts one partition, chunk by chunk.
 
     Args:
-        part: Which partition.
         base: The offset of the first message that is counted.
         now: Every message came at this time or later, seconds since the epoch; with a last chunk, its `until`.
         last: The last chunk: what waited at its end waits on.
@@ -641,7 +640,6 @@ class LogClock:
     """Tells the time of one partition.
 
     Attributes:
-        now: The time, seconds since the epoch.
         waiting: Messages that are ahead, and of which nothing after them tells yet whether time did pass.
     """
 
@@ -729,11 +727,8 @@ class _Partition:
     """A partition that this worker owns.
 
     Attributes:
-        counter: Counts it.
-        clock: Tells its time.
         resume: The first offset that is counted; earlier ones are only remembered.
         following: The offset that is to be read next.
-        tries: How often what a fetch left out was asked for.
         asked: The batch in which it was asked for last.
         seen: When its last message was read, on the monotonic clock.
         ticked: When it was told the time last, on the same clock.
