@@ -400,6 +400,12 @@ class QueryService:
         """What answers each path."""
         return JournalQueries(self.records, self.why, self.compare, self.trace, self.trace_page)
 
+    @contextmanager
+    def locked(self) -> Iterator[tuple[Engine, float]]:
+        """The engine and the time, while nothing is counted."""
+        with self._counted.lock:
+            yield self._counted.server_state.engine, self._counted.clock.now()
+
     @property
     def _settings(self) -> Settings:
         return self._counted.server_state.engine.settings
@@ -714,12 +720,6 @@ class JournalView:
         self._oldest, self._row = oldest, row
         self.server_state.advance(newest)
 
-    @contextmanager
-    def locked(self) -> Iterator[tuple[Engine, float]]:
-        """The engine and the time."""
-        with self.lock:
-            yield self.server_state.engine, self.clock.now()
-
     def snapshot(self) -> MonitorSnapshot:
         """The state for exporters."""
         with self.lock:
@@ -746,7 +746,7 @@ class JournalView:
             self.snapshot,
             lambda: None,
             self.status,
-            history=MonitorHistory(self.locked),
+            history=MonitorHistory(self.queries.locked),
             settings=lambda: settings,
             diagnose=self.queries.diagnose,
         )

@@ -6,10 +6,9 @@ import logging
 import resource
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from os import stat_result
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -190,7 +189,14 @@ class ConfigReloader:
             reset_alarms(old_engine, server_state.engine)
 
     def _signature(self) -> Signature:
-        return {path: _file_signature(path) for path in (*_files(self._settings), *_files(self._last_read))}
+        found: Signature = {}
+        for path in (*_files(self._settings), *_files(self._last_read)):
+            found[path] = None
+            with suppress(OSError, RuntimeError, ValueError):
+                real = path.resolve()
+                info = real.stat()
+                found[path] = str(real), info.st_ino, info.st_mtime_ns, info.st_size
+        return found
 
 
 def limits(serve: ServeTable) -> RetentionLimits:
@@ -229,24 +235,11 @@ def _files(settings: Settings) -> Iterator[Path]:
     yield from sorted({file for pipeline in shared if (file := pipeline.capture.hash_key_file) is not None})
 
 
-def _file_signature(path: Path) -> tuple[str, int, int, int] | None:
-    try:
-        real = path.resolve()
-        info: stat_result = real.stat()
-    except (OSError, RuntimeError, ValueError):
-        return None
-    return str(real), info.st_ino, info.st_mtime_ns, info.st_size
-
-
 class StatusService:
     """Reads the state of the journal writer."""
 
     def __init__(
-        self,
-        writer: JournalWriter,
-        folder: Path,
-        reloading: ConfigReloader,
-        reader: StreamReader | None = None,
+        self, writer: JournalWriter, folder: Path, reloading: ConfigReloader, reader: StreamReader | None
     ) -> None:
         self.writer = writer
         self.folder = folder
@@ -349,15 +342,19 @@ class StatusService:
             for name, error in reloading.probing.troubles.items()
         ]
         stale_config = [StatusFinding(reloading.broken, reloading.since, reloading.hint)] if reloading.broken else []
-        quarantined = self._quarantined()
+        quarantined, oldest, newest, checkpoint = [], None, None, None
+        with suppress(RagmonError), JournalReader(self.folder) as journal:  # `trouble` says why
+            oldest, saved, newest = journal.oldest(), journal.last_checkpoint(), journal.last()[1] or None
+            checkpoint = None if saved is None else {"row": saved[0], "at": saved[1]}
+            fields = ("arrival", "step", "trace_id", "size")
+            found = journal.quarantined() if self.writer.quarantined else ()
+            quarantined = [{name: getattr(item, name) for name in fields} for item in found]
         since = quarantined[-1]["arrival"] if quarantined else None
         set_aside = [StatusFinding(text, since, "ragmon doctor names them")] if (text := self.quarantine()) else []
-        away = [
-            StatusFinding(
-                f"{url} gives no chunks: {why}", hint="alarms stand still until it does, or `[stream] patience`"
-            )
-            for url, why in sorted((self._reader.troubles() if self._reader else {}).items())
-        ]
+        away = []
+        if self._reader is not None and self._reader.trouble:
+            brokers, hint = self.settings().stream.brokers, "alarms stand still until it does, or `[stream] patience`"
+            away = [StatusFinding(f"{brokers} gives no chunks: {self._reader.trouble}", hint=hint)]
         adder, now = self.writer.server_state.adder, self.writer.clock.now()
         alternating = [
             StatusFinding(f"{part}: logs take turns in this place", at, "let one topic stand in it")
@@ -370,7 +367,15 @@ class StatusService:
             trouble=trouble,
             broken=reloading.broken,
             quarantined=quarantined,
-            journal={"bytes": served.size, **self._journal(), "resets": served.resets},
+            journal={
+                "bytes": served.size,
+                "limit": self.writer.journal.limits.size,
+                "row": self.writer.server_state.seq,
+                "oldest": oldest,
+                "newest": newest,
+                "checkpoint": checkpoint,
+                "resets": served.resets,
+            },
         )
         return status(current, self.writer.server_state.engine.settings, self._began, findings)
 
@@ -381,33 +386,6 @@ class StatusService:
     def configured(self) -> Sequence[float]:
         """When another configuration came into force, seconds since the epoch."""
         return tuple(self._reloading.times)
-
-    @contextmanager
-    def locked(self) -> Iterator[tuple[Engine, float]]:
-        """The engine and the time, while nothing is counted."""
-        with self.writer.lock:
-            yield self.writer.server_state.engine, self.writer.clock.now()
-
-    def _quarantined(self) -> list[dict[str, Any]]:
-        if not self.writer.quarantined:
-            return []
-        fields = ("arrival", "step", "trace_id", "size")
-        try:
-            with JournalReader(self.folder) as journal:
-                return [{name: getattr(item, name) for name in fields} for item in journal.quarantined()]
-        except RagmonError:  # `trouble` says why
-            return []
-
-    def _journal(self) -> dict[str, Any]:
-        limit, row = self.writer.journal.limits.size, self.writer.server_state.seq
-        try:
-            with JournalReader(self.folder) as journal:
-                oldest, saved = journal.oldest(), journal.last_checkpoint()
-                newest = journal.last()[1] or None
-        except RagmonError:  # `trouble` says why
-            oldest = newest = saved = None
-        checkpoint = None if saved is None else {"row": saved[0], "at": saved[1]}
-        return {"limit": limit, "row": row, "oldest": oldest, "newest": newest, "checkpoint": checkpoint}
 
 
 def server_admin(views: StatusService, hosts: Collection[str], token: str | None = None) -> ASGIApp:
@@ -420,7 +398,7 @@ def server_admin(views: StatusService, hosts: Collection[str], token: str | None
         views.failure,
         views.trouble,
         views.note,
-        history=MonitorHistory(views.locked),
+        history=MonitorHistory(queries.locked),
         settings=views.settings,
         configured=views.configured,
         diagnose=queries.diagnose,
@@ -432,10 +410,7 @@ class Server:
     """Everything that `ragmon serve` runs.
 
     Args:
-        settings: The configuration.
         insecure: Listen on addresses that anyone could write to, and only warn.
-        clock: The clock; default: the clock of this machine.
-        assembly_limits: How long traces wait for the rest of their spans.
         reply_wait: Seconds that the reply to a probe waits for the application's own record.
         on_attempts: Called with the journal's file of attempts (what is being worked on) before any work begins.
     """
@@ -459,10 +434,11 @@ class Server:
         self.writer = make_writer(settings, clock or Clock(), assembly_limits, on_attempts)
         self.probing = ProbeSupervisor(self.writer, Path(serve.state_dir), wait=reply_wait)
         self.reloading = ConfigReloader(settings, self.writer, self.probing)
-        self.reader = StreamReader(self.writer) if serve.reads_stream else None
-        self.writer.send_ack = partial(send_ack, settings.stream) if serve.reads_stream else None
-        self.labels = LabelProducer(settings.stream) if serve.reads_stream else None
-        if self.labels is not None:
+        self.reader: StreamReader | None = None
+        self.labels: LabelProducer | None = None
+        if serve.reads_stream:
+            self.reader, self.labels = StreamReader(self.writer), LabelProducer(settings.stream)
+            self.writer.send_ack = partial(send_ack, settings.stream)
             self.writer.send_labels = self.labels.send
         self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading, self.reader)
         hosts = own_names(serve.hosts)
@@ -538,7 +514,14 @@ def make_writer(
             on_attempts(journal.attempts)
         clock.go_on_from(journal.last()[1])
         try:
-            _quarantine(journal)
+            for item in journal.attempts.poison():
+                # Traces are quarantined when they are restored.
+                if (row := row_of(item.key)) is not None:
+                    with journal.begin() as batch:
+                        moved = batch.quarantine_line(*row, item.line)
+                    if moved:
+                        message = "a line of row %d is set aside: twice the process ended while it was scored"
+                        _log.error(message, row[0])
             server_state, traces = _restored(settings, journal, clock, assembly_limits)
         except JournalError as error:
             if error.reason != CORRUPT:
@@ -553,21 +536,6 @@ def make_writer(
     if journal.set_aside is not None:
         _log.error("the journal is damaged and was set aside, everything is counted anew: %s", journal.set_aside)
     return JournalWriter(journal, server_state, traces, clock)
-
-
-def _quarantine(journal: Journal) -> None:
-    """Quarantine journal lines that ended this process twice while they were scored.
-
-    Spans are quarantined later, when their traces are restored.
-    """
-    for item in journal.attempts.poison():
-        row = row_of(item.key)
-        if row is None:
-            continue
-        with journal.begin() as batch:
-            moved = batch.quarantine_line(*row, item.line)
-        if moved:
-            _log.error("a line of row %d is set aside: twice the process ended while it was scored", row[0])
 
 
 def _restored(
