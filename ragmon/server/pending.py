@@ -179,12 +179,11 @@ def decode_chunk(entry: ChunkEntry) -> QueuedRequest:
     """A chunk, with its lines apart; an unreadable chunk is journalled as it is, and accounted for later."""
     request = QueuedRequest(size=len(entry.body), entries=[entry])
     try:
-        parts = split(entry.body)
-        lines = entries(parts.lines)
+        stretch, counts, lines = split(entry.body)
+        chunk = ChunkLines(stretch, entries(lines))
     except (ChunkError, msgspec.MsgspecError, UnicodeDecodeError):
         return request
-    request.entries = [replace(entry, body=parts.counts)]
-    request.chunk = ChunkLines(parts.stretch, lines)
+    request.entries, request.chunk = [replace(entry, body=counts)], chunk
     return request
 
 

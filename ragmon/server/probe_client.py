@@ -24,7 +24,7 @@ from math import inf
 from statistics import median
 from threading import Lock, Thread
 from time import monotonic, time
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
@@ -178,15 +178,6 @@ class ProbeResult:
     wait: float | None = None
     overloaded: bool = False
     unreachable: str = field(default="", repr=False)
-
-
-class Target(Protocol):
-    """The target of a probe."""
-
-    traced_function: TracedFunction | None
-
-    def __call__(self, text: str, sending: InFlight) -> Any:
-        """Send the question; returns an answer, a stream of one, or an awaitable."""
 
 
 def is_from_cache(headers: httpx.Headers) -> bool:
@@ -357,36 +348,15 @@ def read_to_end(content: Any, loop: EventLoopThread, sending: InFlight) -> None:
             sending.left()
 
 
-class ExpectedRecords:
-    """An exporter that keeps only the records of expected traces."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._records: dict[str, Record | None] = {}
-
-    def expect(self, trace_id: str) -> None:
-        """Keep the record of this trace when it arrives."""
-        with self._lock:
-            self._records[trace_id] = None
-
-    def submit(self, record: Record) -> None:
-        """Keep a record if its trace is expected."""
-        with self._lock:
-            if record.trace_id in self._records:
-                self._records[record.trace_id] = record
-
-    def take(self, trace_id: str) -> Record | None:
-        """The record of a trace, or None if it has not arrived; the trace is no longer expected."""
-        with self._lock:
-            return self._records.pop(trace_id, None)
-
-
 class ProbeCapture:
-    """Capture in the process that probes; `ragmon.install` in a probed function changes nothing."""
+    """Capture in the process that probes; `ragmon.install` in a probed function changes nothing.
+
+    It is the exporter of its installations, and keeps the records of expected traces alone.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        self.returns = ExpectedRecords()
         self._lock = Lock()
+        self._records: dict[str, Record | None] = {}
         self._in_flight: Counter[Installation] = Counter()
         self._open: list[Installation] = []
         self._judged: Counter[tuple[str, str]] = Counter()
@@ -403,13 +373,13 @@ class ProbeCapture:
         )
         spent = default_folder(application_identity(settings))
         try:
-            installation = Installation(probe_settings, self.returns, spent=spent)
+            installation = Installation(probe_settings, self, spent=spent)
         except RagmonError as error:  # a key or a package that exists only on the application's machine
             warn_once(f"probes are not judged here: {error}")
             update: dict[str, Any] = {"judges": {}}
             pipelines = {name: pipeline.model_copy(update=update) for name, pipeline in pipelines.items()}
             unjudged = replace(probe_settings, unconfigured=common.model_copy(update=update), pipelines=pipelines)
-            installation = Installation(unjudged, self.returns, spent=spent)
+            installation = Installation(unjudged, self, spent=spent)
         installation.start(alone=True)
         with self._lock:
             self._open.append(installation)
@@ -452,10 +422,26 @@ class ProbeCapture:
                 counts.update(_calls(installation))
         return dict(counts)
 
+    def expect(self, trace: str) -> None:
+        """Keep the record of this trace when it arrives."""
+        with self._lock:
+            self._records[trace] = None
+
+    def submit(self, record: Record) -> None:
+        """Keep a record if its trace is expected."""
+        with self._lock:
+            if record.trace_id in self._records:
+                self._records[record.trace_id] = record
+
     def record(self, trace: str) -> Record | None:
         """The record of a call that has ended."""
         self._installation.flush(_RECORD_TIMEOUT)
-        return self.returns.take(trace)
+        return self.forget(trace)
+
+    def forget(self, trace: str) -> Record | None:
+        """The record of a trace, or None if it has not arrived; the trace is no longer expected."""
+        with self._lock:
+            return self._records.pop(trace, None)
 
     def close(self) -> None:
         """Stop capturing."""
@@ -477,7 +463,7 @@ class ProbeClient:
     """Sends questions to one target."""
 
     spec: ProbeSpec
-    far: bool
+    is_http: bool
     capture: ProbeCapture
     loop: EventLoopThread
     call: Callable[[str, InFlight], Any]
@@ -493,7 +479,7 @@ class ProbeClient:
     ) -> ProbeClient:
         """The client of a probe."""
         is_http = spec.target.startswith(("http://", "https://"))
-        target: Target = (
+        target = (
             HttpTarget(spec.target, body=spec.body, headers=spec.headers, key=key)
             if is_http
             else FunctionTarget(spec.target)
@@ -501,7 +487,7 @@ class ProbeClient:
 
         def ask(question: str, sending: InFlight) -> Any:
             sending.trace_id = trace_id() or ""
-            capture.returns.expect(sending.trace_id)
+            capture.expect(sending.trace_id)
             begun(sending)
             return target(question, sending)
 
@@ -550,7 +536,7 @@ class ProbeClient:
 
     def late(self, sending: InFlight, record: Record | None = None) -> ProbeResult:
         """The result of a question after its deadline: an error of the pipeline, even if it answers later."""
-        self.capture.returns.take(sending.trace_id)
+        self.capture.forget(sending.trace_id)
         question = sending.question
         captured = record or Record(
             v=constants.CONTRACT_VERSION,

@@ -100,11 +100,6 @@ class MemoryTrimmer:
                 ctypes.CDLL(None).malloc_trim(0)
 
 
-def _processors() -> int:
-    """How many processors this process may use; where the system does not tell, as on macOS, all there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class WorkItem(NamedTuple):
     """A unit of work that can fail by itself."""
 
@@ -235,7 +230,8 @@ class Watchdog:
         self._last_poll = (-1, 0, 0.0)
         self._ended = Event()
         # Threads in libraries that release the GIL may use all processors; the process is not frozen then.
-        self._pause = min(LOOK, FROZEN / (_POLLS * _processors()))
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._pause = min(LOOK, FROZEN / (_POLLS * processors))
         self._thread = Thread(target=self._run, name="ragmon-watchdog", daemon=True)
         self._has_timer = signal.getsignal(signal.SIGPROF) == signal.SIG_DFL  # no profiler uses the signal
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -223,19 +223,11 @@ class ChunkStretch(msgspec.Struct, frozen=True):
     log: str = ""
 
 
-class ChunkParts(NamedTuple):
-    """A chunk as it is sent, taken apart."""
-
-    stretch: ChunkStretch
-    counts: bytes
-    lines: bytes
-
-
-def split(data: bytes) -> ChunkParts:
-    """Take a chunk apart that `Chunk.dump` wrote."""
+def split(data: bytes) -> tuple[ChunkStretch, bytes, bytes]:
+    """The stretch of a chunk that `Chunk.dump` wrote, its counts as they are sent, and its lines."""
     try:
         text, rest = _inflate(data)
-        return ChunkParts(_decode_stretch(text), data[: len(data) - len(rest)], _inflate(rest)[0] if rest else b"")
+        return _decode_stretch(text), data[: len(data) - len(rest)], _inflate(rest)[0] if rest else b""
     except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ChunkError(f"{len(data)} bytes are no chunk ({error})") from error
 
