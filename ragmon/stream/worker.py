@@ -48,13 +48,7 @@ from ragmon.core.addresses import own_names
 from ragmon.core.constants import CLOCK_AHEAD, LOG_DELETED
 from ragmon.core.errors import UnavailableError, UnknownNameError, printable
 from ragmon.core.process import current_version
-from ragmon.core.record import (
-    Label,
-    Line,
-    Record,
-    Totals,
-    encode,
-)
+from ragmon.core.record import Label, Line, Record, Totals, encode
 from ragmon.ingest.files import MAX_LINE, LineReader
 from ragmon.ingest.gold import GoldSet
 from ragmon.ingest.lines import Rejected, decode
@@ -65,13 +59,7 @@ from ragmon.monitor.admin import HEADERS, check_origin
 from ragmon.monitor.partial_counts import PartialCounter
 from ragmon.scoring.ratings import REJECTED
 from ragmon.scoring.scorer import FUTURE
-from ragmon.stream.assembler import (
-    UNSAMPLED,
-    Assembler,
-    JournalledTraceBuffer,
-    OpenTrace,
-    is_sampled,
-)
+from ragmon.stream.assembler import UNSAMPLED, Assembler, JournalledTraceBuffer, OpenTrace, is_sampled
 from ragmon.stream.chunk import PERIOD, TRACE_ID, BatchCounts, Chunk, config_version, count
 from ragmon.stream.kafka import (
     LOOK,
