@@ -26,7 +26,16 @@ from ragmon.core.record import Ack, ChunkEntry, Label, encode
 from ragmon.server.writer import JournalWriter
 from ragmon.stream import kafka
 from ragmon.stream.chunk import PieceJoiner
-from ragmon.stream.kafka import LOOK, METADATA_AGE, PartitionEnds, client, client_settings, find_topics, is_out_of_range
+from ragmon.stream.kafka import (
+    LOOK,
+    METADATA_AGE,
+    PartitionEnds,
+    client,
+    client_settings,
+    consumer_of,
+    find_topics,
+    is_out_of_range,
+)
 
 KEY: Final = b"ack"
 PARTITION: Final = 0
@@ -158,14 +167,6 @@ class StreamReader:
         self._tries: dict[int, int] = {}
         self._joiners: dict[int, PieceJoiner] = {}
         self._stopping = Event()
-        self._settings = client_settings(
-            self._stream,
-            group__id=f"{self._stream.group}-head",
-            enable__auto__commit=False,
-            auto__offset__reset="error",
-            topic__metadata__refresh__interval__ms=METADATA_AGE,
-            fetch__wait__max__ms=50,
-        )
         self._thread = Thread(target=self._work, name="ragmon-stream", daemon=True)
 
     def start(self) -> None:
@@ -193,7 +194,7 @@ class StreamReader:
 
     def _read(self) -> None:
         """Read until the server stops, or the topic of chunks gets more partitions or is made anew."""
-        consumer = client(self._kafka.Consumer, self._settings)
+        consumer = consumer_of(self._stream, "-head", topic__metadata__refresh__interval__ms=METADATA_AGE)
         try:
             ends = PartitionEnds(self._stream)
             found = self._find(consumer, ends)

@@ -86,6 +86,7 @@ NO_REPLY: Final = "no_reply"
 """Results for an application's own record of a probe: joined with the reply, or the reply did not arrive in time."""
 OLDEST: Final = 86_400.0
 """Seconds for which the keys of earlier records are known; older records are dropped."""
+_FILLED: Final = ("q", "retrieved_ids", "candidate_ids", "contexts", "verdicts")
 NATIVE_KEY: Final = TRACE_ID + 8
 """Bytes of a native record's key: its trace and its span."""
 
@@ -213,11 +214,13 @@ class ProbeReply(NamedTuple):
         record: The reply; before it arrived, the known part of the request.
         due: When it is scored alone, or is no longer expected, seconds since the epoch.
         arrived: Whether it has arrived.
+        number: Its number in the journal; 0 where it is not stored.
     """
 
     record: Record
     due: float
     arrived: bool
+    number: int = 0
 
 
 class PendingReplies:
@@ -227,15 +230,15 @@ class PendingReplies:
         self.hurried = False
         self._lock = Lock()
         self._waiting: dict[bytes, ProbeReply] = {}
-        self._numbers: dict[bytes, int] = {}
 
     def put(self, record: Record, due: float, *, arrived: bool) -> bool:
         """Add a reply; safe in any thread."""
         trace_id = bytes.fromhex(record.trace_id or "")
         with self._lock:
-            if len(self._waiting) >= MAX_REPLIES and trace_id not in self._waiting:
+            known = self._waiting.get(trace_id)
+            if known is None and len(self._waiting) >= MAX_REPLIES:
                 return False
-            self._waiting[trace_id] = ProbeReply(record, due, arrived)
+            self._waiting[trace_id] = ProbeReply(record, due, arrived, 0 if known is None else known.number)
         return True
 
     def get(self, trace_id: bytes) -> ProbeReply | None:
@@ -262,27 +265,24 @@ class PendingReplies:
         with self._lock:
             for trace_id in trace_ids:
                 self._waiting.pop(trace_id, None)
-                self._numbers.pop(trace_id, None)
 
     def unstored(self) -> dict[bytes, Record]:
         """The replies that arrived and are not on disk."""
         if not self._waiting:
             return {}
         with self._lock:
-            unstored = [(trace_id, reply) for trace_id, reply in self._waiting.items() if trace_id not in self._numbers]
-        return {trace_id: reply.record for trace_id, reply in unstored if reply.arrived}
+            replies = list(self._waiting.items())
+        return {trace_id: reply.record for trace_id, reply in replies if reply.arrived and not reply.number}
 
     def mark_stored(self, numbers: Mapping[bytes, int]) -> None:
         """Note the journal numbers of replies that were stored."""
-        self._numbers.update(numbers)
-
-    def number(self, trace_id: bytes) -> int:
-        """The journal number of a stored reply; 0 where it is not stored."""
-        return self._numbers.get(trace_id, 0)
+        with self._lock:
+            for trace_id in numbers.keys() & self._waiting.keys():
+                self._waiting[trace_id] = self._waiting[trace_id]._replace(number=numbers[trace_id])
 
     def reset_journal(self) -> None:
         """Forget all numbers: the journal was lost."""
-        self._numbers.clear()
+        self.mark_stored(dict.fromkeys(list(self._waiting), 0))
 
 
 def is_from_prober(record: Record) -> bool:
@@ -314,13 +314,9 @@ def join_reply(own: Record, reply: Record) -> Record:
         source=constants.PROBE,
         pipeline=reply.pipeline,
         qid=reply.qid,
-        q=own.q if own.q is not None else reply.q,
-        error=own.error or reply.error,
         answer_json=answer,
         facts=_facts(own, reply),
-        retrieved_ids=own.retrieved_ids if own.retrieved_ids is not None else reply.retrieved_ids,
-        candidate_ids=own.candidate_ids if own.candidate_ids is not None else reply.candidate_ids,
-        contexts=own.contexts if own.contexts is not None else reply.contexts,
+        error=own.error or reply.error,
         latency_ms=own.latency_ms or reply.latency_ms,
         index_hash=own.index_hash or reply.index_hash,
         build=own.build or reply.build,
@@ -328,7 +324,7 @@ def join_reply(own: Record, reply: Record) -> Record:
         tags={**(reply.tags or {}), **(own.tags or {})},
         measures={**(reply.measures or {}), **(own.measures or {})} or None,
         judge_versions={**(reply.judge_versions or {}), **(own.judge_versions or {})} or None,
-        verdicts=own.verdicts if own.verdicts is not None else reply.verdicts,
+        **{name: getattr(reply, name) for name in _FILLED if getattr(own, name) is None},
     )
 
 
@@ -603,8 +599,8 @@ class WriteBatch:
         """Count a reply; returns whether it still exists: another process may have erased it."""
         self.counts.received += 1
         self.answered.add(trace_id)
-        number = self.traces.replies.number(trace_id)
-        exists = not number or bool(self.batch.delete_pending([number]))
+        reply = self.traces.replies.get(trace_id)
+        exists = reply is None or not reply.number or bool(self.batch.delete_pending([reply.number]))
         count(self.counts.ignored, ERASED, int(not exists))
         return exists
 

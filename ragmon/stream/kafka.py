@@ -92,6 +92,18 @@ def client(create: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
         raise RagmonError(f"a Kafka client cannot be made: {error}", hint="check `[stream.kafka]`") from error
 
 
+def consumer_of(stream: StreamTable, purpose: str, **own: Any) -> Any:
+    """A consumer that commits nothing by itself."""
+    settings = {
+        "group__id": f"{stream.group}{purpose}",
+        "enable__auto__commit": False,
+        "auto__offset__reset": "error",
+        "fetch__wait__max__ms": 50,
+        **own,
+    }
+    return client(confluent().Consumer, client_settings(stream, **settings))
+
+
 class StreamTopics(NamedTuple):
     """The topics of a stream, and how many partitions each has."""
 
@@ -164,10 +176,8 @@ class PartitionEnds:
         suspect = [asked for asked in partitions if asked.offset > end[asked.topic, asked.partition]]
         if not suspect:
             return set()
-        own = {"group__id": f"{self._stream.group}-tail", "enable__partition__eof": True, "fetch__wait__max__ms": 50}
-        settings = client_settings(self._stream, **own, auto__offset__reset="error")
-        consumer, answers = client(self._kafka.Consumer, settings), dict[tuple[str, int], bool]()
-        deadline = monotonic() + _ANSWER
+        consumer = consumer_of(self._stream, "-tail", enable__partition__eof=True)
+        answers, deadline = dict[tuple[str, int], bool](), monotonic() + _ANSWER
         try:
             consumer.assign(suspect)
             while len(answers) < len(suspect) and monotonic() < deadline:
@@ -221,15 +231,7 @@ class ChunkTail:
     def _last_from(self, starts: Mapping[int, int], parts: Collection[str]) -> dict[str, Chunk]:
         """The last chunks of parts from some offsets on, by partition of the topic of chunks: one pass."""
         self.passes += 1
-        settings = client_settings(
-            self._stream,
-            group__id=f"{self._stream.group}-tail",
-            enable__auto__commit=False,
-            enable__partition__eof=True,
-            auto__offset__reset="earliest",
-            fetch__wait__max__ms=50,
-        )
-        consumer = client(self._kafka.Consumer, settings)
+        consumer = consumer_of(self._stream, "-tail", enable__partition__eof=True, auto__offset__reset="earliest")
         try:
             consumer.assign([self._kafka.TopicPartition(self._stream.chunks, *start) for start in starts.items()])
             bodies = self._read(consumer, set(starts), {part.encode() for part in parts})
@@ -292,14 +294,7 @@ class LogReader:
     def read(self, topic: str, partition: int, offsets: Sequence[int]) -> list[bytes]:
         """The messages at some offsets; those that are not there any more are left out."""
         if offsets and self._consumer is None:
-            settings = client_settings(
-                self._stream,
-                group__id=f"{self._stream.group}-again",
-                enable__auto__commit=False,
-                auto__offset__reset="earliest",
-                fetch__wait__max__ms=50,
-            )
-            self._consumer = client(self._kafka.Consumer, settings)
+            self._consumer = consumer_of(self._stream, "-again", auto__offset__reset="earliest")
         messages = []
         for offset in offsets:
             for earlier in EARLIER:
@@ -345,14 +340,8 @@ class ChunkWriter:
         self._counts["chunk_bytes"] += len(body)
         key, partition = chunk.part.encode(), chunk_partition(chunk.part, partitions)
         for headers, piece in pieces(body, self._size):
-            self._producer.produce(
-                self._stream.chunks,
-                piece,
-                key=key,
-                partition=partition,
-                headers=headers,
-                on_delivery=self._delivered,
-            )
+            how = {"key": key, "partition": partition, "headers": headers, "on_delivery": self._delivered}
+            self._producer.produce(self._stream.chunks, piece, **how)
 
     def tick(self, topic: str, partition: int, now: float) -> None:
         """Put an empty message into a partition that is counted: it only tells the time."""

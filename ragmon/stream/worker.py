@@ -69,9 +69,8 @@ from ragmon.stream.kafka import (
     ChunkWriter,
     LogReader,
     PartitionEnds,
-    client,
-    client_settings,
     confluent,
+    consumer_of,
     find_topics,
     is_out_of_range,
     names_of,
@@ -746,18 +745,14 @@ class StreamWorker:
         self._partitions: dict[tuple[str, int], _Partition] = {}
         self._outgoing: list[tuple[tuple[str, int], Chunk]] = []
         self._batch, self._next_look = 0, monotonic() + LOOK
-        consumer_settings = client_settings(
+        self._consumer = consumer_of(
             self._stream,
-            group__id=self._stream.group,
-            enable__auto__commit=False,
-            auto__offset__reset="error",
+            "",
             topic__metadata__refresh__interval__ms=METADATA_AGE,
             partition__assignment__strategy="range",
             session__timeout__ms=10_000,
             max__poll__interval__ms=120_000,
-            fetch__wait__max__ms=50,
         )
-        self._consumer = client(self._kafka.Consumer, consumer_settings)
         self._writer = ChunkWriter(self._stream, self.counts)
         self._topics = find_topics(self._consumer, self._stream)
         self._reader = LogReader(self._stream)
