@@ -36,14 +36,13 @@ from ragmon.server.store import (
     Lock,
     add,
     checksum,
-    finished_traces,
+    finished,
     is_orphaned,
     open_file,
     pragma,
     quarantine_file,
     records_of_traces,
     translate_errors,
-    translate_file_errors,
     translate_read_errors,
 )
 
@@ -278,13 +277,9 @@ class JournalBatch:
         add(self._connection, arrival, SCORING, trace_id, RECORD, line)
         return True
 
-    def finished_traces(self, trace_ids: Iterable[bytes]) -> dict[bytes, float]:
-        """Finished traces with their times; a negative time means erased and not counted by a server yet."""
-        return {trace_id: arrival for trace_id, arrival, _ in finished_traces(self._connection, trace_ids)}
-
-    def recorded(self, trace_ids: Iterable[bytes]) -> set[bytes]:
-        """The traces whose spans became records."""
-        return {trace_id for trace_id, _, recorded in finished_traces(self._connection, trace_ids) if recorded}
+    def finished(self, trace_ids: Iterable[bytes]) -> dict[bytes, tuple[float, int]]:
+        """Of the finished traces among some, the time, below zero where erased, and whether spans became records."""
+        return finished(self._connection, trace_ids)
 
     def mark_finished(self, trace_ids: Iterable[bytes], arrival: float, *, recorded: bool = False) -> None:
         """Record that traces are finished."""
@@ -342,7 +337,7 @@ class Journal(JournalReaderBase):
         self._is_lost = False
         self._carried_keys: set[bytes] = set()
         self._version = 0
-        with translate_file_errors(self.path):
+        with translate_read_errors(self.path):
             make_state_folder(folder)
             self._lock = Lock(folder)
         self.attempts = Attempts(folder)

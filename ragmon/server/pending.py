@@ -417,9 +417,7 @@ class WriteBatch:
             self._put_entries(request.entries, answers)
             if request.chunk is not None:
                 self._put_chunk_lines(request.chunk.entries)
-            pieces = self.traces.sort(
-                request.external, self, self.batch.finished_traces(self.traces.new(request.external))
-            )
+            pieces = self.traces.sort(request.external, self, self.batch.finished(self.traces.new(request.external)))
             if pieces:
                 waits = sorted({span.trace_id for span in pieces})
                 seq = self.batch.add_pending(
@@ -488,7 +486,8 @@ class WriteBatch:
             count(self.counts.dropped, constants.TOO_OLD, len(records) - len(fresh))
             self.counts.native += len(records) - len(fresh)  # they arrived
         duplicates = self.batch.claim([native.key for native in fresh])
-        recorded = self.batch.recorded({native.trace_id for native in fresh})
+        finished = self.batch.finished({native.trace_id for native in fresh})
+        recorded = {trace_id for trace_id, (_, has_records) in finished.items() if has_records}
         for index, native in enumerate(fresh):
             self.counts.native += index not in duplicates
             from_prober = is_from_prober(native.record)
@@ -509,8 +508,8 @@ class WriteBatch:
         ready = self.traces.ready
         if not ready:
             return []
-        done = self.batch.finished_traces(trace.trace_id for trace in ready)
-        forgotten = sum(arrival < 0 for arrival in done.values())
+        done = self.batch.finished(trace.trace_id for trace in ready)
+        forgotten = sum(arrival < 0 for arrival, _ in done.values())
         count(self.counts.ignored, ERASED, forgotten)
         count(self.counts.ignored, LATE, len(done) - forgotten)
         new_traces = [trace for trace in ready if trace.trace_id not in done]

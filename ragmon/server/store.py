@@ -185,20 +185,12 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def translate_read_errors(path: Path) -> Iterator[None]:
-    """Translate SQLite errors, and errors of decoding what was read: the file is damaged then."""
+    """Translate SQLite errors, errors of the file system, and errors of decoding what was read: it is damaged then."""
     try:
         with translate_errors(path):
             yield
     except (ValueError, TypeError, msgspec.MsgspecError) as error:
         raise JournalError("corrupt", path, str(error)) from error
-
-
-@contextmanager
-def translate_file_errors(path: Path) -> Iterator[None]:
-    """Translate SQLite errors, decoding errors and errors of the file system."""
-    try:
-        with translate_read_errors(path):
-            yield
     except OSError as error:
         raise JournalError("disk_full" if error.errno in _DISK_FULL else "io", path, str(error)) from error
 
@@ -279,7 +271,7 @@ class Lock:
 
 def open_file(path: Path) -> sqlite3.Connection:
     """Open a journal's file, and create it if needed."""
-    with translate_file_errors(path):
+    with translate_read_errors(path):
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -323,7 +315,7 @@ def quarantine_file(path: Path, now: float) -> Path:
     moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     names = (path.with_name(f"{path.name}{ASIDE}{moment}" + (f"-{n}" if n > 1 else "")) for n in count(1))
     aside = next(name for name in names if not any(_with_suffix(name, suffix).exists() for suffix in _SUFFIXES))
-    with translate_file_errors(path):
+    with translate_read_errors(path):
         # If the process ends between two renames, the next start sets the orphaned log aside.
         for suffix in _SUFFIXES:
             if _with_suffix(path, suffix).exists():
@@ -419,13 +411,17 @@ class HighWaterMark(NamedTuple):
     upto: int = 0
 
 
-def finished_traces(connection: sqlite3.Connection, trace_ids: Iterable[bytes]) -> Iterator[tuple[bytes, float, int]]:
-    """The finished traces among the ids: id, time, and whether its spans became records."""
-    remaining = iter(trace_ids)
+def finished(connection: sqlite3.Connection, trace_ids: Iterable[bytes]) -> dict[bytes, tuple[float, int]]:
+    """Of the finished traces among some, the time, and whether spans became records.
+
+    A negative time means that the trace was erased, and not counted by a server yet.
+    """
+    remaining, found = iter(trace_ids), dict[bytes, tuple[float, int]]()
     while batch := list(islice(remaining, _LOOKUP_BATCH)):
         params = ", ".join("?" * len(batch))
         find = f"SELECT trace_id, arrival, recorded FROM assembled WHERE trace_id IN ({params})"  # noqa: S608 - no user input
-        yield from connection.execute(find, batch)
+        found |= {trace_id: (arrival, recorded) for trace_id, arrival, recorded in connection.execute(find, batch)}
+    return found
 
 
 def _check(name: str, expected: int, actual: int) -> None:
@@ -452,9 +448,8 @@ class JournalReaderBase:
 
     def oldest(self) -> float | None:
         """When the first row arrived, seconds since the epoch; None where there is none."""
-        with translate_read_errors(self.path):
-            row = self._connection.execute("SELECT arrival FROM rows ORDER BY seq LIMIT 1").fetchone()
-            return None if row is None else float(row[0])
+        row = self._first("SELECT arrival FROM rows ORDER BY seq LIMIT 1")
+        return None if row is None else float(row[0])
 
     def pending_requests(self) -> Iterator[PendingRequest]:
         """Pending requests, in order."""
@@ -468,6 +463,10 @@ class JournalReaderBase:
         with translate_read_errors(self.path):
             columns = "seq, arrival, step, trace_id, form, size, body"
             yield from map(QuarantinedRequest._make, self._each(columns, "quarantined", 0))
+
+    def _first(self, query: str, *values: Any) -> Any:
+        with translate_read_errors(self.path):
+            return self._connection.execute(query, values).fetchone()
 
     def _each(self, columns: str, table: str, after: int) -> Iterator[tuple[Any, ...]]:
         select = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1"  # noqa: S608 - no user input
@@ -487,7 +486,7 @@ class JournalReaderBase:
     def finished_trace_ids(self, trace_ids: Iterable[bytes]) -> set[bytes]:
         """The ids of traces that became records or were erased, however long ago."""
         with translate_read_errors(self.path):
-            return {trace_id for trace_id, *_ in finished_traces(self._connection, trace_ids)}
+            return {*finished(self._connection, trace_ids)}
 
     def checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that can be read."""
@@ -496,10 +495,8 @@ class JournalReaderBase:
 
     def last_checkpoint(self) -> tuple[int, float] | None:
         """The last row that the newest checkpoint includes, and when it was saved, seconds since the epoch."""
-        with translate_read_errors(self.path):
-            query = "SELECT seq, at FROM checkpoints ORDER BY seq DESC LIMIT 1"
-            saved: tuple[int, float] | None = self._connection.execute(query).fetchone()
-            return saved
+        saved: tuple[int, float] | None = self._first("SELECT seq, at FROM checkpoints ORDER BY seq DESC LIMIT 1")
+        return saved
 
     def base(self) -> Checkpoint | None:
         """The checkpoint from which a replay of all rows starts; None if no row was ever deleted."""
@@ -533,8 +530,7 @@ class JournalReaderBase:
 
     def last(self) -> tuple[int, float]:
         """Number and arrival time of the newest row ever written; zeros before the first one."""
-        with translate_read_errors(self.path):
-            return self._tail_on_disk()[:2]
+        return self._tail_on_disk()[:2]
 
     def last_before(self, moment: float) -> int:
         """The number of the last row that arrived before a moment, seconds since the epoch.
@@ -543,21 +539,20 @@ class JournalReaderBase:
         first row.
         """
         select = "SELECT seq, arrival FROM rows WHERE seq >= ? ORDER BY seq LIMIT 1"
-        with translate_read_errors(self.path):
-            first_row = self._connection.execute(select, (0,)).fetchone()
-            low, high = (first_row[0] - 1 if first_row else 0), self._tail_on_disk().seq
-            while low < high:
-                middle = (low + high + 1) // 2
-                row = self._connection.execute(select, (middle,)).fetchone()
-                if row is not None and row[1] < moment:
-                    low = row[0]
-                else:
-                    high = middle - 1
+        first_row = self._first(select, 0)
+        low, high = (first_row[0] - 1 if first_row else 0), self._tail_on_disk().seq
+        while low < high:
+            middle = (low + high + 1) // 2
+            row = self._first(select, middle)
+            if row is not None and row[1] < moment:
+                low = row[0]
+            else:
+                high = middle - 1
         return low
 
     def _tail_on_disk(self) -> HighWaterMark:
-        row = self._connection.execute("SELECT seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1").fetchone()
-        row = row or self._connection.execute("SELECT seq, arrival, upto FROM tail").fetchone()
+        row = self._first("SELECT seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1")
+        row = row or self._first("SELECT seq, arrival, upto FROM tail")
         return HighWaterMark(*row) if row else HighWaterMark()
 
 
