@@ -25,6 +25,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.server.failures import delete
 from ragmon.server.state import SavedServerState
 from ragmon.server.store import (
+    ASIDE,
     LEVEL,
     JournalReaderBase,
     JournalRow,
@@ -33,7 +34,6 @@ from ragmon.server.store import (
     check_version,
     checksum,
     connect,
-    files_set_aside,
     journal_file,
     translate_read_errors,
 )
@@ -202,7 +202,7 @@ def erase(
             eraser.done.wiped = not is_blocked
             if monotonic() >= deadline:
                 break
-    eraser.done.unread = files_set_aside(path)
+    eraser.done.unread = sorted(path.parent.glob(f"{path.name}{ASIDE}*"))
     return eraser.done
 
 

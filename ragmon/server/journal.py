@@ -37,7 +37,6 @@ from ragmon.server.store import (
     add,
     checksum,
     finished,
-    is_orphaned,
     open_file,
     pragma,
     quarantine_file,
@@ -342,7 +341,9 @@ class Journal(JournalReaderBase):
             self._lock = Lock(folder)
         self.attempts = Attempts(folder)
         try:
-            if is_orphaned(self.path):
+            logs = [self.path.with_name(self.path.name + suffix) for suffix in SIDE_FILES]
+            # SQLite would apply a write-ahead log without its file to a new file of that name.
+            if not self.path.exists() and any(log.exists() for log in logs):
                 self.set_aside = quarantine_file(self.path, clock())
             try:
                 self._open()

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 from starlette.requests import Request
@@ -62,6 +62,9 @@ from ragmon.server.failures import LATENCY_MS, TRAITS, Failure, FailureQuery
 from ragmon.server.state import Clock, ServerState, entries, recover
 from ragmon.server.store import JournalReader, journal_file
 from ragmon.stats.histograms import MICRO
+
+if TYPE_CHECKING:
+    from ragmon.server.writer import JournalWriter
 
 _WINDOW: Final = "1h"
 
@@ -113,19 +116,7 @@ OUTCOME: Final = "fail"
 
 LIMIT: Final = 50
 
-_RECORDS: Final = (
-    "pipeline",
-    "source",
-    "gate",
-    "metric",
-    "outcome",
-    "build",
-    "index_hash",
-    "since",
-    "limit",
-    "cursor",
-)
-
+_RECORDS: Final = ("pipeline", "source", "gate", "metric", "outcome", "build", "index_hash", "since", "limit", "cursor")
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 _COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
@@ -371,26 +362,10 @@ def _unknown(asked: str, settings: Settings, kept: str) -> UnknownTraceError:
     return UnknownTraceError(f"there is no record of trace {shorten(asked)}", hint=f"{kept}{where}")
 
 
-class CountedState(Protocol):
-    """The counts of a journal: the journal writer of a server, or a view without a server."""
-
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """What the state is locked by."""
-
-    @property
-    def server_state(self) -> ServerState:
-        """The state."""
-
-    @property
-    def clock(self) -> Clock:
-        """The time."""
-
-
 class QueryService:
     """Answers the paths that need a journal; `token` opens the content of requests."""
 
-    def __init__(self, counted: CountedState, folder: Path, token: str | None = None) -> None:
+    def __init__(self, counted: JournalWriter | JournalView, folder: Path, token: str | None = None) -> None:
         self._counted = counted
         self._folder = folder
         self._token = token

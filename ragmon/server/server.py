@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,8 +13,6 @@ from pathlib import Path
 from threading import Thread
 from types import TracebackType
 from typing import Any, Final, Self
-
-from starlette.types import ASGIApp
 
 from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import chain, load
@@ -28,7 +26,7 @@ from ragmon.core.process import read_token
 from ragmon.export.status import MonitorSnapshot, ServerFindings, ServerStats, StatusFinding, StreamStats, status
 from ragmon.ingest.receiver import receiver_app
 from ragmon.monitor.admin import AdminView, admin_app
-from ragmon.monitor.engine import Engine, MonitorHistory
+from ragmon.monitor.engine import MonitorHistory
 from ragmon.scoring.minutes import MINUTE
 from ragmon.server.chunks import LabelProducer, StreamReader, send_ack
 from ragmon.server.grpc import GrpcServer
@@ -181,7 +179,12 @@ class ConfigReloader:
             old_engine = writer.server_state.engine
             writer.replace_state(server_state)
             writer.journal.limits = limits(server_state.engine.settings.serve)
-            reset_alarms(old_engine, server_state.engine)
+            # Silence the alarms whose rule changed: the evidence gathered so far says nothing about the new rule.
+            for name, pipeline in server_state.engine.alarms.pipelines.items():
+                old_rules = old_engine.alarms.pipelines[name].rules
+                for alert, rule in pipeline.rules.items():
+                    if alert in old_rules and _rule_identity(rule) != _rule_identity(old_rules[alert]):
+                        server_state.engine.restart_alarm(name, alert, "it guards something else now")
 
     def _signature(self) -> Signature:
         found: Signature = {}
@@ -197,15 +200,6 @@ class ConfigReloader:
 def limits(serve: ServeTable) -> RetentionLimits:
     """The retention limits of the journal."""
     return RetentionLimits(retention=float(serve.retention), size=int(serve.max_size))
-
-
-def reset_alarms(before: Engine, now: Engine) -> None:
-    """Silence the alarms whose rule changed: the evidence gathered so far says nothing about the new rule."""
-    for name, pipeline in now.alarms.pipelines.items():
-        old_rules = before.alarms.pipelines[name].rules
-        for alert, rule in pipeline.rules.items():
-            if alert in old_rules and _rule_identity(rule) != _rule_identity(old_rules[alert]):
-                now.restart_alarm(name, alert, "it guards something else now")
 
 
 def _rule_identity(rule: AlarmRule) -> AlarmRule:
@@ -383,24 +377,6 @@ class StatusService:
         return tuple(self._reloading.times)
 
 
-def server_admin(views: StatusService, hosts: Collection[str], token: str | None = None) -> ASGIApp:
-    """The ASGI application of a server's admin port."""
-    queries = QueryService(views.writer, views.folder, token)
-    view = AdminView(
-        views.monitor_snapshot,
-        views.moment,
-        views.status,
-        views.failure,
-        views.trouble,
-        views.note,
-        history=MonitorHistory(queries.locked),
-        settings=views.settings,
-        configured=views.configured,
-        diagnose=queries.diagnose,
-    )
-    return admin_app(view, hosts, queries.paths())
-
-
 class Server:
     """Everything that `ragmon serve` runs.
 
@@ -437,12 +413,25 @@ class Server:
             self.writer.send_labels = self.labels.send
         self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading, self.reader)
         hosts = own_names(serve.hosts)
+        views, queries = self.views, QueryService(self.writer, self.views.folder, token)
+        view = AdminView(
+            views.monitor_snapshot,
+            views.moment,
+            views.status,
+            views.failure,
+            views.trouble,
+            views.note,
+            history=MonitorHistory(queries.locked),
+            settings=views.settings,
+            configured=views.configured,
+            diagnose=queries.diagnose,
+        )
         receiver = receiver_app(self.writer, token=token, hosts=hosts)
         connection_shares = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self.otlp = HttpServer(receiver, serve.otlp, tls=tls, name="otlp", connections=connection_shares.write)
         self.grpc = GrpcServer(self.writer, serve.grpc, token=token, tls=tls, connections=connection_shares.write)
         self.admin = HttpServer(
-            server_admin(self.views, hosts, token),
+            admin_app(view, hosts, queries.paths()),
             serve.admin,
             tls=None,
             name="admin",

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace as replaced
 from functools import lru_cache, partial
 from time import CLOCK_BOOTTIME, clock_gettime, time
-from typing import Final, TypeGuard
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -266,10 +266,11 @@ class ServerState:
             self._adds_lines = self._add_chunk(entry)
         elif isinstance(entry, ErasedTraces):
             self.erase(entry.trace_ids)
-        elif is_chunk_line(entry):
-            if self._adds_lines and isinstance(entry, Label):
+        elif isinstance(entry, Label) and entry.arrived is not None:  # of a chunk, as the sampled records
+            if self._adds_lines:
                 self.engine.add_label(entry)
-            elif self._adds_lines and isinstance(entry, Record):
+        elif isinstance(entry, Record) and entry.kind in SAMPLES:
+            if self._adds_lines:
                 # Find the gates that a record fails that was counted elsewhere; it is not counted again.
                 if self._sampled is None:
                     factory = ScorerFactory(self.engine.settings, tuple(self.engine.scorer.gold.sets))
@@ -359,13 +360,6 @@ class ServerState:
         self._added_before = checkpoint.chunks
         if self.adder is not None and checkpoint.chunks is not None:
             self.adder.state = checkpoint.chunks
-
-
-def is_chunk_line(entry: Entry) -> TypeGuard[Label | Record]:
-    """Whether an entry came with a chunk, where what it says was counted or joined."""
-    if isinstance(entry, Record):
-        return entry.kind in SAMPLES
-    return isinstance(entry, Label) and entry.arrived is not None
 
 
 def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:

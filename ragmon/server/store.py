@@ -323,16 +323,6 @@ def quarantine_file(path: Path, now: float) -> Path:
     return aside
 
 
-def is_orphaned(path: Path) -> bool:
-    """Whether there is a write-ahead log without its file: SQLite would apply it to a new file of that name."""
-    return not path.exists() and any(_with_suffix(path, suffix).exists() for suffix in SIDE_FILES)
-
-
-def files_set_aside(path: Path) -> list[Path]:
-    """The damaged journals that were set aside, with their logs."""
-    return sorted(path.parent.glob(f"{path.name}{ASIDE}*"))
-
-
 def _with_suffix(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 

@@ -76,19 +76,6 @@ BROKEN_FOR: Final = 5.0
 """Seconds after which a sender may retry."""
 
 
-def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str, by: str = "") -> Ack:
-    """The journal entry of an acknowledgement."""
-    states, configured = engine.alarms.states(), engine.settings.pipelines
-    pipelines = sorted({*configured, *(state.pipeline for state in states)})
-    if pipeline not in pipelines:
-        raise UnknownNameError("pipeline", pipeline, pipelines)
-    gates = [gate.name for gate in engine.policy(pipeline).gates] if pipeline in configured else []
-    alerts = sorted({*gates, *(state.alert for state in states if state.pipeline == pipeline)})
-    if alert not in alerts:
-        raise UnknownNameError("alarm", alert, alerts)
-    return Ack(pipeline=pipeline, alert=alert, reason=reason, by=by)
-
-
 def _firing(engine: Engine) -> set[tuple[str, str]]:
     return {(state.pipeline, state.alert) for state in engine.alarms.states() if state.firing is not None}
 
@@ -278,8 +265,17 @@ class JournalWriter:
         """Silence an alarm; the result is whether it was firing."""
         self._check_capacity()
         with self.lock:
-            ack = ack_entry(self.server_state.engine, pipeline, alert, reason, by)
-            fires = (pipeline, alert) in _firing(self.server_state.engine)
+            engine = self.server_state.engine
+            states, configured = engine.alarms.states(), engine.settings.pipelines
+            pipelines = sorted({*configured, *(state.pipeline for state in states)})
+            if pipeline not in pipelines:
+                raise UnknownNameError("pipeline", pipeline, pipelines)
+            gates = [gate.name for gate in engine.policy(pipeline).gates] if pipeline in configured else []
+            alerts = sorted({*gates, *(state.alert for state in states if state.pipeline == pipeline)})
+            if alert not in alerts:
+                raise UnknownNameError("alarm", alert, alerts)
+            ack = Ack(pipeline=pipeline, alert=alert, reason=reason, by=by)
+            fires = (pipeline, alert) in _firing(engine)
         if self.send_ack is None:
             return self._submit(QueuedRequest(entries=[ack]))
         return self.send_ack(replace(ack, at=self.clock.now()), fired=fires)
