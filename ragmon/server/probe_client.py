@@ -213,8 +213,6 @@ class HttpTarget:
     Certificates are verified, redirects are not followed, and proxy settings of the environment are ignored.
     """
 
-    traced_function: TracedFunction | None = None
-
     def __init__(self, url: str, *, body: str, headers: Mapping[str, str], key: bytes | None) -> None:
         hint = 'https://rag.example/answer; a password goes into headers = { Authorization = "..." }'
         self._url = parse_url(url, "the target", hint=hint)
@@ -273,22 +271,15 @@ def read(reply: HttpResponse) -> Any:
     raise UnreadableReplyError(f"it is no JSON: {content_type.get_content_type()}")
 
 
-class FunctionTarget:
-    """Calls a function with the question."""
-
-    def __init__(self, path: str) -> None:
-        try:
-            function = import_name(path)
-        except (Exception, SystemExit) as error:
-            raise RagmonError(f"{path} cannot be probed: {type(error).__name__}: {error}", hint=_HINT) from error
-        if not callable(function) or inspect.isclass(function):
-            raise RagmonError(f"{path} cannot be probed: it is no function", hint=_HINT)
-        self.function = function
-        self.traced_function = traced_as(self.function)
-
-    def __call__(self, text: str, sending: InFlight) -> Any:
-        """Call the function."""
-        return self.function(text)
+def function_of(path: str) -> Callable[[str], Any]:
+    """The function that a target names."""
+    try:
+        function = import_name(path)
+    except (Exception, SystemExit) as error:
+        raise RagmonError(f"{path} cannot be probed: {type(error).__name__}: {error}", hint=_HINT) from error
+    if not callable(function) or inspect.isclass(function):
+        raise RagmonError(f"{path} cannot be probed: it is no function", hint=_HINT)
+    return function  # type: ignore[no-any-return]
 
 
 class EventLoopThread:
@@ -479,11 +470,12 @@ class ProbeClient:
     ) -> ProbeClient:
         """The client of a probe."""
         is_http = spec.target.startswith(("http://", "https://"))
-        target = (
-            HttpTarget(spec.target, body=spec.body, headers=spec.headers, key=key)
-            if is_http
-            else FunctionTarget(spec.target)
-        )
+        target: Callable[[str, InFlight], Any]
+        if is_http:
+            target, known = HttpTarget(spec.target, body=spec.body, headers=spec.headers, key=key), None
+        else:
+            function = function_of(spec.target)
+            target, known = (lambda text, _: function(text)), traced_as(function)
 
         def ask(question: str, sending: InFlight) -> Any:
             sending.trace_id = trace_id() or ""
@@ -492,7 +484,7 @@ class ProbeClient:
             return target(question, sending)
 
         paths = {field: parse(path, f"answer.{field}") for field, path in spec.answer.items()}
-        declared = target.traced_function or TracedFunction(ask)
+        declared = known or TracedFunction(ask)
         traced = TracedFunction(
             ask, spec.pipeline, extract=paths or declared.extract, reduce=declared.reduce, id_from=declared.id_from
         )

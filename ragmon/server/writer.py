@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from threading import Condition, RLock, Thread
 from time import monotonic, sleep
 from typing import Any, Final
@@ -86,88 +86,11 @@ def _only_ack(request: QueuedRequest) -> Ack | None:
     return entry if isinstance(entry, Ack) else None
 
 
-class Housekeeping:
-    """Writes checkpoints, deletes old rows and replaces a damaged journal."""
-
-    def __init__(self, journal: Journal, clock: Clock, lock: AbstractContextManager[Any]) -> None:
-        self.resets = int(journal.set_aside is not None)
-        self._journal = journal
-        self._clock = clock
-        self._lock = lock
-        self._due = monotonic() + EVERY
-        self._expiring = False
-        self._retry_at = 0.0
-        self._saved = (0, 0)
-        self._saved_upto = journal.tail.upto
-
-    def keep(self, server_state: ServerState, *, ending: bool = False) -> bool:
-        """Do the work that is due; returns whether a minute has passed, after which old data may be gone."""
-        now = monotonic()
-        due = now >= self._due
-        written = self._journal.tail.upto - self._saved_upto
-        many = written * PARTS >= max(self._journal.limits.size, LEAST) or (
-            written >= CHECKPOINT_CHUNKS
-            if server_state.adder is not None
-            else server_state.engine.scorer.scored - self._saved[1] >= CHECKPOINT_RECORDS
-        )
-        if due or ending or (many and now >= self._retry_at):
-            self._retry_at = now + PAUSE
-            self._due = self._retry_at if due else self._due
-            self.save(server_state)
-            self._retry_at = now
-        if due:
-            self._due = now + EVERY
-            self._journal.truncate_wal()  # the WAL still holds users' text of released requests
-        if (due or self._expiring) and self._clock.calm:
-            self._expiring = self._journal.expire()
-        for _ in range(SLICES):
-            if not self._journal.make_room():
-                break
-        return due
-
-    def save(self, server_state: ServerState) -> None:
-        """Write a checkpoint, if anything arrived since the last one."""
-        if server_state.seq == self._saved[0]:
-            return
-        with self._journal.begin() as batch:
-            # Read in the transaction, so that no erasure comes between; the next row clears them, and tells others.
-            erased = batch.forgotten(clear=False)
-            with self._lock:
-                server_state.erase(erased)
-                data = server_state.dump()
-            batch.add_failures(server_state.failures)  # recovery does not find them again: their rows are counted
-            batch.save(server_state.seq, self._clock.now(), data)
-        server_state.failures.clear()
-        self._saved = (server_state.seq, server_state.engine.scorer.scored)
-        self._saved_upto = self._journal.tail.upto
-
-    def secure(self, server_state: ServerState) -> bytes:
-        """Write a checkpoint before the configuration changes, and return the dumped state.
-
-        After a crash, rows that were scored with one gold set must not be scored again with another.
-        """
-        try:
-            self.save(server_state)
-        except JournalError as error:
-            log_error(f"no checkpoint before another configuration ({error.reason})", error)
-        return server_state.dump()
-
-    def reset_journal(self, server_state: ServerState) -> None:
-        """Quarantine a damaged journal, and continue with the current state in a new one."""
-        self._saved, self._due, self._retry_at = (-1, 0), 0.0, 0.0  # retry soon if it fails now
-        self.resets += 1
-        try:
-            aside = self._journal.quarantine_and_reset()
-            _log.error("the journal is damaged and was set aside: %s", aside)
-            self.save(server_state)
-        except JournalError as error:
-            log_error(f"no new journal can be begun ({error.reason})", error)
-
-
 class JournalWriter:
     """The consumer that receivers hand requests to, and the owner of the server state.
 
     Attributes:
+        resets: How often a damaged journal was set aside.
         uncounted: Whether an error left the state without a row that is on disk, or with a part of it.
         unaccounted: Records that the journal does not account for: the residual after its rows were read.
         trouble: Why nothing can be written at the moment; "" otherwise.
@@ -188,7 +111,12 @@ class JournalWriter:
         self.quarantined = journal.quarantine_size()
         self.send_labels: Callable[[Sequence[Label]], Future[None]] | None = None
         self._lock = RLock()
-        self._housekeeping = Housekeeping(journal, clock, self._lock)
+        self.resets = int(journal.set_aside is not None)
+        self._due = monotonic() + EVERY
+        self._expiring = False
+        self._retry_at = 0.0
+        self._saved = (0, 0)
+        self._saved_upto = journal.tail.upto
         self._trimmer = MemoryTrimmer()
         self._queue: deque[QueuedRequest] = deque()
         self._tasks: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
@@ -225,11 +153,6 @@ class JournalWriter:
             if self.uncounted:
                 raise UnavailableError("rows on disk are uncounted: the journal is counted again", hint="try again")
             yield
-
-    @property
-    def resets(self) -> int:
-        """How often a damaged journal was quarantined."""
-        return self._housekeeping.resets
 
     def traces(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
         """Submit an `ExportTraceServiceRequest`."""
@@ -301,9 +224,17 @@ class JournalWriter:
         return done
 
     def replace_state(self, server_state: ServerState) -> None:
-        """Switch to another configuration; the counts stay, also after a crash. Called as a task."""
+        """Switch to another configuration; the counts stay. Called as a task.
+
+        First a checkpoint is written: after a crash, rows that were scored with one gold set must not be scored again
+        with another.
+        """
         with self.lock:
-            server_state.continue_from(self.server_state, self._housekeeping.secure(self.server_state))
+            try:
+                self._save()
+            except JournalError as error:
+                log_error(f"no checkpoint before another configuration ({error.reason})", error)
+            server_state.continue_from(self.server_state, self.server_state.dump())
             self.open_traces.configure(server_state.engine.settings)
             self.server_state = server_state
 
@@ -373,7 +304,7 @@ class JournalWriter:
                 self._turn(requests)
                 if last:
                     self._write_without_row()
-                if not self.uncounted and self._housekeeping.keep(self.server_state, ending=last):
+                if not self.uncounted and self._keep(ending=last):
                     self.quarantined = self.journal.quarantine_size()
                 self._trimmer.trim_if_due(self.server_state.seq + sum(self.refused.values()))
             except JournalError as error:
@@ -498,6 +429,59 @@ class JournalWriter:
         failures.clear()
         traces.released.clear()
 
+    def _keep(self, *, ending: bool) -> bool:
+        """Do the work that is due; returns whether a minute has passed, after which old data may be gone."""
+        now, server_state = monotonic(), self.server_state
+        due = now >= self._due
+        written = self.journal.tail.upto - self._saved_upto
+        many = written * PARTS >= max(self.journal.limits.size, LEAST) or (
+            written >= CHECKPOINT_CHUNKS
+            if server_state.adder is not None
+            else server_state.engine.scorer.scored - self._saved[1] >= CHECKPOINT_RECORDS
+        )
+        if due or ending or (many and now >= self._retry_at):
+            self._retry_at = now + PAUSE
+            self._due = self._retry_at if due else self._due
+            self._save()
+            self._retry_at = now
+        if due:
+            self._due = now + EVERY
+            self.journal.truncate_wal()  # the WAL still holds users' text of released requests
+        if (due or self._expiring) and self.clock.calm:
+            self._expiring = self.journal.expire()
+        for _ in range(SLICES):
+            if not self.journal.make_room():
+                break
+        return due
+
+    def _save(self) -> None:
+        """Write a checkpoint, if anything arrived since the last one."""
+        server_state = self.server_state
+        if server_state.seq == self._saved[0]:
+            return
+        with self.journal.begin() as batch:
+            # Read in the transaction, so that no erasure comes between; the next row clears them, and tells others.
+            erased = batch.forgotten(clear=False)
+            with self._lock:
+                server_state.erase(erased)
+                data = server_state.dump()
+            batch.add_failures(server_state.failures)  # recovery does not find them again: their rows are counted
+            batch.save(server_state.seq, self.clock.now(), data)
+        server_state.failures.clear()
+        self._saved = (server_state.seq, server_state.engine.scorer.scored)
+        self._saved_upto = self.journal.tail.upto
+
+    def _reset_journal(self) -> None:
+        """Set a damaged journal aside, and continue with the current state in a new one."""
+        self._saved, self._due, self._retry_at = (-1, 0), 0.0, 0.0  # retry soon if it fails now
+        self.resets += 1
+        try:
+            aside = self.journal.quarantine_and_reset()
+            _log.error("the journal is damaged and was set aside: %s", aside)
+            self._save()
+        except JournalError as error:
+            log_error(f"no new journal can be begun ({error.reason})", error)
+
     def _yield_lock(self) -> None:
         """Give waiting threads the lock; it is held exactly once here."""
         self._lock.release()
@@ -514,7 +498,7 @@ class JournalWriter:
                 error = RejectedError(UNAVAILABLE, reason, f"nothing can be written ({reason})", BROKEN_FOR)
                 request.future.set_exception(error)
         if reason == CORRUPT:
-            self._housekeeping.reset_journal(self.server_state)
+            self._reset_journal()
             with self._lock:
                 self.open_traces.reset_journal(self.clock.arrival())
 

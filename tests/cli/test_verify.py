@@ -39,7 +39,7 @@ FULL = '[capture]\ncontent = "full"\n'
 def save(running):
     """Have a running server write a checkpoint."""
     writer = running.server.writer
-    writer.run_between_rows(lambda: writer._housekeeping.save(writer.server_state)).result(TIMEOUT)
+    writer.run_between_rows(writer._save).result(TIMEOUT)
 
 
 def rows(running, count, each=30, first=0):
@@ -287,7 +287,7 @@ def test_a_journal_that_was_begun_anew_goes_on_with_its_numbers(tmp_path):
     with serving(tmp_path) as running:
         rows(running, 3)
         writer = running.server.writer
-        writer.run_between_rows(lambda: writer._housekeeping.reset_journal(writer.server_state)).result(TIMEOUT)
+        writer.run_between_rows(writer._reset_journal).result(TIMEOUT)
         send(running, [request(1000)])
         running.settled(91)
     done = verify(tmp_path)

@@ -119,7 +119,7 @@ def crashed(tmp_path_factory):
             send_body(running, body)
             send_body(running, export(foreign(n) + foreign(100 + n)[1:]).SerializeToString())
             if n == 4:
-                between_rows(running, lambda: writer._housekeeping.save(writer.server_state))
+                between_rows(running, writer._save)
         books = running.wait_for(lambda found: found["pending"] == 8)
         between_rows(running, lambda: shutil.copytree(folder, left, dirs_exist_ok=True))
     assert (books["scored"], books["residual"]) == (208, 0)

@@ -88,7 +88,7 @@ class ManualWriter:
 
     def save(self):
         """Write a checkpoint."""
-        self.writer._housekeeping.save(self.server_state)
+        self.writer._save()
 
     def expire(self):
         """Delete all that has had its time."""
