@@ -22,7 +22,6 @@ import msgspec
 
 from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
-from ragmon.server.failures import delete
 from ragmon.server.state import SavedServerState
 from ragmon.server.store import (
     ASIDE,
@@ -34,6 +33,7 @@ from ragmon.server.store import (
     check_version,
     checksum,
     connect,
+    delete_failures,
     journal_file,
     translate_read_errors,
 )
@@ -230,7 +230,7 @@ class _Eraser(JournalReaderBase):
         if by_trace:
             with self._transaction():
                 for trace in self._traces:
-                    delete(self._connection, "lower(trace_id) = ?", trace)
+                    delete_failures(self._connection, "lower(trace_id) = ?", trace)
         for pending in self.pending_requests():
             remaining = remove_traces(pending.encoding, pending.body, self._traces)
             if not remaining.removed:
@@ -300,7 +300,7 @@ class _Eraser(JournalReaderBase):
             values = (lines, checksum(*row._replace(lines=lines)), row.seq)
             self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", values)
             for position in positions:
-                delete(self._connection, "seq = ? AND place = ?", row.seq, position)
+                delete_failures(self._connection, "seq = ? AND place = ?", row.seq, position)
         self.done.rows += 1
         self.done.records += len(positions)
         self.done.labels += labels

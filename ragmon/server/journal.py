@@ -22,7 +22,6 @@ from ragmon.core import record
 from ragmon.core.process import make_state_folder
 from ragmon.core.record import Record
 from ragmon.server.erasure import RECORD, keep_trace
-from ragmon.server.failures import FailureIndex, delete, delete_series
 from ragmon.server.process import READING, SCORING, Attempts
 from ragmon.server.store import (
     DATABASE,
@@ -30,12 +29,15 @@ from ragmon.server.store import (
     LOCK_TIMEOUT,
     PAGE,
     SIDE_FILES,
+    FailureIndex,
     HighWaterMark,
     JournalError,
     JournalReaderBase,
     Lock,
-    add,
+    add_quarantined,
     checksum,
+    delete_failures,
+    delete_series,
     finished,
     open_file,
     pragma,
@@ -258,7 +260,7 @@ class JournalBatch:
             for arrival, form, body in self._connection.execute(find, (seq,)).fetchall():
                 # A request that could not be read is kept as it is.
                 kept = body if step == READING else keep_trace(form, body, trace)
-                add(self._connection, arrival, step, trace, form, kept)
+                add_quarantined(self._connection, arrival, step, trace, form, kept)
 
     def quarantine_line(self, seq: int, arrival: float, index: int) -> bool:
         """Quarantine a line that ended the process twice while it was scored; a quarantine entry takes its place."""
@@ -273,7 +275,7 @@ class JournalBatch:
         values = (remaining, checksum(seq, arrival, n, counts, remaining), seq)
         self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", values)
         trace_id = str(getattr(record.decode_entry(line), "trace_id", None) or "").lower()
-        add(self._connection, arrival, SCORING, trace_id, RECORD, line)
+        add_quarantined(self._connection, arrival, SCORING, trace_id, RECORD, line)
         return True
 
     def finished(self, trace_ids: Iterable[bytes]) -> dict[bytes, tuple[float, int]]:
@@ -503,7 +505,7 @@ class Journal(JournalReaderBase):
         connection.execute(f"INSERT OR REPLACE INTO tail {newest}")
         connection.execute("DELETE FROM rows WHERE seq <= ?", (seq,))
         connection.execute("DELETE FROM traced WHERE seq <= ?", (seq,))
-        delete(connection, "seq <= ?", seq)
+        delete_failures(connection, "seq <= ?", seq)
         delete_series(connection)
         return True
 

@@ -1,10 +1,13 @@
-"""The server's process: a watchdog that ends it when it is frozen or stuck, and memory returned to the system.
+"""The server's process: what it works on, a watchdog that ends it when it is frozen or stuck, and its memory.
 
-What the process was working on is noted on disk before. There are two cases. A call into C, for example a regular
-expression, holds the GIL: no thread runs and no signal is handled. A kernel timer that counts the process' CPU time
-then ends the process, unless a Python thread resets it in time. Time in which the process does not run (stopped, or the
-machine sleeps) does not count. The other case is a loop in Python, for example in a custom redactor, that blocks the
-writer thread: the watchdog thread sees that the same item never ends.
+Work that ended or froze the process would do so again after every start. So each attempt is noted in a page of shared
+memory before the work begins and cleared after it: a store into memory, without a write to the disk. The kernel keeps
+the page when the process is killed. An attempt that is in the page at the next start did not end. After two such
+attempts the request is moved to the quarantine, where it can be inspected.
+
+A call into C, for example a regular expression, holds the GIL: no thread runs and no signal is handled. A kernel timer
+that counts the process' CPU time then ends the process, unless a Python thread resets it in time. A loop in Python, for
+example in a custom redactor, blocks the writer thread: the watchdog thread sees that the same item never ends.
 
 glibc keeps freed memory in an arena per thread, for the next allocation; with dozens of threads the arenas hold most of
 what was ever used. It is limited to two arenas, and asked every few seconds to release the free memory in them.

@@ -58,9 +58,8 @@ from ragmon.monitor.engine import Engine, MonitorHistory
 from ragmon.monitor.replay import ReleaseSplitter
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.scoring.snapshot import Snapshot
-from ragmon.server.failures import LATENCY_MS, TRAITS, Failure, FailureQuery
 from ragmon.server.state import Clock, ServerState, entries, recover
-from ragmon.server.store import JournalReader, journal_file
+from ragmon.server.store import LATENCY_MS, TRAITS, Failure, FailureQuery, JournalReader, journal_file
 from ragmon.stats.histograms import MICRO
 
 if TYPE_CHECKING:

@@ -45,9 +45,8 @@ from ragmon.scoring.buckets import DIGEST, State
 from ragmon.scoring.labels import FinalLabels, LabelObserver
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import Scorer, ScorerFactory
-from ragmon.server.failures import Failure
 from ragmon.server.process import Attempts, row_key
-from ragmon.server.store import Checkpoint, JournalReaderBase, JournalRow, translate_read_errors
+from ragmon.server.store import Checkpoint, Failure, JournalReaderBase, JournalRow, translate_read_errors
 from ragmon.stream.chunk import ERASED, AdderState, BatchCounts, Chunk, ChunkAdder, ChunkError, count
 
 JUMP: Final = 2.0

@@ -10,9 +10,8 @@ import pytest
 
 from ragmon.core.errors import RagmonError
 from ragmon.server import store
-from ragmon.server.failures import Failure, FailureQuery
 from ragmon.server.journal import Journal, RetentionLimits
-from ragmon.server.store import JournalError, JournalReader
+from ragmon.server.store import Failure, FailureQuery, JournalError, JournalReader
 from ragmon.testing import FakeClock
 
 NOW = 1_700_000_000.0

@@ -14,9 +14,8 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.record import Ack, Label, Tombstone, decode_entry, encode
 from ragmon.server import erasure
 from ragmon.server.erasure import erase, remove_traces
-from ragmon.server.failures import Failure, FailureQuery
 from ragmon.server.journal import Journal
-from ragmon.server.store import JournalReader
+from ragmon.server.store import Failure, FailureQuery, JournalReader
 from ragmon.testing import make_record
 from tests.support.waiting import wait_for
 

@@ -8,11 +8,10 @@ from ragmon.cli.verify import of_journal
 from ragmon.config.load import load
 from ragmon.ingest.receiver import Encoding
 from ragmon.server.erasure import erase
-from ragmon.server.failures import FailureQuery
 from ragmon.server.pending import decode_traces
 from ragmon.server.server import make_writer
 from ragmon.server.state import ServerState, replay
-from ragmon.server.store import JournalReader
+from ragmon.server.store import FailureQuery, JournalReader
 from tests.support.otlp_requests import export
 from tests.support.serving import QUICK, Time, configuration, foreign
 
