@@ -49,7 +49,6 @@ from ragmon.server.store import (
 
 Key = tuple[int, bytes]
 """The time step of the event, and an id that is unique in the step."""
-
 FRESH: Final = 1 << 16
 """Keys in a generation; fewer than three times as many are in memory, about 20 MB."""
 _MERGED_AT_ONCE: Final = 1 << 13
@@ -58,7 +57,6 @@ _LOOKUP_BATCH: Final = 256
 _FIND: Final = f"SELECT key FROM keys WHERE key IN ({', '.join('?' * _LOOKUP_BATCH)})"  # noqa: S608 - no user input
 _PREFIX: Final = 5
 """Bytes of the time step before the id; for steps of ten seconds, four are enough until the year 10000."""
-
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
 _CHECKPOINTS: Final = 8

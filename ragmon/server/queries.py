@@ -66,66 +66,44 @@ if TYPE_CHECKING:
     from ragmon.server.writer import JournalWriter
 
 _WINDOW: Final = "1h"
-
 _UNITS: Final = {"latency": " ms", "question_length": " characters", "answer_length": " characters"}
-
 _NAMES: Final = {
     "latency": "the latency",
     "question_length": "the length of questions",
     "answer_length": "the length of answers",
     "top_score": "the best score of retrieval",
 }
-
 _MINUTE: Final = 60
-
 _MIN_LEVEL: Final = 1e-6
-
 SHORTEST: Final = 8
 """The fewest hex digits by which a trace is searched."""
-
 PATIENCE: Final = 20.0
 """Seconds in which a journal is searched for the beginning of an id."""
-
 MAX_RECORDS: Final = 100
 """Records of one trace that are shown."""
-
 ID_DIGITS: Final = 32
 """Hex digits of a whole trace id."""
-
 _MANY: Final = 5
-
 _BEGINNING: Final = re.compile(r"[0-9a-f]{8,31}", re.ASCII)
-
 TO_OPEN: Final = 5
 """Failing traces that are listed with a diagnosis."""
-
 ON_PAGE: Final = 20
 """Failing requests on the page of a gate."""
-
 MAX_ASSESSED: Final = 20_000
 """Records that are looked at for requests that score badly in a metric without a gate."""
-
 COMPARED: Final = 86_400.0
 """Seconds of records that two releases are compared on."""
-
 MAX_DROP: Final = 0.02
 """How much worse a metric of a release may be."""
 OUTCOME: Final = "fail"
 """The only outcome that records can be queried by: requests that keep their gates are in no index."""
-
 LIMIT: Final = 50
-
 _RECORDS: Final = ("pipeline", "source", "gate", "metric", "outcome", "build", "index_hash", "since", "limit", "cursor")
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-
 _COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
-
 _SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
-
 _CHALLENGE: Final = 'Basic realm="the token of the write ports is the password", charset="UTF-8"'
-
 _OTHERS: Final = "the admin port shows content to whoever sends the token of `[serve] token_file`"
-
 _NOBODY: Final = (
     "the admin port shows no content where the server has no `[serve] token_file`; "
     "`ragmon show TRACE --state-dir DIR` reads the journal on its machine"

@@ -57,8 +57,6 @@ CALM: Final = 900.0
 """Seconds after a jump in which no data is deleted for its age: the jump may be undone."""
 SLICE: Final = 0.05
 """Seconds of CPU that the writer thread may work before it lets other threads run."""
-
-
 _elapsed: Final = partial(clock_gettime, CLOCK_BOOTTIME)
 """Elapsed seconds, including time in which the machine sleeps."""
 STAGE: Final = "ingest"
