@@ -290,16 +290,6 @@ def is_from_prober(record: Record) -> bool:
     return record.source == constants.PROBE and PROBE_TAG in (record.tags or ())
 
 
-def recently_probed(journal: JournalReaderBase) -> Iterator[bytes]:
-    """The trace ids of probes in the newest rows."""
-    pattern = f'"source":"{constants.PROBE}"'.encode()
-    for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
-        for line in row.lines.split(b"\n") if pattern in row.lines else ():
-            entry = decode_entry(line) if pattern in line else None
-            if isinstance(entry, Record) and entry.source == constants.PROBE and entry.trace_id:
-                yield bytes.fromhex(entry.trace_id)
-
-
 def join_reply(own: Record, reply: Record) -> Record:
     """Join the application's record with the reply, which fills in the missing fields."""
     sampling = own.sampling or reply.sampling
@@ -417,7 +407,7 @@ class WriteBatch:
             self._put_entries(request.entries, answers)
             if request.chunk is not None:
                 self._put_chunk_lines(request.chunk.entries)
-            pieces = self.traces.sort(request.external, self, self.batch.finished(self.traces.new(request.external)))
+            pieces = self.traces.sort(request.external, self)
             if pieces:
                 waits = sorted({span.trace_id for span in pieces})
                 seq = self.batch.add_pending(
@@ -687,13 +677,10 @@ class TraceTracker:
         """Whether a native record of a trace arrived recently and was counted as a probe."""
         return trace_id in self._probed
 
-    def new(self, foreign: Sequence[ExternalSpan]) -> set[bytes]:
-        """The traces of spans that are neither open nor remembered as finished; the journal knows whether they are."""
-        trace_ids = {span.trace_id for span in foreign}
-        return trace_ids.difference(self._done).difference(self._room.traces) if trace_ids else trace_ids
-
-    def sort(self, foreign: Sequence[ExternalSpan], row: WriteBatch, done: Container[bytes]) -> list[ExternalSpan]:
+    def sort(self, foreign: Sequence[ExternalSpan], row: WriteBatch) -> list[ExternalSpan]:
         """The spans of a request whose traces are open or begin with it; the others are counted in the row."""
+        # The journal knows whether traces are done that are neither open nor remembered.
+        done = row.batch.finished({span.trace_id for span in foreign}.difference(self._done, self._room.traces))
         kept = []
         for span in foreign:
             trace_id = span.trace_id
@@ -703,10 +690,9 @@ class TraceTracker:
                 kept.append(span)
             elif not is_sampled(trace_id, self.lowest):
                 # Count an unsampled trace once, by its root; nothing else is kept of it.
-                counts = row.counts
                 if span.is_root:
-                    counts.received += 1
-                    count(counts.ignored, UNSAMPLED)
+                    row.counts.received += 1
+                    count(row.counts.ignored, UNSAMPLED)
             else:
                 row.counts.received += 1
                 if trace_id in self._own:
@@ -794,8 +780,12 @@ class TraceTracker:
         for key in journal.recent():
             if len(key) == NATIVE_KEY:
                 remember(self._own, key[:TRACE_ID], REMEMBERED)
-        for trace_id in recently_probed(journal):
-            remember(self._probed, trace_id, REMEMBERED)
+        pattern = f'"source":"{constants.PROBE}"'.encode()
+        for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
+            for line in row.lines.split(b"\n") if pattern in row.lines else ():
+                entry = decode_entry(line) if pattern in line else None
+                if isinstance(entry, Record) and entry.source == constants.PROBE and entry.trace_id:
+                    remember(self._probed, bytes.fromhex(entry.trace_id), REMEMBERED)
         for body in journal.pending_requests():
             if body.encoding != RECORD:
                 continue
