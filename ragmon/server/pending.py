@@ -333,14 +333,6 @@ def _facts(own: Record, reply: Record) -> TextFacts | None:
     return replace(reply.facts, grounded=grounded)
 
 
-class PendingProbeRecord(NamedTuple):
-    """A record that waits for the reply to its probe."""
-
-    trace_id: bytes
-    record: Record
-    seq: int
-
-
 @dataclass
 class WriteBatch:
     """One row of the journal, made of requests and complete traces; it changes nothing outside the journal.
@@ -355,7 +347,7 @@ class WriteBatch:
         begun: Traces that begin with this row.
         ignored_traces: Traces that are ignored because a decorated call in them sent a native record.
         answered: Traces of probe replies that this row settles.
-        early_probe_records: Probe records that wait for their replies, by trace.
+        early_probe_records: Probe records that wait for their replies, by trace, with their numbers in the journal.
         replies: Probe replies that wait, by trace, with their numbers in the journal.
         overdue: Traces whose records no longer wait for a reply.
         forgotten: Traces that were erased since the previous row.
@@ -374,7 +366,7 @@ class WriteBatch:
     ignored_traces: set[bytes] = field(default_factory=set)
     probe_traces: set[bytes] = field(default_factory=set)
     answered: set[bytes] = field(default_factory=set)
-    early_probe_records: dict[bytes, PendingProbeRecord] = field(default_factory=dict)
+    early_probe_records: dict[bytes, tuple[Record, int]] = field(default_factory=dict)
     replies: dict[bytes, int] = field(default_factory=dict)
     overdue: list[bytes] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
@@ -542,19 +534,19 @@ class WriteBatch:
             else:
                 joined = join_reply(record, reply.record)
                 seq = self.batch.add_pending(self.arrival, RECORD, encode(joined), [trace_id])
-                self.early_probe_records[trace_id] = PendingProbeRecord(trace_id, joined, seq)
+                self.early_probe_records[trace_id] = joined, seq
         return True
 
     def _put_overdue(self) -> None:
         """Add the application's records of probes whose replies have arrived since, or are overdue."""
-        for pending, reply in list(self.traces.due_probe_records(self.arrival)):
-            self.overdue.append(pending.trace_id)
-            self.probe_traces.add(pending.trace_id)
-            if pending.seq and not self.batch.delete_pending([pending.seq]):  # another process erased it
+        for trace_id, record, seq, reply in list(self.traces.due_probe_records(self.arrival)):
+            self.overdue.append(trace_id)
+            self.probe_traces.add(trace_id)
+            if seq and not self.batch.delete_pending([seq]):  # another process erased it
                 count(self.counts.ignored, ERASED)
-                self.batch.mark_finished([pending.trace_id], self.arrival)
+                self.batch.mark_finished([trace_id], self.arrival)
             else:
-                self._put_own(pending.trace_id, pending.record, reply)
+                self._put_own(trace_id, record, reply)
 
     def _put_own(self, trace_id: bytes, record: Record, reply: ProbeReply | None) -> None:
         """Add the application's own record of a probe, and settle the reply."""
@@ -626,7 +618,7 @@ class TraceTracker:
         self.forgotten: list[bytes] = []
         self.unknown: list[bytes] = []
         self.replies = PendingReplies()
-        self.ahead: dict[bytes, PendingProbeRecord] = {}
+        self.ahead: dict[bytes, tuple[Record, int]] = {}
         self.behind = False
         self._assembling = 0
         self._limits = limits
@@ -664,14 +656,14 @@ class TraceTracker:
         still_open = [trace_id for trace_id, _ in due if trace_id in self._room.traces or trace_id in ready_ids]
         return [reply for reply in due if reply[0] not in still_open or self.replies.hurried]
 
-    def due_probe_records(self, now: float) -> Iterator[tuple[PendingProbeRecord, ProbeReply | None]]:
-        """The application's records that wait no longer, each with its reply; None where the reply is overdue."""
-        for pending in self.ahead.values():
-            reply = self.replies.get(pending.trace_id)
+    def due_probe_records(self, now: float) -> Iterator[tuple[bytes, Record, int, ProbeReply | None]]:
+        """The application's records that wait no longer, with trace, number and reply; None where that is overdue."""
+        for trace_id, (record, seq) in self.ahead.items():
+            reply = self.replies.get(trace_id)
             if reply is not None and reply.arrived:
-                yield pending, reply
+                yield trace_id, record, seq, reply
             elif reply is None or reply.due <= now or self.replies.hurried:
-                yield pending, None
+                yield trace_id, record, seq, None
 
     def is_probe(self, trace_id: bytes) -> bool:
         """Whether a native record of a trace arrived recently and was counted as a probe."""
@@ -766,7 +758,7 @@ class TraceTracker:
         for assembled in self.ready:
             assembled.waiting.requests.clear()
         self._room.forget_requests()
-        self.ahead = {trace_id: pending._replace(seq=0) for trace_id, pending in self.ahead.items()}
+        self.ahead = {trace_id: (record, 0) for trace_id, (record, _) in self.ahead.items()}
         self.replies.reset_journal()
         self.released.clear()
         self.unknown = list(self._done)
@@ -792,7 +784,7 @@ class TraceTracker:
             record = decode_entry(body.body)
             assert isinstance(record, Record)  # noqa: S101 - a checksum guarantees what was written
             # A waiting record waits for no reply: replies in flight were lost.
-            self.ahead |= {trace_id: PendingProbeRecord(trace_id, record, body.seq) for trace_id in body.traces}
+            self.ahead |= dict.fromkeys(body.traces, (record, body.seq))
             if not body.traces:
                 self.replies.put(record, now + REPLY_WAIT, arrived=True)
                 self.replies.mark_stored({bytes.fromhex(record.trace_id or ""): body.seq})
