@@ -57,7 +57,6 @@ FIXED: Final = ("otlp", "grpc", "admin", "hosts", "token_file", "tls", "state_di
 """Keys of `[serve]` that take effect only when the server is restarted."""
 _TIMES: Final = 100
 """Reloads whose time is kept."""
-_log = logging.getLogger("ragmon.server")
 Signature = dict[Path, tuple[str, int, int, int] | None]
 
 

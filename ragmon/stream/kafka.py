@@ -1,4 +1,4 @@
-"""What worker and head need of Kafka: clients, topics, and the last chunk of a partition."""
+"""What worker and head need of Kafka: clients, topics, chunks that are written and found, messages read again."""
 
 from __future__ import annotations
 
