@@ -78,7 +78,8 @@ def test_a_journal_cannot_be_opened_on_a_full_disk_and_that_is_said(disk, presen
 WRITE = """
 import sys
 from pathlib import Path
-from ragmon.server.journal import Failure, Journal
+from ragmon.server.journal import Journal
+from ragmon.server.store import Failure
 journal = Journal(Path(sys.argv[1]))
 journal._keys._most = 30
 for n in range(journal.last()[0] + 1, 1_000_000):
