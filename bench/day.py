@@ -18,7 +18,7 @@ from bench.replay import write_gold
 from ragmon.config.load import load
 from ragmon.core.record import Record, decode_entry
 from ragmon.server.state import ServerState
-from ragmon.stream.accounts import BatchCounts
+from ragmon.stream.chunk import BatchCounts
 
 RATE = 5
 """Records a second."""

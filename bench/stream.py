@@ -26,7 +26,7 @@ from ragmon.monitor.engine import Engine
 from ragmon.monitor.replay import AlarmReplay, run_files
 from ragmon.scoring.scorer import ScorerFactory
 from ragmon.stream.chunk import Chunk, ChunkAdder
-from ragmon.stream.partition import PartitionCounter, TracePartitionCounter
+from ragmon.stream.worker import PartitionCounter, TracePartitionCounter
 
 RECORDS = 40_000
 ROUNDS = 3

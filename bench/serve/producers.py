@@ -20,7 +20,7 @@ from ragmon.core.record import Totals
 from ragmon.export.prometheus import families
 from ragmon.scoring.snapshot import ALL, window_totals
 from ragmon.server.state import ServerState
-from ragmon.stream.accounts import BatchCounts
+from ragmon.stream.chunk import BatchCounts
 
 PRODUCERS = 5000
 MINUTES = 60

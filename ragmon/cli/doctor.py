@@ -61,7 +61,7 @@ from ragmon.export.status import most_frequent, retriever_hint
 from ragmon.export.text import text_table
 from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.exporting import server
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import JournalReader
 
 TAGS: Final = {"ragmon": "doctor"}
 EXPORTER: Final = "exporter"
@@ -167,7 +167,7 @@ def _hint(reason: str, address: Url) -> str:
 def local_quarantine(settings: Settings) -> Iterator[Check]:
     """List the quarantined requests of the journal on this machine, if there is one."""
     try:
-        with open_readonly(Path(settings.serve.state_dir)) as journal:
+        with JournalReader(Path(settings.serve.state_dir)) as journal:
             requests = [
                 QuarantinedItem(request.arrival, request.step, request.trace_id, request.size)
                 for request in journal.quarantined()

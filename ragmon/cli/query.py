@@ -41,9 +41,8 @@ from ragmon.scoring.ratings import queue, rows
 from ragmon.scoring.scorer import ScorerFactory
 from ragmon.server.erasure import erase as take_out
 from ragmon.server.queries import SHORTEST, UnknownTraceError, described, in_files, in_journal
-from ragmon.server.reader import open_readonly
 from ragmon.server.state import entries
-from ragmon.server.store import journal_file
+from ragmon.server.store import JournalReader, journal_file
 
 WHY_PATH: Final = "/api/why"
 _SHOW_TIMEOUT: Final = 60.0  # seconds: a journal may be searched for the beginning of an id
@@ -132,7 +131,7 @@ def queue_command(
         options, spans = file_options(settings), file_span_options(settings)
         candidates = queue(read_files(traces, ReadSummary(), options=options, span_options=spans), limit)
     else:
-        with open_readonly(Path(state_dir or settings.serve.state_dir)) as journal:
+        with JournalReader(Path(state_dir or settings.serve.state_dir)) as journal:
             lines = (entry for row in journal.rows() for entry in entries(row.lines))
             candidates = queue((line for line in lines if isinstance(line, Record | Label)), limit)
     sheet_rows = rows(candidates, settings.unconfigured.links.trace, text=text)
@@ -179,7 +178,7 @@ def show(
         folder = Path(state_dir or settings.serve.state_dir)
         if url is None and (state_dir is not None or journal_file(folder).is_file()):
             settings, sets = settings_and_gold(config, gold)
-            with open_readonly(folder) as journal:
+            with JournalReader(folder) as journal:
                 records = in_journal(journal, trace, settings)
             scorer = ScorerFactory(settings, sets)()
             requests = [described(record, scorer, settings) for record in records]

@@ -45,7 +45,7 @@ from ragmon.monitor.replay import (
 )
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import ScorerFactory
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import JournalReader
 
 
 def freeze_command(traces: tuple[str, ...], gold: tuple[str, ...], config: str | None, output: str | None) -> int:
@@ -297,7 +297,7 @@ def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out
     from ragmon.server.state import replay as score_again  # noqa: PLC0415 - imports the dependencies of the server
 
     labels = FinalLabels()
-    with open_readonly(Path(folder)) as rows:
+    with JournalReader(Path(folder)) as rows:
         server_state = score_again(settings, rows, labels)
     counts, engine, digest = server_state.counts, server_state.engine, server_state.engine.scorer.state.digest()
     unknown = {key.replace("|", ": ", 1): n for key, n in counts.unknown.items()}

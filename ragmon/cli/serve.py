@@ -46,7 +46,6 @@ from ragmon.monitor.capture_settings import Redactions, file_options, file_span_
 from ragmon.monitor.embedded import Monitor, parse_listen_address
 from ragmon.monitor.replay import Run, read_report
 from ragmon.scoring.scorer import ScorerFactory
-from ragmon.server.admin import JournalView, journal_queries
 from ragmon.server.probe_client import THROTTLED, ProbeCapture, ProbeClient, ProbeCounts
 from ragmon.server.probes import (
     ProbeExporter,
@@ -61,6 +60,7 @@ from ragmon.server.probes import (
     quota_of,
     run_round,
 )
+from ragmon.server.queries import JournalView
 
 TEMPORARY: Final = 75
 """The exit code if a restart may help (sysexits.h, EX_TEMPFAIL)."""
@@ -141,7 +141,7 @@ def _send_once(spec: ProbeSpec, gold: GoldSet, client: ProbeClient, ordered: Rec
         is_first = False
         counts.add(spec.name, answered.result)
         if answered.result != THROTTLED:
-            ordered.put(answered.question.place, answered.record)
+            ordered.put(answered.question.index, answered.record)
         if monotonic() >= last_progress + _PROGRESS_INTERVAL:
             last_progress = monotonic()
             _print_progress(spec, f"{ordered.placed} of {len(gold_questions)}")
@@ -196,7 +196,7 @@ def view(paths: tuple[str, ...], listen: str, config: str | None) -> int:
     stop: Callable[[], object]
     if single and folder.is_dir():
         journal = JournalView(settings, folder)
-        app = admin_app(journal.view(), names, journal_queries(journal.queries, None))
+        app = admin_app(journal.view(), names, journal.queries.paths())
     elif single and (page := report_page_of(paths[0])) is not None:
         app = document_app(page, names)
     if app is None:

@@ -24,10 +24,9 @@ from ragmon.export.status import StageCounters
 from ragmon.export.text import text_table
 from ragmon.server.journal import Journal
 from ragmon.server.pending import TraceTracker
-from ragmon.server.reader import JournalReader, JournalReaderBase
 from ragmon.server.state import STAGE, entries, recover, replay
-from ragmon.server.store import JournalError
-from ragmon.stream.accounts import BatchCounts
+from ragmon.server.store import JournalError, JournalReader, JournalReaderBase
+from ragmon.stream.chunk import BatchCounts
 
 
 @dataclass(frozen=True)

@@ -268,8 +268,8 @@ Line = Record | Totals | Label
 _encoder: Final = msgspec.json.Encoder()
 
 
-def encode(line: Line) -> bytes:
-    r"""One line of a trace log, newline included.
+def encode(line: Entry) -> bytes:
+    r"""One line of a trace log or of a journal, newline included.
 
     >>> encode(Record(v=1, qid="a", answer_json=Answer(claim="yes", citations=[])))
     b'{"v":1,"qid":"a","answer_json":{"claim":"yes","citations":[]}}\n'
@@ -360,11 +360,6 @@ _FORGOTTEN: Final = b'{"kind":"forgotten"'
 _QUARANTINED: Final = b'{"kind":"quarantined"'
 
 
-def encode_entry(entry: Entry) -> bytes:
-    """One line of a journal, newline included."""
-    return _encoder.encode(entry) + b"\n"
-
-
 def is_tombstone(line: bytes) -> bool:
     """Whether a line is a tombstone."""
     return line.startswith(_FORGOTTEN)
@@ -395,12 +390,12 @@ def decode_entry(line: bytes) -> Entry:
     """The entry of a line.
 
     Args:
-        line: As written by `encode_entry`; the kind, where there is one, is the first member.
+        line: As written by `encode`; the kind, where there is one, is the first member.
 
     Raises:
         msgspec.DecodeError: The line is not an entry.
 
-    >>> decode_entry(encode_entry(Ack(pipeline="support", alert="precision", reason="rolled back"))).alert
+    >>> decode_entry(encode(Ack(pipeline="support", alert="precision", reason="rolled back"))).alert
     'precision'
     """
     if not line.startswith(_KIND) or line.startswith(_SAMPLES):

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags
 
 from ragmon.core import constants, semconv
-from ragmon.core.record import LARGEST, LONGEST_MS, SHORT, Record, Totals, bounded, encode_entry, latencies_in_range
+from ragmon.core.record import LARGEST, LONGEST_MS, SHORT, Record, Totals, bounded, encode, latencies_in_range
 from ragmon.ingest.lines import Rejected, decode, wrong_type
 from ragmon.ingest.otlp import NativeSpan, parse_message
 from ragmon.ingest.otlp_wire import MAX_ITEMS, check_size, too_many
@@ -48,7 +48,7 @@ def native_record(native: NativeSpan, unknown: dict[str, int]) -> NativeRecord |
     if isinstance(record, str):
         return record
     key = (native.end_ns // BUCKET_NS, native.trace_id + native.span_id)
-    return NativeRecord(key, native.end_ns / 1e9, native.trace_id, record, encode_entry(record))
+    return NativeRecord(key, native.end_ns / 1e9, native.trace_id, record, encode(record))
 
 
 def record_in(native: NativeSpan, unknown: dict[str, int]) -> Record | str:

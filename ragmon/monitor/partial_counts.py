@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ragmon.alarms.pipelines import build_alarms
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, Label, Record, Totals, encode_entry
+from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, Label, Record, Totals, encode
 from ragmon.export.families import budget
 from ragmon.gates.request import Failed, FailureDetector
 from ragmon.ingest.gold import GoldSet
@@ -74,7 +74,7 @@ class RecordSample:
         marked += [replace(rest[key], kind=FAILING_ENTRY) for key in sorted(rest)]
         size, taken = 0, []
         for record in marked:
-            length = len(encode_entry(record))
+            length = len(encode(record))
             if length <= LARGEST:
                 size += length
                 if size > MOST_BYTES:

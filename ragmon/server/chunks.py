@@ -22,11 +22,20 @@ from typing import Any, Final
 from ragmon.config.services import StreamTable
 from ragmon.core.errors import RagmonError, error_location, printable
 from ragmon.core.http_server import RejectedError
-from ragmon.core.record import Ack, ChunkEntry, Label, encode, encode_entry
+from ragmon.core.record import Ack, ChunkEntry, Label, encode
 from ragmon.server.writer import JournalWriter
 from ragmon.stream import kafka
 from ragmon.stream.chunk import PieceJoiner
-from ragmon.stream.kafka import LOOK, METADATA_AGE, PartitionEnds, client, client_settings, find_topics
+from ragmon.stream.kafka import (
+    LOOK,
+    METADATA_AGE,
+    PartitionEnds,
+    client,
+    client_settings,
+    consumer_of,
+    find_topics,
+    is_out_of_range,
+)
 
 KEY: Final = b"ack"
 PARTITION: Final = 0
@@ -37,6 +46,7 @@ LABEL_TIMEOUT_MS: Final = 30_000
 """Milliseconds in which the broker must take a label; its sender may try again after that."""
 RETRY_AFTER: Final = 5.0
 """Seconds after which an acknowledgement or a label may be sent again."""
+_REFUSED: Final = (HTTPStatus.SERVICE_UNAVAILABLE, "broker")
 _LABEL_POLL: Final = 0.1
 _LABEL_JOIN: Final = 5.0
 _log = logging.getLogger("ragmon.server")
@@ -63,7 +73,7 @@ def send_ack(stream: StreamTable, ack: Ack, *, fired: bool) -> Future[bool]:
             producer = client(kafka.confluent().Producer, settings)
             producer.produce(
                 stream.chunks,
-                encode_entry(ack),
+                encode(ack),
                 key=KEY,
                 partition=PARTITION,
                 on_delivery=lambda error, _: errors.append(str(error)) if error is not None else None,
@@ -78,14 +88,10 @@ def send_ack(stream: StreamTable, ack: Ack, *, fired: bool) -> Future[bool]:
         except BaseException as error:  # noqa: BLE001 - the future carries the error
             return done.set_exception(error)
         message = f"the acknowledgement cannot be written to {stream.chunks}: {why}"
-        return done.set_exception(_unavailable(message))
+        return done.set_exception(RejectedError(*_REFUSED, message, RETRY_AFTER))
 
     Thread(target=work, name="ragmon-ack", daemon=True).start()
     return done
-
-
-def _unavailable(message: str) -> RejectedError:
-    return RejectedError(HTTPStatus.SERVICE_UNAVAILABLE, "broker", message, RETRY_AFTER)
 
 
 class LabelProducer:
@@ -131,7 +137,7 @@ class LabelProducer:
             elif is_last:
                 _log.warning("labels cannot be sent: %s", errors[0])
                 message = f"the broker does not take it ({errors[0]})"
-                sent.set_exception(_unavailable(message))
+                sent.set_exception(RejectedError(*_REFUSED, message, RETRY_AFTER))
 
         if not labels:
             sent.set_result(None)
@@ -149,26 +155,18 @@ class LabelProducer:
 
 
 class StreamReader:
-    """Reads every partition of the topic of chunks."""
+    """Reads every partition of the topic of chunks; `trouble` says why nothing is read, "" where something is."""
 
     def __init__(self, writer: JournalWriter) -> None:
         self._writer = writer
         self._stream = writer.server_state.engine.settings.stream
         self._kafka = kafka.confluent()
-        self._trouble = ""
+        self.trouble = ""
         self._log_id = ""
         self._next: dict[int, int] = {}
         self._tries: dict[int, int] = {}
         self._joiners: dict[int, PieceJoiner] = {}
         self._stopping = Event()
-        self._settings = client_settings(
-            self._stream,
-            group__id=f"{self._stream.group}-head",
-            enable__auto__commit=False,
-            auto__offset__reset="error",
-            topic__metadata__refresh__interval__ms=METADATA_AGE,
-            fetch__wait__max__ms=50,
-        )
         self._thread = Thread(target=self._work, name="ragmon-stream", daemon=True)
 
     def start(self) -> None:
@@ -181,10 +179,6 @@ class StreamReader:
         if self._thread.is_alive():
             self._thread.join(JOIN)
 
-    def troubles(self) -> dict[str, str]:
-        """Why nothing is read, by the brokers' address."""
-        return {str(self._stream.brokers): self._trouble} if self._trouble else {}
-
     def _work(self) -> None:
         while not self._stopping.is_set():
             try:
@@ -194,17 +188,27 @@ class StreamReader:
                 self._stopping.wait(PAUSE)
 
     def _note(self, trouble: str) -> None:
-        if trouble and not self._trouble:
+        if trouble and not self.trouble:
             _log.warning("no chunks are read: %s", trouble)
-        self._trouble = trouble
+        self.trouble = trouble
 
     def _read(self) -> None:
         """Read until the server stops, or the topic of chunks gets more partitions or is made anew."""
-        consumer = client(self._kafka.Consumer, self._settings)
+        consumer = consumer_of(self._stream, "-head", topic__metadata__refresh__interval__ms=METADATA_AGE)
         try:
             ends = PartitionEnds(self._stream)
             found = self._find(consumer, ends)
-            consumer.assign(self._positions(*found))
+            with self._writer.lock:
+                adder = self._writer.server_state.adder
+                offsets, known = ({}, "") if adder is None else (dict(adder.state.offsets), adder.state.log)
+            partitions, log = found
+            if log and known and log != known:
+                what = printable(self._stream.chunks)
+                _log.warning("%s was deleted and made anew: it is read from its beginning", what)
+                offsets = {}
+            self._log_id, self._next, self._tries = log, offsets, {}
+            self._joiners = {number: PieceJoiner() for number in range(partitions)}
+            consumer.assign([self._position(number, offsets.get(number)) for number in range(partitions)])
             next_look = monotonic() + LOOK
             while not self._stopping.is_set():
                 self._take(consumer, consumer.consume(TOGETHER, POLL))
@@ -220,21 +224,9 @@ class StreamReader:
         chunks = self._stream.chunks
         return find_topics(consumer, self._stream).chunks, ends.log_ids([chunks]).get(chunks, "")
 
-    def _positions(self, partitions: int, log: str) -> list[Any]:
-        with self._writer.lock:
-            adder = self._writer.server_state.adder
-            offsets, known = ({}, "") if adder is None else (dict(adder.state.offsets), adder.state.log)
-        if log and known and log != known:
-            _log.warning("%s was deleted and made anew: it is read from its beginning", printable(self._stream.chunks))
-            offsets = {}
-        self._log_id = log
-        self._next, self._tries = offsets, {}
-        self._joiners = {number: PieceJoiner() for number in range(partitions)}
-        first = self._kafka.OFFSET_BEGINNING
-        return [
-            self._kafka.TopicPartition(self._stream.chunks, number, offsets.get(number, first))
-            for number in range(partitions)
-        ]
+    def _position(self, partition: int, offset: int | None) -> Any:
+        start = self._kafka.OFFSET_BEGINNING if offset is None else offset
+        return self._kafka.TopicPartition(self._stream.chunks, partition, start)
 
     def _take(self, consumer: Any, messages: list[Any]) -> None:
         futures, asked = [], set[int]()
@@ -242,13 +234,11 @@ class StreamReader:
             partition, offset = message.partition(), message.offset()
             if message.error() is not None:
                 self._note(str(message.error()))
-                if message.error().code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - its name
+                if is_out_of_range(message.error()):
                     # Read a partition from its beginning, where what comes next is not there; what was added is
                     # dropped.
                     self._next.pop(partition, None)
-                    consumer.seek(
-                        self._kafka.TopicPartition(self._stream.chunks, partition, self._kafka.OFFSET_BEGINNING)
-                    )
+                    consumer.seek(self._position(partition, None))
                 continue
             expected = self._next.get(partition)
             if partition in asked or (expected is not None and offset < expected):
@@ -257,7 +247,7 @@ class StreamReader:
                 # A fetch left messages out: they are asked for again, until they are not there any more.
                 self._tries[partition] = self._tries.get(partition, 0) + 1
                 if self._tries[partition] <= TRIES:
-                    consumer.seek(self._kafka.TopicPartition(self._stream.chunks, partition, expected))
+                    consumer.seek(self._position(partition, expected))
                     asked.add(partition)
                     continue
             self._next[partition], self._tries[partition] = offset + 1, 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -22,17 +22,19 @@ import msgspec
 
 from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
-from ragmon.server.failures import delete
-from ragmon.server.quarantine import QuarantinedRequest
-from ragmon.server.reader import JournalReaderBase, JournalRow, PendingRequest
 from ragmon.server.state import SavedServerState
 from ragmon.server.store import (
+    ASIDE,
     LEVEL,
+    JournalReaderBase,
+    JournalRow,
+    PendingRequest,
+    QuarantinedRequest,
     check_version,
     checksum,
-    files_set_aside,
+    connect,
+    delete_failures,
     journal_file,
-    open_writer,
     translate_read_errors,
 )
 
@@ -46,7 +48,7 @@ _WIPED_WITHIN: Final = 15.0
 _LOCK_TIMEOUT_MS: Final = 500
 """Milliseconds of one wait for the write-ahead log: no process can write meanwhile."""
 _TOMBSTONES: Final = {
-    kind: entries.encode_entry(entries.Tombstone(kind)).rstrip(b"\n")
+    kind: entries.encode(entries.Tombstone(kind)).rstrip(b"\n")
     for kind in (entries.RECORD_ENTRY, entries.LABEL_ENTRY, *entries.SAMPLES)
 }
 _decode_state: Final = msgspec.msgpack.Decoder(SavedServerState).decode
@@ -69,11 +71,11 @@ def remove_traces(encoding: str, body: bytes, traces: AbstractSet[str]) -> Remai
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"cd"}]}]}]}'
     """
     try:
-        return _remove(encoding, body, traces)
+        return _remove(encoding, body, traces.__contains__)
     except _UNREADABLE:
         lowered = body.lower()
         is_contained = any(trace.encode() in lowered or _id_bytes(trace) in body for trace in traces)
-        return RemainingRequest(None, 1) if is_contained else RemainingRequest(body, 0)
+        return RemainingRequest(None if is_contained else body, int(is_contained))
 
 
 def keep_trace(encoding: str, body: bytes, trace: str) -> bytes:
@@ -84,19 +86,9 @@ def keep_trace(encoding: str, body: bytes, trace: str) -> bytes:
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"}]}]}]}'
     """
     try:
-        return _remove(encoding, body, _AllExcept(trace)).body or b""
+        return _remove(encoding, body, lambda found: found != trace).body or b""
     except _UNREADABLE:
         return body
-
-
-class _AllExcept(Container[str]):
-    """The set of all trace ids except one."""
-
-    def __init__(self, trace: str) -> None:
-        self._trace = trace
-
-    def __contains__(self, trace: object) -> bool:
-        return trace != self._trace
 
 
 def _id_bytes(trace: str) -> bytes:
@@ -106,17 +98,17 @@ def _id_bytes(trace: str) -> bytes:
         return trace.encode()
 
 
-def _remove(encoding: str, body: bytes, traces: Container[str]) -> RemainingRequest:
+def _remove(encoding: str, body: bytes, is_erased: Callable[[str], bool]) -> RemainingRequest:
     if encoding == RECORD:
-        is_erased = json.loads(body)["trace_id"].lower() in traces
-        return RemainingRequest(None, 1) if is_erased else RemainingRequest(body, 0)
+        removed = int(is_erased(json.loads(body)["trace_id"].lower()))
+        return RemainingRequest(None if removed else body, removed)
     removed = 0
     if encoding == JSON:
         request = json.loads(body)
         for resource in request.get("resourceSpans") or []:
             for scope in resource.get("scopeSpans") or []:
                 spans = scope.get("spans") or []
-                scope["spans"] = [span for span in spans if span["traceId"].lower() not in traces]
+                scope["spans"] = [span for span in spans if not is_erased(span["traceId"].lower())]
                 removed += len(spans) - len(scope["spans"])
             resource["scopeSpans"] = [scope for scope in resource.get("scopeSpans") or [] if scope["spans"]]
         if not removed:
@@ -136,7 +128,7 @@ def _remove(encoding: str, body: bytes, traces: Container[str]) -> RemainingRequ
         raise ValueError(str(error)) from None
     for resource in message.resource_spans:
         for scope in resource.scope_spans:
-            kept = [span for span in scope.spans if span.trace_id.hex() not in traces]
+            kept = [span for span in scope.spans if not is_erased(span.trace_id.hex())]
             removed += len(scope.spans) - len(kept)
             _keep_messages(scope.spans, kept)
         _keep_messages(resource.scope_spans, [scope for scope in resource.scope_spans if scope.spans])
@@ -158,11 +150,7 @@ class Erasure:
     """The result of an erasure.
 
     Attributes:
-        rows: Rows that were changed.
         records, labels: Lines that were removed from those rows.
-        spans: Spans that were removed from pending requests.
-        quarantined: Quarantined requests that were changed or deleted.
-        states: Checkpoints that were changed or deleted.
         wiped: The bytes are off the disk. If not, another process was reading all the time: run the erasure again.
         unread: Damaged journals set aside earlier. They may still hold the data, and can only be deleted as a whole.
     """
@@ -202,7 +190,7 @@ def erase(
     if [trace, tag, user].count(None) != 2:
         raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value, or a user")
     path = journal_file(folder)
-    with translate_read_errors(path), closing(open_writer(path)) as connection:
+    with translate_read_errors(path), closing(connect(path, writes=True)) as connection:
         check_version(connection, path)
         eraser = _Eraser(path, connection, set() if trace is None else {trace.lower()}, tag, user)
         eraser.run()
@@ -214,7 +202,7 @@ def erase(
             eraser.done.wiped = not is_blocked
             if monotonic() >= deadline:
                 break
-    eraser.done.unread = files_set_aside(path)
+    eraser.done.unread = sorted(path.parent.glob(f"{path.name}{ASIDE}*"))
     return eraser.done
 
 
@@ -242,7 +230,7 @@ class _Eraser(JournalReaderBase):
         if by_trace:
             with self._transaction():
                 for trace in self._traces:
-                    delete(self._connection, "lower(trace_id) = ?", trace)
+                    delete_failures(self._connection, "lower(trace_id) = ?", trace)
         for pending in self.pending_requests():
             remaining = remove_traces(pending.encoding, pending.body, self._traces)
             if not remaining.removed:
@@ -312,7 +300,7 @@ class _Eraser(JournalReaderBase):
             values = (lines, checksum(*row._replace(lines=lines)), row.seq)
             self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", values)
             for position in positions:
-                delete(self._connection, "seq = ? AND place = ?", row.seq, position)
+                delete_failures(self._connection, "seq = ? AND place = ?", row.seq, position)
         self.done.rows += 1
         self.done.records += len(positions)
         self.done.labels += labels

@@ -22,34 +22,33 @@ from ragmon.core import record
 from ragmon.core.process import make_state_folder
 from ragmon.core.record import Record
 from ragmon.server.erasure import RECORD, keep_trace
-from ragmon.server.failures import Failure, FailureIndex, delete, delete_series
-from ragmon.server.quarantine import READING, SCORING, Attempts, add
-from ragmon.server.reader import HighWaterMark, JournalReaderBase, finished_traces, records_of_traces
+from ragmon.server.process import READING, SCORING, Attempts
 from ragmon.server.store import (
     DATABASE,
     LEVEL,
+    LOCK_TIMEOUT,
     PAGE,
+    SIDE_FILES,
+    FailureIndex,
+    HighWaterMark,
     JournalError,
+    JournalReaderBase,
     Lock,
+    add_quarantined,
     checksum,
-    data_version,
-    excess_bytes,
-    fit_wal,
-    free_pages,
-    is_orphaned,
+    delete_failures,
+    delete_series,
+    finished,
     open_file,
-    pages,
+    pragma,
     quarantine_file,
+    records_of_traces,
     translate_errors,
-    translate_file_errors,
     translate_read_errors,
-    truncate_wal,
-    wal_limit,
 )
 
 Key = tuple[int, bytes]
 """The time step of the event, and an id that is unique in the step."""
-
 FRESH: Final = 1 << 16
 """Keys in a generation; fewer than three times as many are in memory, about 20 MB."""
 _MERGED_AT_ONCE: Final = 1 << 13
@@ -58,7 +57,6 @@ _LOOKUP_BATCH: Final = 256
 _FIND: Final = f"SELECT key FROM keys WHERE key IN ({', '.join('?' * _LOOKUP_BATCH)})"  # noqa: S608 - no user input
 _PREFIX: Final = 5
 """Bytes of the time step before the id; for steps of ten seconds, four are enough until the year 10000."""
-
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
 _CHECKPOINTS: Final = 8
@@ -74,6 +72,15 @@ _MAX_OTHER_ROWS: Final = 4096
 _FREE_SHARE: Final = 8
 """One in so many pages of the file may be free: new rows use free pages."""
 _MIN_FREE: Final = 64
+_SHORT_TIMEOUT_MS: Final = 50
+"""Milliseconds to wait for readers when the work can also be done later."""
+_MAX_WAL: Final = 16 << 20
+"""Bytes of the write-ahead log after which it is moved into the file: hot pages are moved once for many changes."""
+_MIN_WAL: Final = 1 << 18
+_WAL_SHARE: Final = 16
+"""The write-ahead log may be one in so many parts of the journal."""
+_MAX_WAL_GROWTH: Final = 2
+"""The write-ahead log counts at most so many times its limit; just after a large row was written it is that large."""
 
 
 def _prefix(step: int) -> bytes:
@@ -180,10 +187,6 @@ class Keys:
             self._connection.execute("INSERT INTO claims (keys) VALUES (?)", (_encode(list(keys)),))
             self._new |= keys
 
-    def recent(self) -> Iterator[bytes]:
-        """The unique parts of the keys in memory, in no order."""
-        return (key[_PREFIX:] for key in self._growing | self._merging)
-
     def expire(self, before: int) -> bool:
         """Delete some keys of steps before `before`, inside a transaction; returns whether any were deleted."""
         select = "SELECT key FROM keys WHERE key < ? ORDER BY key LIMIT 1 OFFSET ?"
@@ -200,8 +203,6 @@ class RetentionLimits:
     """How much data a journal keeps, and for how long.
 
     Args:
-        retention: Seconds after which rows are deleted.
-        size: Bytes beyond which the oldest rows are deleted earlier.
         keys: Seconds of event time within which a duplicate record is recognised.
         assembled: Seconds for which an assembled trace is remembered; a later span of it starts a new trace.
     """
@@ -215,23 +216,12 @@ class RetentionLimits:
 class JournalBatch:
     """The writes of one transaction."""
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        keys: Keys,
-        index: FailureIndex,
-        tail: HighWaterMark,
-        limits: RetentionLimits,
-    ) -> None:
-        self.tail = tail
+    def __init__(self, journal: Journal, connection: sqlite3.Connection, keys: Keys, index: FailureIndex) -> None:
+        self.tail = journal.tail
+        self.claim = keys.claim
+        self.add_failures = index.add
         self._connection = connection
-        self._keys = keys
-        self._index = index
-        self._limits = limits
-
-    def claim(self, keys: Sequence[Key]) -> set[int]:
-        """Claim the keys of records, so that no record is counted twice."""
-        return self._keys.claim(keys)
+        self._limits = journal.limits
 
     def append(self, arrival: float, n: int, counts: bytes, lines: bytes, ends: bytes = b"") -> int:
         """Write a row."""
@@ -268,7 +258,7 @@ class JournalBatch:
             for arrival, form, body in self._connection.execute(find, (seq,)).fetchall():
                 # A request that could not be read is kept as it is.
                 kept = body if step == READING else keep_trace(form, body, trace)
-                add(self._connection, arrival, step, trace, form, kept)
+                add_quarantined(self._connection, arrival, step, trace, form, kept)
 
     def quarantine_line(self, seq: int, arrival: float, index: int) -> bool:
         """Quarantine a line that ended the process twice while it was scored; a quarantine entry takes its place."""
@@ -283,25 +273,17 @@ class JournalBatch:
         values = (remaining, checksum(seq, arrival, n, counts, remaining), seq)
         self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", values)
         trace_id = str(getattr(record.decode_entry(line), "trace_id", None) or "").lower()
-        add(self._connection, arrival, SCORING, trace_id, RECORD, line)
+        add_quarantined(self._connection, arrival, SCORING, trace_id, RECORD, line)
         return True
 
-    def finished_traces(self, trace_ids: Iterable[bytes]) -> dict[bytes, float]:
-        """Finished traces with their times; a negative time means erased and not counted by a server yet."""
-        return {trace_id: arrival for trace_id, arrival, _ in finished_traces(self._connection, trace_ids)}
-
-    def recorded(self, trace_ids: Iterable[bytes]) -> set[bytes]:
-        """The traces whose spans became records."""
-        return {trace_id for trace_id, _, recorded in finished_traces(self._connection, trace_ids) if recorded}
+    def finished(self, trace_ids: Iterable[bytes]) -> dict[bytes, tuple[float, int]]:
+        """Of the finished traces among some, the time, below zero where erased, and whether spans became records."""
+        return finished(self._connection, trace_ids)
 
     def mark_finished(self, trace_ids: Iterable[bytes], arrival: float, *, recorded: bool = False) -> None:
         """Record that traces are finished."""
         rows = ((trace_id, arrival, recorded) for trace_id in trace_ids)
         self._connection.executemany("INSERT OR REPLACE INTO assembled VALUES (?, ?, ?)", rows)
-
-    def add_failures(self, failures: Iterable[Failure]) -> None:
-        """Write requests that failed a gate; a failure that is there already is replaced."""
-        self._index.add(failures)
 
     def forgotten(self, *, clear: bool = True) -> list[str]:
         """The traces erased since they were cleared last, in lower case; they are cleared unless told otherwise."""
@@ -339,7 +321,7 @@ class JournalBatch:
 class Journal(JournalReaderBase):
     """Writes the journal of a state folder; used by one thread at a time.
 
-    Only its own thread reads through it, at the start and to count it again; others use `open_readonly`.
+    Only its own thread reads through it, at the start and to count it again; others use `JournalReader`.
     """
 
     def __init__(
@@ -349,17 +331,19 @@ class Journal(JournalReaderBase):
         self.limits = limits or RetentionLimits()
         self.set_aside: Path | None = None
         self._clock = clock
-        self._tail = HighWaterMark()
+        self.tail = HighWaterMark()
         self._is_writing = False
         self._is_lost = False
         self._carried_keys: set[bytes] = set()
         self._version = 0
-        with translate_file_errors(self.path):
+        with translate_read_errors(self.path):
             make_state_folder(folder)
             self._lock = Lock(folder)
         self.attempts = Attempts(folder)
         try:
-            if is_orphaned(self.path):
+            logs = [self.path.with_name(self.path.name + suffix) for suffix in SIDE_FILES]
+            # SQLite would apply a write-ahead log without its file to a new file of that name.
+            if not self.path.exists() and any(log.exists() for log in logs):
                 self.set_aside = quarantine_file(self.path, clock())
             try:
                 self._open()
@@ -378,7 +362,7 @@ class Journal(JournalReaderBase):
         self._wal_sized_for = -1
         try:
             with translate_read_errors(self.path):
-                self._tail = max(self._tail, self._tail_on_disk())
+                self.tail = max(self.tail, self._tail_on_disk())
                 self._keys = Keys(self._connection)
                 self._index = FailureIndex(self._connection)
         except BaseException:
@@ -403,7 +387,7 @@ class Journal(JournalReaderBase):
         self._open()
         self._is_lost = False
         with self._transaction():
-            self._connection.execute("INSERT OR REPLACE INTO tail VALUES (1, ?, ?, ?)", self._tail)
+            self._connection.execute("INSERT OR REPLACE INTO tail VALUES (1, ?, ?, ?)", self.tail)
             self._keys.take_over(self._carried_keys)
         self._carried_keys = set()
 
@@ -412,12 +396,12 @@ class Journal(JournalReaderBase):
         """One transaction: committed when the block ends, rolled back if it raises."""
         if self._is_lost:
             self._continue_in_new_file()
-        batch = JournalBatch(self._connection, self._keys, self._index, self._tail, self.limits)
+        batch = JournalBatch(self, self._connection, self._keys, self._index)
         with self._transaction():
-            (previous, self._version) = self._version, data_version(self._connection)
+            (previous, self._version) = self._version, pragma(self._connection, "data_version")
             self._index.erased = self._version != previous
             yield batch
-        self._tail = batch.tail
+        self.tail = batch.tail
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -441,25 +425,29 @@ class Journal(JournalReaderBase):
 
     def recent(self) -> Iterator[bytes]:
         """The unique parts of the most recent keys, in no order: some hundred thousand."""
-        return self._keys.recent()
-
-    @property
-    def newest(self) -> int:
-        """The number of the newest row."""
-        return self._tail.seq
-
-    @property
-    def upto(self) -> int:
-        """Bytes of the lines of all rows ever written."""
-        return self._tail.upto
+        return (key[_PREFIX:] for key in self._keys.in_memory())
 
     def excess(self) -> int:
-        """Bytes by which the journal exceeds its limit, its write-ahead log included; negative if it is smaller."""
+        """Bytes by which the journal exceeds its limit, its write-ahead log included; negative if it is smaller.
+
+        Free pages do not count, as new rows use them. While a reader is active without a pause, the log cannot be moved
+        and grows; it counts only up to a bound, as deleting rows would make it even larger.
+        """
+        size, limit, wal = self.limits.size, self._wal_limit, 0
         with translate_errors(self.path):
-            if self._wal_sized_for != self.limits.size:
-                fit_wal(self._connection, self.limits.size)
-                self._wal_sized_for = self.limits.size
-            return excess_bytes(self._connection, self.path, self.limits.size)
+            if self._wal_sized_for != size:
+                for setting in (f"wal_autocheckpoint = {limit // PAGE}", f"journal_size_limit = {limit}"):
+                    self._connection.execute(f"PRAGMA {setting}").fetchall()
+                self._wal_sized_for = size
+            with suppress(OSError):  # there is none
+                wal = self.path.with_name(self.path.name + SIDE_FILES[0]).stat().st_size
+            used = pragma(self._connection, "page_count") - pragma(self._connection, "freelist_count")
+        return used * PAGE + min(max(limit, wal), _MAX_WAL_GROWTH * limit) - size
+
+    @property
+    def _wal_limit(self) -> int:
+        """Bytes of the write-ahead log after which it is moved into the file."""
+        return max(_MIN_WAL, min(self.limits.size // _WAL_SHARE, _MAX_WAL))
 
     def expire(self) -> bool:
         """Delete some data that is too old or exceeds the size limit, in a transaction of some 20 ms.
@@ -474,7 +462,7 @@ class Journal(JournalReaderBase):
         if excess > 0 and self._expire(None):
             return True
         with translate_errors(self.path):
-            free = free_pages(self._connection) * PAGE
+            free = pragma(self._connection, "freelist_count") * PAGE
         return excess + free > 0 and self._shrink()
 
     def _expire(self, now: float | None) -> bool:
@@ -515,7 +503,7 @@ class Journal(JournalReaderBase):
         connection.execute(f"INSERT OR REPLACE INTO tail {newest}")
         connection.execute("DELETE FROM rows WHERE seq <= ?", (seq,))
         connection.execute("DELETE FROM traced WHERE seq <= ?", (seq,))
-        delete(connection, "seq <= ?", seq)
+        delete_failures(connection, "seq <= ?", seq)
         delete_series(connection)
         return True
 
@@ -526,7 +514,7 @@ class Journal(JournalReaderBase):
     def _shrink(self) -> bool:
         """Return some free pages to the file system; returns whether there were too many."""
         with translate_errors(self.path):
-            free, total = free_pages(self._connection), pages(self._connection)
+            free, total = pragma(self._connection, "freelist_count"), pragma(self._connection, "page_count")
             if free < _MIN_FREE or (free * _FREE_SHARE < total and total * PAGE <= self.limits.size):
                 return False
             limit = self._bytes_per_transaction // PAGE
@@ -539,7 +527,7 @@ class Journal(JournalReaderBase):
     @property
     def _bytes_per_transaction(self) -> int:
         """Bytes deleted or freed in one transaction; deleted pages are overwritten through the write-ahead log."""
-        return min(_AT_ONCE, wal_limit(self.limits.size))
+        return min(_AT_ONCE, self._wal_limit)
 
     def quarantine_size(self) -> int:
         """How many requests are quarantined."""
@@ -547,9 +535,16 @@ class Journal(JournalReaderBase):
             return int(self._connection.execute("SELECT count(*) FROM quarantined").fetchone()[0])
 
     def truncate_wal(self) -> None:
-        """Truncate the write-ahead log, so that deleted data is not in it; skipped while another process reads."""
+        """Move the write-ahead log into the file and truncate it, as it still contains deleted data.
+
+        While a reader is active, SQLite moves what it can and does not truncate: requests must not wait for readers.
+        """
         with translate_errors(self.path):
-            truncate_wal(self._connection)
+            self._connection.execute(f"PRAGMA busy_timeout = {_SHORT_TIMEOUT_MS}")
+            try:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                self._connection.execute(f"PRAGMA busy_timeout = {round(1000 * LOCK_TIMEOUT)}")
 
     def close(self) -> None:
         """Close the file and release the folder; calling it again does nothing."""

@@ -32,12 +32,14 @@ from ragmon.core.record import (
     Answer,
     ChunkEntry,
     Entry,
+    ErasedTraces,
+    Label,
     Record,
     Sampling,
     TextFacts,
     check_trace_id,
     decode_entry,
-    encode_entry,
+    encode,
     parse_label,
 )
 from ragmon.ingest.lines import Rejected
@@ -48,12 +50,10 @@ from ragmon.ingest.receiver import Encoding, ExportResult
 from ragmon.ingest.trace_buffer import DECORATED, LATE, remember
 from ragmon.scoring.ratings import REJECTED
 from ragmon.server.erasure import RECORD
-from ragmon.server.journal import Journal
-from ragmon.server.quarantine import ASSEMBLING, READING, Attempts, body_key, trace_key
-from ragmon.server.reader import JournalReaderBase, PendingRequest
+from ragmon.server.journal import Journal, JournalBatch
+from ragmon.server.process import ASSEMBLING, READING, Attempts, body_key, trace_key
 from ragmon.server.state import SLICE, entries
-from ragmon.server.store import TRACE_ID
-from ragmon.stream.accounts import BatchCounts, count
+from ragmon.server.store import TRACE_ID, JournalReaderBase, PendingRequest, trace_id_ends
 from ragmon.stream.assembler import (
     UNSAMPLED,
     AssembledTrace,
@@ -64,7 +64,7 @@ from ragmon.stream.assembler import (
     is_sampled,
     quarantined_trace,
 )
-from ragmon.stream.chunk import ChunkAdder, ChunkError, ChunkStretch, split
+from ragmon.stream.chunk import ERASED, BatchCounts, ChunkAdder, ChunkError, ChunkStretch, count, split
 
 BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413
@@ -81,6 +81,12 @@ IN_MEMORY: Final = 3
 """Bytes in memory per byte of a waiting request, at most: two for protobuf, three for JSON."""
 RETRIED: Final = 30.0
 """Seconds after which an exporter tries again at the latest: the longest pause of the collector's retries."""
+JOINED: Final = "joined"
+NO_REPLY: Final = "no_reply"
+"""Results for an application's own record of a probe: joined with the reply, or the reply did not arrive in time."""
+OLDEST: Final = 86_400.0
+"""Seconds for which the keys of earlier records are known; older records are dropped."""
+_FILLED: Final = ("q", "retrieved_ids", "candidate_ids", "contexts", "verdicts")
 NATIVE_KEY: Final = TRACE_ID + 8
 """Bytes of a native record's key: its trace and its span."""
 
@@ -91,14 +97,8 @@ class QueuedRequest:
 
     Attributes:
         future: Resolved when the request is on disk.
-        size: Its size in bytes.
-        native: The native records in it.
-        external: Third-party spans, which wait for the rest of their traces.
-        entries: Totals, labels and acknowledgements.
-        counts: Counts of everything else in it.
-        result: The response to its sender.
+        counts: What is in it besides records, spans and entries.
         body: Its body as it arrived, kept while spans of it wait.
-        encoding: The encoding of the body.
         chunk: The lines that come with the chunk among the entries.
     """
 
@@ -171,7 +171,7 @@ def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedReq
             label.comment = label.comment if comments else None
             request.entries.append(label)
     bad = request.counts.labels.get(REJECTED, 0)
-    request.size = sum(len(encode_entry(entry)) for entry in request.entries)
+    request.size = sum(len(encode(entry)) for entry in request.entries)
     request.result = ExportResult(bad, first_error)
     return request
 
@@ -180,57 +180,12 @@ def decode_chunk(entry: ChunkEntry) -> QueuedRequest:
     """A chunk, with its lines apart; an unreadable chunk is journalled as it is, and accounted for later."""
     request = QueuedRequest(size=len(entry.body), entries=[entry])
     try:
-        parts = split(entry.body)
-        lines = entries(parts.lines)
+        stretch, counts, lines = split(entry.body)
+        chunk = ChunkLines(stretch, entries(lines))
     except (ChunkError, msgspec.MsgspecError, UnicodeDecodeError):
         return request
-    request.entries = [replace(entry, body=parts.counts)]
-    request.chunk = ChunkLines(parts.stretch, lines)
+    request.entries, request.chunk = [replace(entry, body=counts)], chunk
     return request
-
-
-@dataclass
-class WriteBatch:
-    """A batch under construction: one row of the journal.
-
-    Attributes:
-        arrival: Its arrival, seconds since the epoch.
-        seq: Its row number in the journal.
-        counts: What arrived and what became of it.
-        entries: Its lines, decoded, as they are scored.
-        lines: The same lines as they are journalled.
-        waiting_spans: Spans that wait, with the request that they came in and its number.
-        native_traces: Traces with native records in this batch.
-        begun: Traces that begin with this batch.
-        ignored_traces: Traces that are ignored because a decorated call in them sent a native record.
-        probe_traces: Traces whose native records are probes.
-        answered: Traces of probe replies that this batch settles.
-        early_probe_records: Probe records that wait for their replies, by trace.
-        replies: Probe replies that wait, by trace, with their numbers in the journal.
-        overdue: Traces whose records no longer wait for a reply.
-        forgotten: Traces that were erased since the previous row.
-    """
-
-    arrival: float
-    seq: int = 0
-    counts: BatchCounts = field(default_factory=BatchCounts)
-    entries: list[Entry] = field(default_factory=list)
-    lines: list[bytes] = field(default_factory=list)
-    waiting_spans: list[tuple[QueuedRequest, list[ExternalSpan], int]] = field(default_factory=list)
-    native_traces: list[bytes] = field(default_factory=list)
-    begun: set[bytes] = field(default_factory=set)
-    ignored_traces: set[bytes] = field(default_factory=set)
-    probe_traces: set[bytes] = field(default_factory=set)
-    answered: set[bytes] = field(default_factory=set)
-    early_probe_records: dict[bytes, PendingProbeRecord] = field(default_factory=dict)
-    replies: dict[bytes, int] = field(default_factory=dict)
-    overdue: list[bytes] = field(default_factory=list)
-    forgotten: list[str] = field(default_factory=list)
-
-    def put(self, entry: Entry, line: bytes) -> None:
-        """Add a line."""
-        self.entries.append(entry)
-        self.lines.append(line)
 
 
 @dataclass
@@ -259,11 +214,13 @@ class ProbeReply(NamedTuple):
         record: The reply; before it arrived, the known part of the request.
         due: When it is scored alone, or is no longer expected, seconds since the epoch.
         arrived: Whether it has arrived.
+        number: Its number in the journal; 0 where it is not stored.
     """
 
     record: Record
     due: float
     arrived: bool
+    number: int = 0
 
 
 class PendingReplies:
@@ -273,15 +230,15 @@ class PendingReplies:
         self.hurried = False
         self._lock = Lock()
         self._waiting: dict[bytes, ProbeReply] = {}
-        self._numbers: dict[bytes, int] = {}
 
     def put(self, record: Record, due: float, *, arrived: bool) -> bool:
         """Add a reply; safe in any thread."""
         trace_id = bytes.fromhex(record.trace_id or "")
         with self._lock:
-            if len(self._waiting) >= MAX_REPLIES and trace_id not in self._waiting:
+            known = self._waiting.get(trace_id)
+            if known is None and len(self._waiting) >= MAX_REPLIES:
                 return False
-            self._waiting[trace_id] = ProbeReply(record, due, arrived)
+            self._waiting[trace_id] = ProbeReply(record, due, arrived, 0 if known is None else known.number)
         return True
 
     def get(self, trace_id: bytes) -> ProbeReply | None:
@@ -308,42 +265,29 @@ class PendingReplies:
         with self._lock:
             for trace_id in trace_ids:
                 self._waiting.pop(trace_id, None)
-                self._numbers.pop(trace_id, None)
 
     def unstored(self) -> dict[bytes, Record]:
         """The replies that arrived and are not on disk."""
         if not self._waiting:
             return {}
         with self._lock:
-            unstored = [(trace_id, reply) for trace_id, reply in self._waiting.items() if trace_id not in self._numbers]
-        return {trace_id: reply.record for trace_id, reply in unstored if reply.arrived}
+            replies = list(self._waiting.items())
+        return {trace_id: reply.record for trace_id, reply in replies if reply.arrived and not reply.number}
 
     def mark_stored(self, numbers: Mapping[bytes, int]) -> None:
         """Note the journal numbers of replies that were stored."""
-        self._numbers.update(numbers)
-
-    def number(self, trace_id: bytes) -> int:
-        """The journal number of a stored reply; 0 where it is not stored."""
-        return self._numbers.get(trace_id, 0)
+        with self._lock:
+            for trace_id in numbers.keys() & self._waiting.keys():
+                self._waiting[trace_id] = self._waiting[trace_id]._replace(number=numbers[trace_id])
 
     def reset_journal(self) -> None:
         """Forget all numbers: the journal was lost."""
-        self._numbers.clear()
+        self.mark_stored(dict.fromkeys(list(self._waiting), 0))
 
 
 def is_from_prober(record: Record) -> bool:
     """Whether a prober made a record, not the application."""
     return record.source == constants.PROBE and PROBE_TAG in (record.tags or ())
-
-
-def recently_probed(journal: JournalReaderBase) -> Iterator[bytes]:
-    """The trace ids of probes in the newest rows."""
-    pattern = f'"source":"{constants.PROBE}"'.encode()
-    for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
-        for line in row.lines.split(b"\n") if pattern in row.lines else ():
-            entry = decode_entry(line) if pattern in line else None
-            if isinstance(entry, Record) and entry.source == constants.PROBE and entry.trace_id:
-                yield bytes.fromhex(entry.trace_id)
 
 
 def join_reply(own: Record, reply: Record) -> Record:
@@ -360,13 +304,9 @@ def join_reply(own: Record, reply: Record) -> Record:
         source=constants.PROBE,
         pipeline=reply.pipeline,
         qid=reply.qid,
-        q=own.q if own.q is not None else reply.q,
-        error=own.error or reply.error,
         answer_json=answer,
         facts=_facts(own, reply),
-        retrieved_ids=own.retrieved_ids if own.retrieved_ids is not None else reply.retrieved_ids,
-        candidate_ids=own.candidate_ids if own.candidate_ids is not None else reply.candidate_ids,
-        contexts=own.contexts if own.contexts is not None else reply.contexts,
+        error=own.error or reply.error,
         latency_ms=own.latency_ms or reply.latency_ms,
         index_hash=own.index_hash or reply.index_hash,
         build=own.build or reply.build,
@@ -374,7 +314,7 @@ def join_reply(own: Record, reply: Record) -> Record:
         tags={**(reply.tags or {}), **(own.tags or {})},
         measures={**(reply.measures or {}), **(own.measures or {})} or None,
         judge_versions={**(reply.judge_versions or {}), **(own.judge_versions or {})} or None,
-        verdicts=own.verdicts if own.verdicts is not None else reply.verdicts,
+        **{name: getattr(reply, name) for name in _FILLED if getattr(own, name) is None},
     )
 
 
@@ -393,12 +333,271 @@ def _facts(own: Record, reply: Record) -> TextFacts | None:
     return replace(reply.facts, grounded=grounded)
 
 
-class PendingProbeRecord(NamedTuple):
-    """A record that waits for the reply to its probe."""
+@dataclass
+class WriteBatch:
+    """One row of the journal, made of requests and complete traces; it changes nothing outside the journal.
 
-    trace_id: bytes
-    record: Record
-    seq: int
+    A label is stored together with the answer it rates, so that a replay need not search for the answer. The two
+    records of a probe, the application's and the prober's, are joined into one record.
+
+    Attributes:
+        lines: The entries as they are journalled.
+        waiting_spans: Spans that wait, with the request that they came in and its number in the journal.
+        native_traces: Traces with native records in this row.
+        begun: Traces that begin with this row.
+        ignored_traces: Traces that are ignored because a decorated call in them sent a native record.
+        answered: Traces of probe replies that this row settles.
+        early_probe_records: Probe records that wait for their replies, by trace, with their numbers in the journal.
+        replies: Probe replies that wait, by trace, with their numbers in the journal.
+        overdue: Traces whose records no longer wait for a reply.
+        forgotten: Traces that were erased since the previous row.
+    """
+
+    batch: JournalBatch
+    traces: TraceTracker
+    arrival: float
+    seq: int = 0
+    counts: BatchCounts = field(default_factory=BatchCounts)
+    entries: list[Entry] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    waiting_spans: list[tuple[QueuedRequest, list[ExternalSpan], int]] = field(default_factory=list)
+    native_traces: list[bytes] = field(default_factory=list)
+    begun: set[bytes] = field(default_factory=set)
+    ignored_traces: set[bytes] = field(default_factory=set)
+    probe_traces: set[bytes] = field(default_factory=set)
+    answered: set[bytes] = field(default_factory=set)
+    early_probe_records: dict[bytes, tuple[Record, int]] = field(default_factory=dict)
+    replies: dict[bytes, int] = field(default_factory=dict)
+    overdue: list[bytes] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    _labelled: set[str] = field(default_factory=set)  # traces whose answers are stored in the line of a label
+    _brought: dict[str, Record] = field(default_factory=dict)  # the answers of labels that came with chunks, by trace
+
+    def put(self, entry: Entry, line: bytes) -> None:
+        """Add a line."""
+        self.entries.append(entry)
+        self.lines.append(line)
+
+    def write(self, requests: Sequence[QueuedRequest], unwritten: BatchCounts, wall: float) -> None:
+        """Write the row."""
+        self.counts.add(unwritten)
+        self.forgotten = self.batch.forgotten()
+        if self.forgotten:
+            self._put(ErasedTraces(sorted(self.forgotten)))
+        # After a jump of the system clock that was undone, arrivals may still lie ahead of the clock.
+        self._put_native(
+            [native for request in requests for native in request.native], min(self.arrival, wall) - OLDEST
+        )
+        labels = self._put_assembled()
+        self._put_overdue()
+        self._put_unmatched_replies()
+        own = (entry for request in requests for entry in request.entries if isinstance(entry, Label))
+        answers = self._answers_to([*labels, *own])
+        self._put_entries(labels, answers)
+        for request in requests:
+            self.counts.add(request.counts)
+            self._put_entries(request.entries, answers)
+            if request.chunk is not None:
+                self._put_chunk_lines(request.chunk.entries)
+            pieces = self.traces.sort(request.external, self)
+            if pieces:
+                waits = sorted({span.trace_id for span in pieces})
+                seq = self.batch.add_pending(
+                    self.arrival, request.encoding.value, request.body, waits, self.traces.lowest
+                )
+                self.waiting_spans.append((request, pieces, seq))
+        count(self.counts.ignored, ERASED, len(self.traces.forgotten))
+        ends = trace_id_ends(entry.trace_id for entry in self.entries if isinstance(entry, Record))
+        self.seq = self.batch.append(self.arrival, len(self.entries), self.counts.dump(), b"".join(self.lines), ends)
+        self.batch.delete_pending(self.traces.released)
+        self.batch.mark_finished([*self.ignored_traces, *self.traces.forgotten, *self.traces.unknown], self.arrival)
+
+    def _put(self, entry: Entry) -> None:
+        """Add an entry; of all labels on one answer in a row, only the first line holds the answer."""
+        journalled = entry
+        if isinstance(entry, Label) and entry.answer is not None:
+            if entry.trace_id in self._labelled:
+                journalled = replace(entry, answer=None)
+            self._labelled.add(entry.trace_id)
+        self.put(entry, encode(journalled))
+
+    def _put_entries(self, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
+        for entry in entries:
+            self._put(replace(entry, answer=answers.get(entry.trace_id)) if isinstance(entry, Label) else entry)
+
+    def _answers_to(self, labels: Iterable[Label]) -> Mapping[str, Record]:
+        """The answers that labels rate, where they arrived with this row or before it."""
+        trace_ids = {label.trace_id for label in labels}
+        if not trace_ids:
+            return {}
+        in_row = {
+            entry.trace_id: entry for entry in self.entries if isinstance(entry, Record) and entry.trace_id in trace_ids
+        }
+        in_journal = self.batch.answers(trace_ids - in_row.keys())
+        return in_journal | {trace_id: record for trace_id, record in in_row.items() if trace_id is not None}
+
+    def _put_chunk_lines(self, lines: Sequence[Entry]) -> None:
+        """Add the lines of a chunk to the row, but nothing of traces that were erased.
+
+        A label that found no answer where it was counted may find one among the samples here.
+        """
+        refused = self.batch.refused(entry.trace_id or "" for entry in lines if isinstance(entry, Label | Record))
+        kept = [entry for entry in lines if not (isinstance(entry, Label | Record) and entry.trace_id in refused)]
+        answers = self._answers_to(entry for entry in kept if isinstance(entry, Label) and entry.answer is None)
+        brought = self._brought
+        for index, entry in enumerate(kept):
+            if isinstance(entry, Label):
+                # The first label of a row holds the answer for all of them.
+                answer = brought.get(entry.trace_id) or entry.answer
+                if answer is None and entry.trace_id in answers:
+                    answer = replace(answers[entry.trace_id], kind=None)
+                if answer is not None:
+                    brought[entry.trace_id] = answer
+                kept[index] = replace(entry, answer=answer)
+        for entry in kept:
+            self._put(entry)
+
+    def _put_native(self, records: Sequence[NativeRecord], oldest: float) -> None:
+        """Add the native records, each once; the spans of a decorated call may have made a record before.
+
+        Of the two records of a probe the first counts, where it did not wait for the second.
+        """
+        self.counts.received += len(records)
+        fresh = [native for native in records if native.ended >= oldest]
+        if len(fresh) < len(records):
+            count(self.counts.dropped, constants.TOO_OLD, len(records) - len(fresh))
+            self.counts.native += len(records) - len(fresh)  # they arrived
+        duplicates = self.batch.claim([native.key for native in fresh])
+        finished = self.batch.finished({native.trace_id for native in fresh})
+        recorded = {trace_id for trace_id, (_, has_records) in finished.items() if has_records}
+        for index, native in enumerate(fresh):
+            self.counts.native += index not in duplicates
+            from_prober = is_from_prober(native.record)
+            is_known = self._is_probed(native.trace_id) if from_prober else native.trace_id in recorded
+            if index in duplicates or is_known:
+                self.counts.duplicate += 1
+            elif not self._put_joined(native.trace_id, native.record):
+                self.put(native.record, native.line)
+                self.native_traces.append(native.trace_id)
+                if native.record.source == constants.PROBE:
+                    self.probe_traces.add(native.trace_id)
+                if from_prober:
+                    recorded.add(native.trace_id)
+                    self.batch.mark_finished([native.trace_id], self.arrival, recorded=True)
+
+    def _put_assembled(self) -> list[Label]:
+        """Add the records of complete traces, each once; returns the ratings on their spans."""
+        ready = self.traces.ready
+        if not ready:
+            return []
+        done = self.batch.finished(trace.trace_id for trace in ready)
+        forgotten = sum(arrival < 0 for arrival, _ in done.values())
+        count(self.counts.ignored, ERASED, forgotten)
+        count(self.counts.ignored, LATE, len(done) - forgotten)
+        new_traces = [trace for trace in ready if trace.trace_id not in done]
+        fresh = [trace for trace in new_traces if not _too_old(trace)]
+        count(self.counts.dropped, constants.TOO_OLD, len(new_traces) - len(fresh))
+        records = [assembled for trace in fresh for assembled in trace.made]
+        duplicates = self.batch.claim([assembled.key for assembled in records])
+        self.counts.duplicate += len(duplicates)
+        for index, assembled in enumerate(records):
+            if index not in duplicates and not self._put_joined(assembled.key[1][:TRACE_ID], assembled.record):
+                self.put(assembled.record, assembled.line)
+        for trace in fresh:
+            self.counts.add(trace.counts)
+            if trace.aside:
+                self.batch.quarantine(trace.trace_id, trace.aside, trace.waiting.requests)
+        self.batch.mark_finished([trace.trace_id for trace in ready if not trace.made], self.arrival)
+        written = [trace.trace_id for trace in ready if trace.made and trace.trace_id not in self.early_probe_records]
+        self.batch.mark_finished(written, self.arrival, recorded=True)
+        return [label for trace in fresh for label in trace.labels]
+
+    def _is_probed(self, trace_id: bytes) -> bool:
+        """Whether a native record of a trace arrived and was counted as a probe."""
+        return trace_id in self.probe_traces or self.traces.is_probe(trace_id)
+
+    def _put_joined(self, trace_id: bytes, record: Record) -> bool:
+        """Add the application's own record of a probe whose reply has arrived, or let it wait for an expected reply.
+
+        Returns whether the record is that of a probe; it is accounted for then.
+        """
+        reply = self.traces.replies.get(trace_id)
+        if trace_id in self.answered or trace_id in self.traces.ahead or trace_id in self.early_probe_records:
+            self.counts.duplicate += 1
+        elif reply is None:
+            return False
+        else:
+            self.native_traces.append(trace_id)
+            self.probe_traces.add(trace_id)
+            if reply.arrived:
+                self._put_own(trace_id, record, reply)
+            else:
+                joined = join_reply(record, reply.record)
+                seq = self.batch.add_pending(self.arrival, RECORD, encode(joined), [trace_id])
+                self.early_probe_records[trace_id] = joined, seq
+        return True
+
+    def _put_overdue(self) -> None:
+        """Add the application's records of probes whose replies have arrived since, or are overdue."""
+        for trace_id, record, seq, reply in list(self.traces.due_probe_records(self.arrival)):
+            self.overdue.append(trace_id)
+            self.probe_traces.add(trace_id)
+            if seq and not self.batch.delete_pending([seq]):  # another process erased it
+                count(self.counts.ignored, ERASED)
+                self.batch.mark_finished([trace_id], self.arrival)
+            else:
+                self._put_own(trace_id, record, reply)
+
+    def _put_own(self, trace_id: bytes, record: Record, reply: ProbeReply | None) -> None:
+        """Add the application's own record of a probe, and settle the reply."""
+        has_reply = reply is not None and self._settle(trace_id)
+        if reply is not None and has_reply:
+            self.counts.duplicate += 1
+            record = join_reply(record, reply.record)
+        count(self.counts.probed, JOINED if has_reply else NO_REPLY)
+        self._put(record)
+        self.batch.mark_finished([trace_id], self.arrival, recorded=True)
+
+    def _put_unmatched_replies(self) -> None:
+        """Add the replies that wait no longer for the application's record, and store the replies that still wait.
+
+        A record of the application that arrives later is a duplicate.
+        """
+        overdue = [reply for reply in self.traces.overdue_replies(self.arrival) if reply[0] not in self.answered]
+        for trace_id, record in overdue:
+            if not self._settle(trace_id):
+                continue
+            if self._is_probed(trace_id):
+                self.counts.duplicate += 1
+            else:
+                self._put(record)
+                self.batch.mark_finished([trace_id], self.arrival, recorded=True)
+        unstored = self.traces.replies.unstored().items()
+        waiting = {trace_id: reply for trace_id, reply in unstored if trace_id not in self.answered}
+        self.replies.update(store_replies(waiting, self.batch, self.arrival))
+
+    def _settle(self, trace_id: bytes) -> bool:
+        """Count a reply; returns whether it still exists: another process may have erased it."""
+        self.counts.received += 1
+        self.answered.add(trace_id)
+        reply = self.traces.replies.get(trace_id)
+        exists = reply is None or not reply.number or bool(self.batch.delete_pending([reply.number]))
+        count(self.counts.ignored, ERASED, int(not exists))
+        return exists
+
+
+def store_replies(replies: Mapping[bytes, Record], batch: JournalBatch, arrival: float) -> dict[bytes, int]:
+    """Write replies that wait; returns their numbers in the journal."""
+    return {trace_id: batch.add_pending(arrival, RECORD, encode(record)) for trace_id, record in replies.items()}
+
+
+def _too_old(trace: AssembledTrace) -> bool:
+    """Whether a trace had ended so long before its first span arrived that its key may no longer be known."""
+    ended = min(
+        (assembled.record.ts for assembled in trace.made if assembled.record.ts is not None),
+        default=trace.waiting.first,
+    )
+    return ended < trace.waiting.first - OLDEST
 
 
 class TraceTracker:
@@ -409,7 +608,6 @@ class TraceTracker:
         released: Journalled requests that no trace needs any more.
         forgotten: Traces that were erased while no server ran, and are not counted yet.
         unknown: Finished traces that a new journal does not know yet.
-        replies: Probe replies that wait for the application's records.
         ahead: The application's records of probes whose replies have not arrived, at most as many as are expected.
         behind: Whether traces are due that are not assembled yet.
     """
@@ -420,7 +618,7 @@ class TraceTracker:
         self.forgotten: list[bytes] = []
         self.unknown: list[bytes] = []
         self.replies = PendingReplies()
-        self.ahead: dict[bytes, PendingProbeRecord] = {}
+        self.ahead: dict[bytes, tuple[Record, int]] = {}
         self.behind = False
         self._assembling = 0
         self._limits = limits
@@ -458,26 +656,23 @@ class TraceTracker:
         still_open = [trace_id for trace_id, _ in due if trace_id in self._room.traces or trace_id in ready_ids]
         return [reply for reply in due if reply[0] not in still_open or self.replies.hurried]
 
-    def due_probe_records(self, now: float) -> Iterator[tuple[PendingProbeRecord, ProbeReply | None]]:
-        """The application's records that wait no longer, each with its reply; None where the reply is overdue."""
-        for pending in self.ahead.values():
-            reply = self.replies.get(pending.trace_id)
+    def due_probe_records(self, now: float) -> Iterator[tuple[bytes, Record, int, ProbeReply | None]]:
+        """The application's records that wait no longer, with trace, number and reply; None where that is overdue."""
+        for trace_id, (record, seq) in self.ahead.items():
+            reply = self.replies.get(trace_id)
             if reply is not None and reply.arrived:
-                yield pending, reply
+                yield trace_id, record, seq, reply
             elif reply is None or reply.due <= now or self.replies.hurried:
-                yield pending, None
+                yield trace_id, record, seq, None
 
     def is_probe(self, trace_id: bytes) -> bool:
         """Whether a native record of a trace arrived recently and was counted as a probe."""
         return trace_id in self._probed
 
-    def new(self, foreign: Sequence[ExternalSpan]) -> set[bytes]:
-        """The traces of spans that are neither open nor remembered as finished; the journal knows whether they are."""
-        trace_ids = {span.trace_id for span in foreign}
-        return trace_ids.difference(self._done).difference(self._room.traces) if trace_ids else trace_ids
-
-    def sort(self, foreign: Sequence[ExternalSpan], row: WriteBatch, done: Container[bytes]) -> list[ExternalSpan]:
+    def sort(self, foreign: Sequence[ExternalSpan], row: WriteBatch) -> list[ExternalSpan]:
         """The spans of a request whose traces are open or begin with it; the others are counted in the row."""
+        # The journal knows whether traces are done that are neither open nor remembered.
+        done = row.batch.finished({span.trace_id for span in foreign}.difference(self._done, self._room.traces))
         kept = []
         for span in foreign:
             trace_id = span.trace_id
@@ -487,10 +682,9 @@ class TraceTracker:
                 kept.append(span)
             elif not is_sampled(trace_id, self.lowest):
                 # Count an unsampled trace once, by its root; nothing else is kept of it.
-                counts = row.counts
                 if span.is_root:
-                    counts.received += 1
-                    count(counts.ignored, UNSAMPLED)
+                    row.counts.received += 1
+                    count(row.counts.ignored, UNSAMPLED)
             else:
                 row.counts.received += 1
                 if trace_id in self._own:
@@ -564,7 +758,7 @@ class TraceTracker:
         for assembled in self.ready:
             assembled.waiting.requests.clear()
         self._room.forget_requests()
-        self.ahead = {trace_id: pending._replace(seq=0) for trace_id, pending in self.ahead.items()}
+        self.ahead = {trace_id: (record, 0) for trace_id, (record, _) in self.ahead.items()}
         self.replies.reset_journal()
         self.released.clear()
         self.unknown = list(self._done)
@@ -578,15 +772,19 @@ class TraceTracker:
         for key in journal.recent():
             if len(key) == NATIVE_KEY:
                 remember(self._own, key[:TRACE_ID], REMEMBERED)
-        for trace_id in recently_probed(journal):
-            remember(self._probed, trace_id, REMEMBERED)
+        pattern = f'"source":"{constants.PROBE}"'.encode()
+        for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
+            for line in row.lines.split(b"\n") if pattern in row.lines else ():
+                entry = decode_entry(line) if pattern in line else None
+                if isinstance(entry, Record) and entry.source == constants.PROBE and entry.trace_id:
+                    remember(self._probed, bytes.fromhex(entry.trace_id), REMEMBERED)
         for body in journal.pending_requests():
             if body.encoding != RECORD:
                 continue
             record = decode_entry(body.body)
             assert isinstance(record, Record)  # noqa: S101 - a checksum guarantees what was written
             # A waiting record waits for no reply: replies in flight were lost.
-            self.ahead |= {trace_id: PendingProbeRecord(trace_id, record, body.seq) for trace_id in body.traces}
+            self.ahead |= dict.fromkeys(body.traces, (record, body.seq))
             if not body.traces:
                 self.replies.put(record, now + REPLY_WAIT, arrived=True)
                 self.replies.mark_stored({bytes.fromhex(record.trace_id or ""): body.seq})

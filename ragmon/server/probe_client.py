@@ -24,7 +24,7 @@ from math import inf
 from statistics import median
 from threading import Lock, Thread
 from time import monotonic, time
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
@@ -129,7 +129,7 @@ def trace_headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dic
 class GoldQuestion:
     """A gold question."""
 
-    place: int
+    index: int
     qid: str
     text: str
     tries: int = 0
@@ -140,8 +140,6 @@ class InFlight:
     """The state of a question in flight.
 
     Attributes:
-        question: The question.
-        probe: The probe's name.
         deadline: When to give up, on the monotonic clock.
         trace_id: Its trace id, 32 hex digits; "" before it is sent.
         from_cache: A cache declared that it answered.
@@ -168,9 +166,7 @@ class ProbeResult:
     """The result of a question.
 
     Attributes:
-        question: The question.
         result: One of the constants above.
-        record: The record to score; None without one.
         wait: Seconds the application asks to wait; None if it does not say.
         overloaded: Sending less may help: the application was unreachable, too slow or busy.
         unreachable: Why the application could not be reached; "" if it was.
@@ -182,15 +178,6 @@ class ProbeResult:
     wait: float | None = None
     overloaded: bool = False
     unreachable: str = field(default="", repr=False)
-
-
-class Target(Protocol):
-    """The target of a probe."""
-
-    traced_function: TracedFunction | None
-
-    def __call__(self, text: str, sending: InFlight) -> Any:
-        """Send the question; returns an answer, a stream of one, or an awaitable."""
 
 
 def is_from_cache(headers: httpx.Headers) -> bool:
@@ -225,8 +212,6 @@ class HttpTarget:
 
     Certificates are verified, redirects are not followed, and proxy settings of the environment are ignored.
     """
-
-    traced_function: TracedFunction | None = None
 
     def __init__(self, url: str, *, body: str, headers: Mapping[str, str], key: bytes | None) -> None:
         hint = 'https://rag.example/answer; a password goes into headers = { Authorization = "..." }'
@@ -286,22 +271,15 @@ def read(reply: HttpResponse) -> Any:
     raise UnreadableReplyError(f"it is no JSON: {content_type.get_content_type()}")
 
 
-class FunctionTarget:
-    """Calls a function with the question."""
-
-    def __init__(self, path: str) -> None:
-        try:
-            function = import_name(path)
-        except (Exception, SystemExit) as error:
-            raise RagmonError(f"{path} cannot be probed: {type(error).__name__}: {error}", hint=_HINT) from error
-        if not callable(function) or inspect.isclass(function):
-            raise RagmonError(f"{path} cannot be probed: it is no function", hint=_HINT)
-        self.function = function
-        self.traced_function = traced_as(self.function)
-
-    def __call__(self, text: str, sending: InFlight) -> Any:
-        """Call the function."""
-        return self.function(text)
+def function_of(path: str) -> Callable[[str], Any]:
+    """The function that a target names."""
+    try:
+        function = import_name(path)
+    except (Exception, SystemExit) as error:
+        raise RagmonError(f"{path} cannot be probed: {type(error).__name__}: {error}", hint=_HINT) from error
+    if not callable(function) or inspect.isclass(function):
+        raise RagmonError(f"{path} cannot be probed: it is no function", hint=_HINT)
+    return function  # type: ignore[no-any-return]
 
 
 class EventLoopThread:
@@ -361,36 +339,15 @@ def read_to_end(content: Any, loop: EventLoopThread, sending: InFlight) -> None:
             sending.left()
 
 
-class ExpectedRecords:
-    """An exporter that keeps only the records of expected traces."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._records: dict[str, Record | None] = {}
-
-    def expect(self, trace_id: str) -> None:
-        """Keep the record of this trace when it arrives."""
-        with self._lock:
-            self._records[trace_id] = None
-
-    def submit(self, record: Record) -> None:
-        """Keep a record if its trace is expected."""
-        with self._lock:
-            if record.trace_id in self._records:
-                self._records[record.trace_id] = record
-
-    def take(self, trace_id: str) -> Record | None:
-        """The record of a trace, or None if it has not arrived; the trace is no longer expected."""
-        with self._lock:
-            return self._records.pop(trace_id, None)
-
-
 class ProbeCapture:
-    """Capture in the process that probes; `ragmon.install` in a probed function changes nothing."""
+    """Capture in the process that probes; `ragmon.install` in a probed function changes nothing.
+
+    It is the exporter of its installations, and keeps the records of expected traces alone.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        self.returns = ExpectedRecords()
         self._lock = Lock()
+        self._records: dict[str, Record | None] = {}
         self._in_flight: Counter[Installation] = Counter()
         self._open: list[Installation] = []
         self._judged: Counter[tuple[str, str]] = Counter()
@@ -407,13 +364,13 @@ class ProbeCapture:
         )
         spent = default_folder(application_identity(settings))
         try:
-            installation = Installation(probe_settings, self.returns, spent=spent)
+            installation = Installation(probe_settings, self, spent=spent)
         except RagmonError as error:  # a key or a package that exists only on the application's machine
             warn_once(f"probes are not judged here: {error}")
             update: dict[str, Any] = {"judges": {}}
             pipelines = {name: pipeline.model_copy(update=update) for name, pipeline in pipelines.items()}
             unjudged = replace(probe_settings, unconfigured=common.model_copy(update=update), pipelines=pipelines)
-            installation = Installation(unjudged, self.returns, spent=spent)
+            installation = Installation(unjudged, self, spent=spent)
         installation.start(alone=True)
         with self._lock:
             self._open.append(installation)
@@ -456,10 +413,26 @@ class ProbeCapture:
                 counts.update(_calls(installation))
         return dict(counts)
 
+    def expect(self, trace: str) -> None:
+        """Keep the record of this trace when it arrives."""
+        with self._lock:
+            self._records[trace] = None
+
+    def submit(self, record: Record) -> None:
+        """Keep a record if its trace is expected."""
+        with self._lock:
+            if record.trace_id in self._records:
+                self._records[record.trace_id] = record
+
     def record(self, trace: str) -> Record | None:
         """The record of a call that has ended."""
         self._installation.flush(_RECORD_TIMEOUT)
-        return self.returns.take(trace)
+        return self.forget(trace)
+
+    def forget(self, trace: str) -> Record | None:
+        """The record of a trace, or None if it has not arrived; the trace is no longer expected."""
+        with self._lock:
+            return self._records.pop(trace, None)
 
     def close(self) -> None:
         """Stop capturing."""
@@ -481,7 +454,7 @@ class ProbeClient:
     """Sends questions to one target."""
 
     spec: ProbeSpec
-    far: bool
+    is_http: bool
     capture: ProbeCapture
     loop: EventLoopThread
     call: Callable[[str, InFlight], Any]
@@ -497,20 +470,21 @@ class ProbeClient:
     ) -> ProbeClient:
         """The client of a probe."""
         is_http = spec.target.startswith(("http://", "https://"))
-        target: Target = (
-            HttpTarget(spec.target, body=spec.body, headers=spec.headers, key=key)
-            if is_http
-            else FunctionTarget(spec.target)
-        )
+        target: Callable[[str, InFlight], Any]
+        if is_http:
+            target, known = HttpTarget(spec.target, body=spec.body, headers=spec.headers, key=key), None
+        else:
+            function = function_of(spec.target)
+            target, known = (lambda text, _: function(text)), traced_as(function)
 
         def ask(question: str, sending: InFlight) -> Any:
             sending.trace_id = trace_id() or ""
-            capture.returns.expect(sending.trace_id)
+            capture.expect(sending.trace_id)
             begun(sending)
             return target(question, sending)
 
         paths = {field: parse(path, f"answer.{field}") for field, path in spec.answer.items()}
-        declared = target.traced_function or TracedFunction(ask)
+        declared = known or TracedFunction(ask)
         traced = TracedFunction(
             ask, spec.pipeline, extract=paths or declared.extract, reduce=declared.reduce, id_from=declared.id_from
         )
@@ -554,7 +528,7 @@ class ProbeClient:
 
     def late(self, sending: InFlight, record: Record | None = None) -> ProbeResult:
         """The result of a question after its deadline: an error of the pipeline, even if it answers later."""
-        self.capture.returns.take(sending.trace_id)
+        self.capture.forget(sending.trace_id)
         question = sending.question
         captured = record or Record(
             v=constants.CONTRACT_VERSION,

@@ -617,25 +617,19 @@ class ProbeSupervisor:
         """Run the probes of a configuration; an error in one probe does not affect the others."""
         self._end([name for name in self._running if name not in {spec.name for spec in settings.probes}])
         troubles: dict[str, RagmonError] = {}
-        if settings.probes:
-            try:
-                troubles = self._run_all(settings)
-            except RagmonError as error:
-                troubles = dict.fromkeys([spec.name for spec in settings.probes], error)
-        for name, trouble in troubles.items():
-            _log.error("probe %s does not run: %s (%s)", name, trouble, trouble.hint)
-        self.troubles = troubles
-
-    def _run_all(self, settings: Settings) -> dict[str, RagmonError]:
-        """Start the probes that are new or changed; returns why the others do not run."""
-        troubles: dict[str, RagmonError] = {}
-        redact = Redactions(settings)
-        if self._capture is None:
-            self._capture = ProbeCapture(settings)
-        else:
-            self._capture.go_on_with(settings)
+        capture = self._capture
         golds = {gold.name: gold for gold in self._writer.server_state.engine.scorer.gold.sets}
+        try:
+            redact = Redactions(settings)
+            if settings.probes and capture is not None:
+                capture.go_on_with(settings)
+            elif settings.probes:
+                capture = self._capture = ProbeCapture(settings)
+        except RagmonError as error:
+            troubles, capture = dict.fromkeys([spec.name for spec in settings.probes], error), None
         for spec in settings.probes:
+            if capture is None:
+                break
             # A prober is replaced when any of it changes.
             basis = (spec, golds[spec.gold].version, settings.of(spec.pipeline))
             if spec.name in self._running:
@@ -644,10 +638,10 @@ class ProbeSupervisor:
                 self._end([spec.name])
             try:
                 key = key_of(settings, spec.pipeline)
-                client = ProbeClient.of(spec, self._capture, key=key, begun=partial(self._expect, spec))
+                client = ProbeClient.of(spec, capture, key=key, begun=partial(self._expect, spec))
                 quota = self._quotas.setdefault(spec.name, quota_in(self._folder, spec))
                 quota.per_day = spec.max_per_day
-                take = partial(self._take, redact, self._wait if client.far else 0.0)
+                take = partial(self._take, redact, self._wait if client.is_http else 0.0)
                 prober = Prober(spec, questions(golds[spec.gold]), client, take, counts=self._counts, quota=quota)
             except RagmonError as error:
                 troubles[spec.name] = error
@@ -655,7 +649,9 @@ class ProbeSupervisor:
             prober.start()
             self._running[spec.name] = (basis, prober)
             _log.info("probe %s asks %s, a question every %.3g s", spec.name, spec.asks, prober.interval)
-        return troubles
+        for name, trouble in troubles.items():
+            _log.error("probe %s does not run: %s (%s)", name, trouble, trouble.hint)
+        self.troubles = troubles
 
     def _take(self, redact: Redactions, wait: float, record: Record) -> bool:
         return self._writer.reply(redact(record), wait)

@@ -1,10 +1,13 @@
-"""The server's process: a watchdog that ends it when it is frozen or stuck, and memory returned to the system.
+"""The server's process: what it works on, a watchdog that ends it when it is frozen or stuck, and its memory.
 
-What the process was working on is noted on disk before. There are two cases. A call into C, for example a regular
-expression, holds the GIL: no thread runs and no signal is handled. A kernel timer that counts the process' CPU time
-then ends the process, unless a Python thread resets it in time. Time in which the process does not run (stopped, or the
-machine sleeps) does not count. The other case is a loop in Python, for example in a custom redactor, that blocks the
-writer thread: the watchdog thread sees that the same item never ends.
+Work that ended or froze the process would do so again after every start. So each attempt is noted in a page of shared
+memory before the work begins and cleared after it: a store into memory, without a write to the disk. The kernel keeps
+the page when the process is killed. An attempt that is in the page at the next start did not end. After two such
+attempts the request is moved to the quarantine, where it can be inspected.
+
+A call into C, for example a regular expression, holds the GIL: no thread runs and no signal is handled. A kernel timer
+that counts the process' CPU time then ends the process, unless a Python thread resets it in time. A loop in Python, for
+example in a custom redactor, blocks the writer thread: the watchdog thread sees that the same item never ends.
 
 glibc keeps freed memory in an arena per thread, for the next allocation; with dozens of threads the arenas hold most of
 what was ever used. It is limited to two arenas, and asked every few seconds to release the free memory in them.
@@ -17,15 +20,18 @@ import faulthandler
 import logging
 import os
 import signal
+import struct
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from threading import Event, Thread
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from mmap import mmap
+from pathlib import Path
+from threading import Event, Thread, get_ident
 from time import monotonic
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
-from ragmon.server.quarantine import Attempts
+from ragmon.core.process import allocate
 
 EVERY: Final = 10.0
 """Seconds between two trims: one takes some milliseconds."""
@@ -51,6 +57,23 @@ LOOK: Final = 0.5
 _POLLS: Final = 4
 """Polls in the time in which the process could use `FROZEN` seconds of CPU on all processors at once."""
 _log = logging.getLogger("ragmon.server")
+FILE: Final = "journal.attempts"
+SIZE: Final = 4096
+MAX_ATTEMPTS: Final = 2
+"""Attempts without an end after which a request is quarantined."""
+_SLOT: Final = struct.Struct("=II24s")
+"""The number of attempts that did not end, the line in the row, and the key. The first slot is the work in progress."""
+_SLOTS: Final = SIZE // _SLOT.size
+_MAX_ATTEMPTS: Final = 1000
+"""A slot with this many attempts or more is invalid: no server makes so many."""
+_LINE: Final = 1
+"""The index of the word of the page that holds the line in progress."""
+_NUMBERED: Final = struct.Struct(">cqd")
+"""A key of a row or of a request: kind, sequence number, arrival time."""
+ASSEMBLING: Final = "assembling"
+SCORING: Final = "scoring"
+READING: Final = "reading"
+"""The processing step during which the process ended."""
 
 
 def limit_arenas() -> None:
@@ -80,9 +103,123 @@ class MemoryTrimmer:
                 ctypes.CDLL(None).malloc_trim(0)
 
 
-def _processors() -> int:
-    """How many processors this process may use; where the system does not tell, as on macOS, all there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+class WorkItem(NamedTuple):
+    """A unit of work that can fail by itself."""
+
+    key: bytes
+    line: int = 0
+
+
+def trace_key(trace_id: bytes) -> bytes:
+    """The key of a trace that is being assembled."""
+    return b"t" + trace_id
+
+
+def row_key(seq: int, arrival: float) -> bytes:
+    """The key of a row that is being scored. The arrival is part of it: a new journal may use the same number again."""
+    return _NUMBERED.pack(b"r", seq, arrival)
+
+
+def row_of(key: bytes) -> tuple[int, float] | None:
+    """Number and arrival time of the row of a key; None if it is not the key of a row."""
+    kind, seq, arrival = _NUMBERED.unpack(key)
+    return (seq, arrival) if kind == b"r" else None
+
+
+def body_key(seq: int, arrival: float) -> bytes:
+    """The key of a journalled request that is being read."""
+    return _NUMBERED.pack(b"b", seq, arrival)
+
+
+class Attempts:
+    """Notes in shared memory which work begins and ends. One thread works at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.begun = 0
+        self.thread = get_ident()
+        self._page = _open(folder / FILE)
+        self._words = memoryview(self._page).cast("I")
+        self._failed: dict[WorkItem, int] = {}
+        for slot in (*range(1, _SLOTS), 0):  # the work in progress is the newest, so it is read last
+            n, line, padded = _SLOT.unpack_from(self._page, slot * _SLOT.size)
+            key = padded[: _NUMBERED.size]  # cut by length, not at zeros: ids may end in zeros
+            if 0 < n < _MAX_ATTEMPTS and key[:1] in (b"t", b"r", b"b"):
+                self._failed[WorkItem(key, line)] = self._failed.pop(WorkItem(key, line), 0) + n
+        self._words[0] = 0
+        self._write()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is work in progress."""
+        try:
+            return bool(self._words[0])
+        except ValueError:  # the page was closed
+            return False
+
+    def poison(self) -> list[WorkItem]:
+        """The work items that were attempted twice and did not end."""
+        return [item for item, n in self._failed.items() if n >= MAX_ATTEMPTS]
+
+    def begin(self, key: bytes) -> None:
+        """Note that work begins."""
+        self.begun += 1
+        self.thread = get_ident()
+        _SLOT.pack_into(self._page, 0, 1, 0, key.ljust(24, b"\0"))
+
+    @contextmanager
+    def attempt(self, key: bytes) -> Iterator[None]:
+        """Note the work inside the block; an exception ends the attempt as well."""
+        self.begin(key)
+        try:
+            yield
+        finally:
+            self.end(key)
+
+    def at(self, line: int) -> None:
+        """Note which line of the current row is next."""
+        self.begun += 1
+        self._words[_LINE] = line
+
+    def end(self, key: bytes) -> None:
+        """Note that work ended, with or without an exception: it did not end the process."""
+        self._words[0] = 0
+        if self._failed:
+            self._forget([item for item in self._failed if item.key == key])
+
+    def commit(self) -> None:
+        """Forget the poison items: their quarantine is on disk."""
+        self._forget(self.poison())
+
+    def close(self) -> None:
+        """Close the page; calling it again does nothing."""
+        if not self._page.closed:
+            self._words.release()
+            self._page.close()
+
+    def _forget(self, items: list[WorkItem]) -> None:
+        for item in items:
+            del self._failed[item]
+        if items:
+            self._write()
+
+    def _write(self) -> None:
+        """Write the failed items to the page; the newest, if the page cannot hold all."""
+        kept = [*self._failed.items()][1 - _SLOTS :]
+        slots = b"".join(_SLOT.pack(n, item.line, item.key.ljust(24, b"\0")) for item, n in kept)
+        self._page[_SLOT.size :] = slots.ljust(SIZE - _SLOT.size, b"\0")
+        with suppress(OSError):
+            self._page.flush()
+
+
+def _open(path: Path) -> mmap:
+    with suppress(OSError):
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            allocate(file, SIZE)
+            return mmap(file, SIZE)
+        finally:
+            os.close(file)
+    return mmap(-1, SIZE)
 
 
 class Watchdog:
@@ -96,7 +233,8 @@ class Watchdog:
         self._last_poll = (-1, 0, 0.0)
         self._ended = Event()
         # Threads in libraries that release the GIL may use all processors; the process is not frozen then.
-        self._pause = min(LOOK, FROZEN / (_POLLS * _processors()))
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._pause = min(LOOK, FROZEN / (_POLLS * processors))
         self._thread = Thread(target=self._run, name="ragmon-watchdog", daemon=True)
         self._has_timer = signal.getsignal(signal.SIGPROF) == signal.SIG_DFL  # no profiler uses the signal
 

@@ -1,59 +1,69 @@
-"""What a server's admin port shows: its status, which requests fail a gate, what broke, whether a release is worse.
+"""What an admin port answers from a journal: which requests fail a gate, what broke, whether a release is worse.
 
 An alarm on a metric's past is written as a gate on that metric whose threshold is the level of the baseline, so that it
 is explained from the same counts in the same way.
 
-The content of requests is in the answer to `trace` alone, and `ragmon.server.admin` withholds it without a token: any
-program of the machine may ask a loopback port, and a page or a model may make one ask.
+The content of requests is in the answers to `trace` and `trace_page` alone, and only with a token: any program of the
+machine may ask a loopback port, and a page or a model may make one ask.
+
+A query parameter that is unknown, repeated or malformed is answered with an error that names it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 
 from ragmon.alarms.detector import shown
 from ragmon.alarms.drift import DriftSignal, JudgeShift, Shift, alert_name
 from ragmon.alarms.pipelines import PipelineAlarms, minute_end
 from ragmon.alarms.plan import AlarmRule
 from ragmon.config.settings import Settings
+from ragmon.config.units import duration
 from ragmon.core import constants
-from ragmon.core.constants import BUCKET_SECONDS, DEFAULT_PIPELINE, HOUR
-from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, shorten
+from ragmon.core.constants import DEFAULT_PIPELINE
+from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, nearest, shorten
+from ragmon.core.http_server import UNKNOWN_PATH, HTTPError
 from ragmon.core.policy import Gate, Outcome
+from ragmon.core.process import current_version
 from ragmon.core.record import FAILING_ENTRY, Line, Record
+from ragmon.export import pages
 from ragmon.export.comparison import Canary, uncompared_gates
 from ragmon.export.families import label
 from ragmon.export.pages import GateFindings, RequestFilter
-from ragmon.export.status import MonitorSnapshot, ServerFindings, ServerStats, StatusFinding, StreamStats, status
+from ragmon.export.status import MonitorSnapshot, ServerFindings, status
 from ragmon.export.text import why_text
 from ragmon.gates.change import Why
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.releases import By, compare
-from ragmon.gates.request import RequestReport, report
+from ragmon.gates.request import RequestReport, report, without_content
 from ragmon.gates.suspects import traits_of
 from ragmon.gates.why import explain, explain_drift
-from ragmon.monitor.engine import Engine
+from ragmon.ingest.receiver import authorise
+from ragmon.monitor.admin import AdminView, JournalQueries, JsonResponse, html, is_local
+from ragmon.monitor.embedded import split
+from ragmon.monitor.engine import Engine, MonitorHistory
 from ragmon.monitor.replay import ReleaseSplitter
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.scoring.snapshot import Snapshot
-from ragmon.server.chunks import StreamReader
-from ragmon.server.failures import Failure, FailureQuery
-from ragmon.server.reader import JournalReader, open_readonly
-from ragmon.server.reload import ConfigReloader
-from ragmon.server.state import LATENCY_MS, TRAITS, Clock, ServerState, entries, latency_fact
-from ragmon.server.writer import UNCOUNTED, JournalWriter
+from ragmon.server.state import Clock, ServerState, entries, recover
+from ragmon.server.store import LATENCY_MS, TRAITS, Failure, FailureQuery, JournalReader, journal_file
 from ragmon.stats.histograms import MICRO
+
+if TYPE_CHECKING:
+    from ragmon.server.writer import JournalWriter
 
 _WINDOW: Final = "1h"
 _UNITS: Final = {"latency": " ms", "question_length": " characters", "answer_length": " characters"}
@@ -85,6 +95,19 @@ COMPARED: Final = 86_400.0
 """Seconds of records that two releases are compared on."""
 MAX_DROP: Final = 0.02
 """How much worse a metric of a release may be."""
+OUTCOME: Final = "fail"
+"""The only outcome that records can be queried by: requests that keep their gates are in no index."""
+LIMIT: Final = 50
+_RECORDS: Final = ("pipeline", "source", "gate", "metric", "outcome", "build", "index_hash", "since", "limit", "cursor")
+_SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
+_SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
+_CHALLENGE: Final = 'Basic realm="the token of the write ports is the password", charset="UTF-8"'
+_OTHERS: Final = "the admin port shows content to whoever sends the token of `[serve] token_file`"
+_NOBODY: Final = (
+    "the admin port shows no content where the server has no `[serve] token_file`; "
+    "`ragmon show TRACE --state-dir DIR` reads the journal on its machine"
+)
 
 
 @dataclass(frozen=True)
@@ -93,11 +116,8 @@ class ExplainedAlarm:
 
     Attributes:
         outcome: The gate's outcome; for other alarms that of a gate that stands for it.
-        firing: Since when it fires, seconds since the epoch; None while it does not fire.
         text: What it compares, and what it has seen.
         derived: It is no gate.
-        shift: What moved, for an alarm on a distribution.
-        is_drift: It is an alarm on a distribution.
     """
 
     outcome: Outcome
@@ -234,16 +254,12 @@ class UnknownTraceError(RagmonError):
     """There is no record of a trace; the hint says what is kept, and where else to look."""
 
 
-class AmbiguousTraceError(RagmonError):
-    """Several traces begin as was asked, or too many records would have to be searched."""
-
-
 def in_journal(journal: JournalReader, asked: str, settings: Settings) -> list[Record]:
     """The records of a trace in a journal; requests that share a trace are a record each."""
     trace_id = asked.strip().lower()
     if len(trace_id) != ID_DIGITS and not _BEGINNING.fullmatch(trace_id):
         hint = f"32 hex digits, or the first {SHORTEST} and more of them"
-        raise AmbiguousTraceError(f"{shorten(asked)} is no trace id", hint=hint)
+        raise RagmonError(f"{shorten(asked)} is no trace id", hint=hint)
     if len(trace_id) < ID_DIGITS:
         trace_id = _only(trace_id, _ids_in(journal, trace_id)) or trace_id
     records = journal.records_of(trace_id, MAX_RECORDS)
@@ -302,7 +318,7 @@ def _ids_in(journal: JournalReader, beginning: str) -> Iterator[str]:
             yield match[1].decode()
         if monotonic() > ends:
             hint = "all 32 digits are found at once"
-            raise AmbiguousTraceError(f"the journal is too large to search for {beginning}", hint=hint)
+            raise RagmonError(f"the journal is too large to search for {beginning}", hint=hint)
 
 
 def _only(asked: str, names: Iterable[str]) -> str | None:
@@ -313,7 +329,7 @@ def _only(asked: str, names: Iterable[str]) -> str | None:
             break
     if len(found) > 1:
         some = ", ".join([*list(found)[:_MANY], *(["…"] if len(found) > _MANY else [])])
-        raise AmbiguousTraceError(f"several traces begin with {shorten(asked)}", hint=f"one of: {some}")
+        raise RagmonError(f"several traces begin with {shorten(asked)}", hint=f"one of: {some}")
     return next(iter(found), None)
 
 
@@ -323,220 +339,30 @@ def _unknown(asked: str, settings: Settings, kept: str) -> UnknownTraceError:
     return UnknownTraceError(f"there is no record of trace {shorten(asked)}", hint=f"{kept}{where}")
 
 
-class StatusService:
-    """Reads the state of the journal writer."""
+class QueryService:
+    """Answers the paths that need a journal; `token` opens the content of requests."""
 
-    def __init__(
-        self,
-        writer: JournalWriter,
-        folder: Path,
-        reloading: ConfigReloader,
-        reader: StreamReader | None = None,
-    ) -> None:
-        self.writer = writer
-        self.folder = folder
-        self.stopping = False
-        self._reloading = reloading
-        self._reader = reader
-        self._began = writer.clock.now()
+    def __init__(self, counted: JournalWriter | JournalView, folder: Path, token: str | None = None) -> None:
+        self._counted = counted
+        self._folder = folder
+        self._token = token
+        self._comparing, self._searching = Lock(), Lock()
 
-    def monitor_snapshot(self) -> MonitorSnapshot:
-        """Everything that is exported to Prometheus."""
-        writer = self.writer
-        with writer.lock:
-            snapshot = writer.server_state.monitor_snapshot(writer.clock.now(), writer.open_traces.pending)
-            captured = replace(snapshot.captured, judged=self._reloading.probing.judged())
-            return replace(snapshot, served=self._served(), captured=captured)
-
-    def moment(self) -> object:
-        """A key of all that `monitor_snapshot` depends on: journal rows, window edges, closed minutes, the server."""
-        writer, reloading = self.writer, self._reloading
-        with writer.lock:
-            server_state, labels = writer.server_state, writer.server_state.engine.labels.store
-            scoring = (
-                server_state,
-                server_state.seq,
-                server_state.engine.alarms.steps.state.closed,
-                writer.open_traces.pending,
-            )
-            label_counts = (sum(labels.results.values()), labels.pending)
-            server = (dict(writer.refused), self.trouble(), writer.resets, writer.clock.jumps, reloading.broken)
-            probes = (dict(reloading.probing.counts()), dict(reloading.probing.judged()))
-            return int(writer.clock.now()) // BUCKET_SECONDS, scoring, label_counts, server, probes
-
-    def _served(self) -> ServerStats:
-        writer, server_state = self.writer, self.writer.server_state
-        counts, adder, now = server_state.counts, server_state.adder, writer.clock.now()
-        size = 0
-        for path in self.folder.glob("journal.db*"):
-            with suppress(OSError):  # a file may disappear while it is read
-                size += path.stat().st_size
-        unknown = {}
-        for key, n in counts.unknown.items():
-            field, _, reason = key.partition("|")
-            unknown[field, reason] = n
-        stream = None  # where this server counts itself
-        if adder is not None:
-            results = dict(adder.state.results)
-            stream = StreamStats(adder.watermark(now), adder.behind(now), results, adder.lost, len(adder.configs))
-        return ServerStats(
-            refused=dict(writer.refused),
-            size=size,
-            trouble=self.trouble(),
-            resets=writer.resets,
-            jumps=writer.clock.jumps,
-            reloaded=not self._reloading.broken,
-            missing=server_state.producers.missing(counts.native),
-            lost=dict(server_state.producers.dropped()),
-            unknown=unknown,
-            probes=self._reloading.probing.counts(),
-            probed=dict(counts.probed),
-            scopes=dict(counts.scopes),
-            tools=dict(counts.tools),
-            stream=stream,
-        )
-
-    def trouble(self) -> str:
-        """Why requests cannot be accepted; "" where they can."""
-        if self.stopping:
-            return "the server is being stopped"
-        if not self.writer.alive:
-            return "the thread that writes the journal has ended"
-        if self.writer.trouble == UNCOUNTED:
-            return "an error left rows on disk uncounted, and they are counted again"
-        return f"the journal cannot be written ({self.writer.trouble})" if self.writer.trouble else ""
-
-    def quarantine(self) -> str:
-        """The number of quarantined requests, in a sentence; "" where there are none."""
-        n = self.writer.quarantined
-        subject = "1 request is" if n == 1 else f"{n} requests are"
-        return f"{subject} quarantined: twice the process ended or froze over each of them" if n else ""
-
-    def note(self) -> str:
-        """What to know besides where requests are accepted; "" where nothing is."""
-        n = self.writer.unaccounted
-        residual = f"records that the journal does not account for: {n}, see `ragmon verify`" if n else ""
-        return "\n".join(filter(None, (self.quarantine(), residual)))
-
-    def failure(self) -> str:
-        """Why the server must be restarted; "" where it need not be."""
-        return "" if self.writer.alive else self.trouble()
-
-    def status(self, current: MonitorSnapshot) -> dict[str, Any]:
-        """The whole status, as plain JSON data."""
-        trouble, reloading = self.trouble(), self._reloading
-        served = current.served or ServerStats()
-        not_writing = (
-            [StatusFinding(trouble, self.writer.trouble_since, "requests are refused until it can")] if trouble else []
-        )
-        idle_probes = [
-            StatusFinding(f"probe {name} does not run: {error}", hint=error.hint)
-            for name, error in reloading.probing.troubles.items()
-        ]
-        stale_config = [StatusFinding(reloading.broken, reloading.since, reloading.hint)] if reloading.broken else []
-        quarantined = self._quarantined()
-        since = quarantined[-1]["arrival"] if quarantined else None
-        set_aside = [StatusFinding(text, since, "ragmon doctor names them")] if (text := self.quarantine()) else []
-        away = [
-            StatusFinding(
-                f"{url} gives no chunks: {why}", hint="alarms stand still until it does, or `[stream] patience`"
-            )
-            for url, why in sorted((self._reader.troubles() if self._reader else {}).items())
-        ]
-        adder, now = self.writer.server_state.adder, self.writer.clock.now()
-        alternating = [
-            StatusFinding(f"{part}: logs take turns in this place", at, "let one topic stand in it")
-            for part, at in sorted({} if adder is None else adder.state.returned.items())
-            if now - at < HOUR
-        ]
-        findings = ServerFindings(
-            problems=(*not_writing, *away, *alternating),
-            warnings=(*stale_config, *set_aside, *idle_probes),
-            trouble=trouble,
-            broken=reloading.broken,
-            quarantined=quarantined,
-            journal={"bytes": served.size, **self._journal(), "resets": served.resets},
-        )
-        return status(current, self.writer.server_state.engine.settings, self._began, findings)
-
-    def settings(self) -> Settings:
-        """The configuration in force."""
-        return self.writer.server_state.engine.settings
-
-    def configured(self) -> Sequence[float]:
-        """When another configuration came into force, seconds since the epoch."""
-        return tuple(self._reloading.times)
+    def paths(self) -> JournalQueries:
+        """What answers each path."""
+        return JournalQueries(self.records, self.why, self.compare, self.trace, self.trace_page)
 
     @contextmanager
     def locked(self) -> Iterator[tuple[Engine, float]]:
         """The engine and the time, while nothing is counted."""
-        with self.writer.lock:
-            yield self.writer.server_state.engine, self.writer.clock.now()
-
-    def _quarantined(self) -> list[dict[str, Any]]:
-        if not self.writer.quarantined:
-            return []
-        fields = ("arrival", "step", "trace_id", "size")
-        try:
-            with open_readonly(self.folder) as journal:
-                return [{name: getattr(item, name) for name in fields} for item in journal.quarantined()]
-        except RagmonError:  # `trouble` says why
-            return []
-
-    def _journal(self) -> dict[str, Any]:
-        limit, row = self.writer.journal.limits.size, self.writer.server_state.seq
-        try:
-            with open_readonly(self.folder) as journal:
-                oldest, saved = journal.oldest(), journal.last_checkpoint()
-                newest = journal.last()[1] or None
-        except RagmonError:  # `trouble` says why
-            oldest = newest = saved = None
-        checkpoint = None if saved is None else {"row": saved[0], "at": saved[1]}
-        return {"limit": limit, "row": row, "oldest": oldest, "newest": newest, "checkpoint": checkpoint}
-
-
-class CountedState(Protocol):
-    """The counts of a journal: the journal writer of a server, or a view without a server."""
-
-    @property
-    def lock(self) -> AbstractContextManager[Any]:
-        """What the state is locked by."""
-
-    @property
-    def server_state(self) -> ServerState:
-        """The state."""
-
-    @property
-    def clock(self) -> Clock:
-        """The time."""
-
-
-class BusyError(UnavailableError):
-    """A slow query was rejected because another one is running."""
-
-
-class QueryService:
-    """Answers queries about the state and the journal."""
-
-    def __init__(self, counted: CountedState, folder: Path) -> None:
-        self._counted = counted
-        self._folder = folder
-        self._comparing, self._searching = Lock(), Lock()
+        with self._counted.lock:
+            yield self._counted.server_state.engine, self._counted.clock.now()
 
     @property
     def _settings(self) -> Settings:
         return self._counted.server_state.engine.settings
 
-    @property
-    def default_pipeline(self) -> str:
-        """The default pipeline of a query."""
-        return self._settings.pipeline
-
-    def now(self) -> float:
-        """The time of the server, seconds since the epoch."""
-        return self._counted.clock.now()
-
-    def pipeline_name(self, pipeline: str) -> str:
+    def _pipeline_name(self, pipeline: str) -> str:
         """The name of a pipeline that is configured or has records; the argument is its name or its series label."""
         with self._counted.lock:
             engine = self._counted.server_state.engine
@@ -547,9 +373,50 @@ class QueryService:
             raise UnknownNameError("pipeline", pipeline, pipelines)
         return match
 
-    def records(self, query: FailureQuery) -> dict[str, Any]:
-        """A page of requests that fail a gate, newest first."""
-        with open_readonly(self._folder) as journal:
+    def _gate(self, params: dict[str, str]) -> tuple[str, str]:
+        """The pipeline and the gate; `support/precision` names both."""
+        gate, pipeline = split(_required(params, "gate"), params.get("pipeline", self._settings.pipeline))
+        if pipeline != params.get("pipeline", pipeline):
+            message = f"gate names the pipeline {shorten(pipeline)}, and pipeline {shorten(params['pipeline'])}"
+            raise RagmonError(message, hint="name it once")
+        return pipeline, gate
+
+    def records(self, request: Request) -> Response:
+        """A page of the requests that fail a gate, newest first."""
+        params = _params(request, *_RECORDS)
+        if params.get("outcome", OUTCOME) != OUTCOME:
+            hint = f"{OUTCOME}: the index holds the requests that alone fail a gate, and no others"
+            raise RagmonError(f"outcome is {shorten(params['outcome'])}", hint=hint)
+        source, metric = params.get("source"), params.get("metric")
+        if source is not None and source not in constants.SOURCES:
+            raise UnknownNameError("source", source, constants.SOURCES)
+        pipeline = self._pipeline_name(params["pipeline"]) if "pipeline" in params else None
+        metrics = self._counted.server_state.engine.scorer.table.metrics
+        if metric is not None and metric not in metrics:
+            raise UnknownNameError("metric", metric, metrics)
+        failing = FailureQuery(pipeline=pipeline, metric=metric)
+        if "gate" in params:
+            pipeline, gate = self._gate(params)
+            failing = self._failing(pipeline, gate)
+            if metric not in (None, failing.metric):
+                raise RagmonError(f"gate {gate} judges {failing.metric}, not {metric}", hint="give one of them")
+        since, limit = _seconds(params), params.get("limit", str(LIMIT))
+        if not _COUNT.fullmatch(limit):
+            hint = "a number of records, at least 1; a page has 1000 at most"
+            raise RagmonError(f"limit is {shorten(limit)}", hint=hint)
+        query = replace(
+            failing,
+            source=source,
+            build=params.get("build"),
+            index_hash=params.get("index_hash"),
+            since=0.0 if since is None else self._counted.clock.now() - since,
+            limit=int(limit),
+            cursor=params.get("cursor"),
+        )
+        return JsonResponse(self._page(query))
+
+    def _page(self, query: FailureQuery) -> dict[str, Any]:
+        with JournalReader(self._folder) as journal:
             page = journal.failures(query)
         return {"records": [self._failure(failure) for failure in page.failures], "cursor": page.cursor}
 
@@ -563,16 +430,9 @@ class QueryService:
             record["link"] = str(link).replace("{trace_id}", failure.trace_id)
         return record
 
-    def metric(self, name: str) -> str:
-        """Check that a metric is counted, and return its name."""
-        metrics = self._counted.server_state.engine.scorer.table.metrics
-        if name not in metrics:
-            raise UnknownNameError("metric", name, metrics)
-        return name
-
-    def judged(self, pipeline: str, gate: str) -> FailureQuery:
+    def _failing(self, pipeline: str, gate: str) -> FailureQuery:
         """The query for the requests that fail a gate."""
-        pipeline = self.pipeline_name(pipeline)
+        pipeline = self._pipeline_name(pipeline)
         gates = {candidate.name: candidate for candidate in self._settings.of(pipeline).resolved_gates}
         if gate not in gates:
             raise UnknownNameError("gate", gate, gates)
@@ -584,13 +444,14 @@ class QueryService:
             pipeline=pipeline, metric=target.metric, sources=_sources(target.source), where=target.where
         )
 
-    def why(self, pipeline: str, gate: str, since: float | None) -> dict[str, Any]:
+    def why(self, request: Request) -> Response:
         """The diagnosis of a gate or of another alarm, with a few failing traces."""
-        diagnosis, traces = self._diagnosis(pipeline, gate, since)
-        return {**to_builtins(diagnosis), "traces": traces}
+        params = _params(request, "gate", "pipeline", "since")
+        diagnosis, traces = self._diagnosis(*self._gate(params), _seconds(params))
+        return JsonResponse({**to_builtins(diagnosis), "traces": traces})
 
     def _diagnosis(self, pipeline: str, gate: str, since: float | None) -> tuple[Why, list[dict[str, Any]]]:
-        counted, pipeline = self._counted, self.pipeline_name(pipeline)
+        counted, pipeline = self._counted, self._pipeline_name(pipeline)
         with counted.lock:
             engine, now = counted.server_state.engine, counted.clock.now()
             alarm = find_alarm(engine, engine.snapshot(now), pipeline, gate)
@@ -617,7 +478,7 @@ class QueryService:
             until=diagnosis.end,
             limit=TO_OPEN,
         )
-        return diagnosis, self.records(query)["records"]
+        return diagnosis, self._page(query)["records"]
 
     def diagnose(self, pipeline: str, gate: str, is_broken: bool, shown: RequestFilter) -> GateFindings:
         """What the page of a gate says of why it is broken, and the requests that fail it."""
@@ -625,7 +486,7 @@ class QueryService:
         try:
             if is_broken:
                 text = why_text(self._diagnosis(pipeline, gate, None)[0])
-            failing = self.judged(pipeline, gate)
+            failing = self._failing(pipeline, gate)
             query = replace(
                 failing,
                 build=shown.build or None,
@@ -634,7 +495,7 @@ class QueryService:
                 cursor=shown.cursor or None,
                 limit=ON_PAGE,
             )
-            requests = self.records(query)
+            requests = self._page(query)
         except RagmonError as error:
             note = f"{error}. {error.hint}."
         return GateFindings(text, requests["records"], note, requests["cursor"])
@@ -653,68 +514,99 @@ class QueryService:
                 assessed = scorer.assess(record)
             score = assessed.scores[gate.metric]
             if isinstance(score, int) and not gate.holds(score / MICRO):
-                failure = Failure(
-                    seq=0,
-                    line=0,
-                    ts=record.ts or 0.0,
-                    pipeline=record.pipeline or DEFAULT_PIPELINE,
-                    source=record.source or constants.REPLAY,
-                    scores={gate.metric: score / MICRO},
-                    trace_id=record.trace_id,
-                    build=record.build,
-                    index_hash=record.index_hash,
-                    facts={TRAITS: traits_of(assessed.facts), **latency_fact(record)},
-                )
-                found.append(self._failure(failure))
+                source = record.source or constants.REPLAY
+                scores, traits = {gate.metric: score / MICRO}, traits_of(assessed.facts)
+                found.append(self._failure(Failure.of(record, source, scores, traits)))
             if len(found) == TO_OPEN:
                 break
         return found
 
-    def trace(self, asked: str) -> list[RequestReport]:
-        """The requests of a trace, with their content."""
+    def trace(self, request: Request) -> Response:
+        """The requests of a trace; their content only where the request has the token of the write ports."""
+        _params(request)
+        return JsonResponse({"requests": to_builtins(self._reports(request))})
+
+    def _reports(self, request: Request) -> list[RequestReport]:
+        given, asked = request.headers.get("authorization", ""), _asked(request)
+        withheld = _NOBODY if self._token is None else "" if given else _OTHERS
+        if self._token is not None and given:
+            authorise(given.encode("latin-1"), self._token)
         busy = nullcontext() if len(asked) == ID_DIGITS else self._exclusive(self._searching, "search for a trace")
-        with busy, open_readonly(self._folder) as journal:
-            records = in_journal(journal, asked, self._settings)
+        try:
+            with busy, JournalReader(self._folder) as journal:
+                records = in_journal(journal, asked, self._settings)
+        except UnknownTraceError as error:
+            raise HTTPError(404, UNKNOWN_PATH, str(error), hint=error.hint) from None
         with self._counted.lock:
             scorer, settings = self._counted.server_state.engine.scorer, self._settings
-            return [described(record, scorer, settings) for record in records]
+            reports = [described(record, scorer, settings) for record in records]
+        return [without_content(entry, withheld) for entry in reports] if withheld else reports
 
-    def compare(
-        self, pipeline: str, by: By, pair: tuple[str, str], max_drop: float, *, intervals: bool = False
-    ) -> dict[str, Any]:
+    def trace_page(self, request: Request) -> Response:
+        """The page of a trace; with `text=1` a browser asks for the token, as the password of Basic (RFC 7617).
+
+        The password is asked for over a connection from this machine alone: no other machine can read it there.
+        """
+        wants_text = "text" in _params(request, "text")
+        given, is_private = request.headers.get("authorization", ""), is_local(request)
+        if wants_text and self._token is not None and is_private:
+            try:
+                authorise(given.encode("latin-1"), self._token)
+            except HTTPError as error:
+                return PlainTextResponse(f"{error}\n", 401, {"WWW-Authenticate": _CHALLENGE})
+        reports, now = self._reports(request), self._counted.clock.now()
+        may_ask = self._token is not None and is_private and not given
+        return html(pages.trace_page(_asked(request), reports, now=now, version=current_version(), may_ask=may_ask))
+
+    def compare(self, request: Request) -> Response:
         """Compare two releases on the records of the last day."""
-        baseline, candidate = pair
+        params = _params(request, "pipeline", "by", "baseline", "candidate", "max_drop", "intervals")
+        by: By = "index_hash" if params.get("by") == "index_hash" else "build"
+        if params.get("by", by) != by:
+            raise RagmonError(f"by is {shorten(params['by'])}", hint=nearest(params["by"], ("build", "index_hash")))
+        pair = baseline, candidate = _required(params, "baseline"), _required(params, "candidate")
+        share = params.get("max_drop", str(MAX_DROP))
+        if not _SHARE.fullmatch(share) or float(share) >= 1:
+            raise RagmonError(f"max_drop is {shorten(share)}", hint="a share below 1: 0.02 is 2 points")
+        max_drop, intervals = float(share), params.get("intervals", "false")
+        if intervals not in ("true", "false"):
+            raise RagmonError(f"intervals is {shorten(intervals)}", hint="true or false")
         if baseline == candidate:
             raise RagmonError(f"baseline and candidate are the same: {baseline!r}", hint="name two releases")
         engine = self._counted.server_state.engine
-        pipeline = self.pipeline_name(pipeline)
+        pipeline = self._pipeline_name(params.get("pipeline", self._settings.pipeline))
         policy = engine.settings.policy(pipeline)
-        notes = uncompared_gates(policy)
         # Use the gold in force: its files may have changed since, and be broken.
         releases = ReleaseSplitter(ScorerFactory(engine.settings, engine.scorer.gold.sets), by, pair, policy.gates)
         with self._exclusive(self._comparing, "comparison"):
-            for record in self._records_since(pipeline, self.now() - COMPARED):
+            for record in self._records_since(pipeline, self._counted.clock.now() - COMPARED):
                 if record.kind != FAILING_ENTRY:  # kept for its score, where others are drawn
                     releases.scorer.observe(record)
         scorer = releases.scorer
-        both_releases, golds = (releases.release(baseline), releases.release(candidate)), scorer.gold.infos()
-        comparison = compare(*both_releases, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals)
-        notes = [*releases.notes(), *notes]
-        answer: dict[str, Any] = to_builtins(Canary.of(by, baseline, candidate, max_drop, comparison, notes))
-        return answer
+        comparison = compare(
+            releases.release(baseline),
+            releases.release(candidate),
+            scorer.table,
+            policy,
+            golds=scorer.gold.infos(),
+            max_drop=max_drop,
+            intervals=intervals == "true",
+        )
+        notes = [*releases.notes(), *uncompared_gates(policy)]
+        return JsonResponse(to_builtins(Canary.of(by, baseline, candidate, max_drop, comparison, notes)))
 
     @contextmanager
     def _exclusive(self, lock: Lock, what: str) -> Iterator[None]:
         """Allow one comparison, or one search of the whole journal, at a time: each takes a core."""
         if not lock.acquire(blocking=False):
-            raise BusyError(f"another {what} is being made", hint="ask again when it is done")
+            raise UnavailableError(f"another {what} is being made", hint="ask again when it is done")
         try:
             yield
         finally:
             lock.release()
 
     def _records_since(self, pipeline: str, since: float) -> Iterator[Record]:
-        with open_readonly(self._folder) as journal:
+        with JournalReader(self._folder) as journal:
             for row in journal.rows(after=journal.last_before(since)):
                 for entry in entries(row.lines):
                     if isinstance(entry, Record) and (entry.pipeline or DEFAULT_PIPELINE) == pipeline:
@@ -727,3 +619,86 @@ def _sources(source: str | None) -> tuple[str, ...]:
         return ()
     # A live request whose question is in the gold is listed as a match, and is judged as live traffic as well.
     return (constants.LIVE, constants.MATCH) if source == constants.LIVE else (source,)
+
+
+def _params(request: Request, *allowed: str) -> dict[str, str]:
+    given = request.query_params
+    names = [name for name, _ in given.multi_items()]
+    for name in names:
+        if name not in allowed:
+            raise RagmonError(f"there is no parameter {shorten(name)}", hint=nearest(name, allowed))
+        if names.count(name) > 1:
+            raise RagmonError(f"the parameter {name} is given twice", hint="once")
+    return dict(given)
+
+
+def _required(params: dict[str, str], name: str) -> str:
+    if not params.get(name):
+        raise RagmonError(f"the parameter {name} is missing", hint=f"?{name}=…")
+    return params[name]
+
+
+def _seconds(params: dict[str, str]) -> float | None:
+    text = params.get("since")
+    if text is None:
+        return None
+    try:
+        seconds = float(text) if _SECONDS.fullmatch(text) else float(duration(text))
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0:
+        raise RagmonError(f"since is {shorten(text)}", hint="a span of time: 30m, 2h, or seconds")
+    return seconds
+
+
+def _asked(request: Request) -> str:
+    """The trace that the path of a request names."""
+    return str(request.scope["path"]).rpartition("/")[2]
+
+
+class JournalView:
+    """The state of a journal at its last row."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        with JournalReader(folder) as journal:
+            self.server_state: ServerState = recover(settings, journal)
+            (row, newest), oldest = journal.last(), journal.oldest()
+        if oldest is None:
+            hint = "the state folder of a `ragmon serve` that received data"
+            raise RagmonError(f"{folder} holds no row yet", hint=hint)
+        self.folder, self.lock = folder, Lock()
+        self.clock = Clock(wall=lambda: newest, passed=lambda: 0.0)
+        self.queries = QueryService(self, folder)
+        self._oldest, self._row = oldest, row
+        self.server_state.advance(newest)
+
+    def snapshot(self) -> MonitorSnapshot:
+        """The state for exporters."""
+        with self.lock:
+            return self.server_state.monitor_snapshot(self.clock.now(), 0)
+
+    def status(self, current: MonitorSnapshot) -> dict[str, Any]:
+        """The data of `/api/status`."""
+        settings, size = self.server_state.engine.settings, journal_file(self.folder).stat().st_size
+        journal = {
+            "bytes": size,
+            "limit": int(settings.serve.max_size),
+            "row": self._row,
+            "oldest": self._oldest,
+            "newest": self.clock.now(),
+            "checkpoint": None,
+            "resets": 0,
+        }
+        return status(current, settings, self._oldest, ServerFindings(journal=journal))
+
+    def view(self) -> AdminView:
+        """What an admin port shows of it."""
+        settings = self.server_state.engine.settings
+        return AdminView(
+            self.snapshot,
+            lambda: None,
+            self.status,
+            history=MonitorHistory(self.queries.locked),
+            settings=lambda: settings,
+            diagnose=self.queries.diagnose,
+        )

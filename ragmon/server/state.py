@@ -11,13 +11,13 @@ from contextlib import nullcontext
 from dataclasses import replace as replaced
 from functools import lru_cache, partial
 from time import CLOCK_BOOTTIME, clock_gettime, time
-from typing import Final, TypeGuard
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from ragmon.config.settings import Settings
-from ragmon.core.constants import DEFAULT_PIPELINE, QUARANTINED
+from ragmon.core.constants import QUARANTINED
 from ragmon.core.errors import log_error
 from ragmon.core.pacing import Deadline
 from ragmon.core.record import (
@@ -45,12 +45,9 @@ from ragmon.scoring.buckets import DIGEST, State
 from ragmon.scoring.labels import FinalLabels, LabelObserver
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import Scorer, ScorerFactory
-from ragmon.server.failures import SLICES, Failure
-from ragmon.server.quarantine import Attempts, row_key
-from ragmon.server.reader import Checkpoint, JournalReaderBase, JournalRow
-from ragmon.server.store import translate_read_errors
-from ragmon.stream.accounts import ERASED, BatchCounts, count
-from ragmon.stream.chunk import AdderState, Chunk, ChunkAdder, ChunkError
+from ragmon.server.process import Attempts, row_key
+from ragmon.server.store import Checkpoint, Failure, JournalReaderBase, JournalRow, translate_read_errors
+from ragmon.stream.chunk import ERASED, AdderState, BatchCounts, Chunk, ChunkAdder, ChunkError, count
 
 JUMP: Final = 2.0
 """Seconds by which the system clock may differ from the elapsed time before this counts as a jump."""
@@ -60,13 +57,8 @@ CALM: Final = 900.0
 """Seconds after a jump in which no data is deleted for its age: the jump may be undone."""
 SLICE: Final = 0.05
 """Seconds of CPU that the writer thread may work before it lets other threads run."""
-
-
 _elapsed: Final = partial(clock_gettime, CLOCK_BOOTTIME)
 """Elapsed seconds, including time in which the machine sleeps."""
-TRAITS: Final = "traits"
-LATENCY_MS: Final = "latency_ms"
-"""The key of the traits of a failing request, in the terms of a diagnosis."""
 STAGE: Final = "ingest"
 _ACK: Final = b'{"kind":"ack"'
 """With what an acknowledgement begins in the topic of chunks; a chunk is compressed."""
@@ -163,10 +155,6 @@ class ServerState:
     """Scores, alarms and counts.
 
     Attributes:
-        engine: Scores and alarms.
-        counts: What arrived and what became of it.
-        producers: The totals of producers.
-        seq: The last journal row that was counted.
         failures: Requests that fail a gate and are not indexed yet.
         adder: Adds up the counts of workers; None where this server counts for itself.
     """
@@ -193,7 +181,11 @@ class ServerState:
         self.producers = ProducerTotals()
         self.seq = 0
         self.failures: list[Failure] = []
-        self.adder = chunk_adder(settings)
+        self.adder: ChunkAdder | None = None
+        if settings.serve.reads_stream:
+            patience = settings.stream.patience
+            awaited = (settings.stream.spans, settings.stream.metrics)
+            self.adder = ChunkAdder(None if patience is None else float(patience), awaited)
         self._added_before: AdderState | None = None  # kept where a server counts for itself for a while
         self._unscored = 0
         self._attempts = attempts
@@ -271,10 +263,11 @@ class ServerState:
             self._adds_lines = self._add_chunk(entry)
         elif isinstance(entry, ErasedTraces):
             self.erase(entry.trace_ids)
-        elif is_chunk_line(entry):
-            if self._adds_lines and isinstance(entry, Label):
+        elif isinstance(entry, Label) and entry.arrived is not None:  # of a chunk, as the sampled records
+            if self._adds_lines:
                 self.engine.add_label(entry)
-            elif self._adds_lines and isinstance(entry, Record):
+        elif isinstance(entry, Record) and entry.kind in SAMPLES:
+            if self._adds_lines:
                 # Find the gates that a record fails that was counted elsewhere; it is not counted again.
                 if self._sampled is None:
                     factory = ScorerFactory(self.engine.settings, tuple(self.engine.scorer.gold.sets))
@@ -286,22 +279,9 @@ class ServerState:
         elif self.engine.report(entry, arrival):
             self.producers.see(entry, arrival)
         for failed in self._failing.take():
-            record = failed.record
-            facts = {TRAITS: _traits(failed.key), **({SLICES: failed.slices} if failed.slices else {})}
-            self.failures.append(
-                Failure(
-                    seq=seq,
-                    line=line,
-                    ts=record.ts or 0.0,
-                    pipeline=record.pipeline or DEFAULT_PIPELINE,
-                    source=failed.source,
-                    trace_id=record.trace_id,
-                    build=record.build,
-                    index_hash=record.index_hash,
-                    scores=failed.scores,
-                    facts=facts | latency_fact(record),
-                )
-            )
+            traits = _traits(failed.key)
+            failure = Failure.of(failed.record, failed.source, failed.scores, traits, failed.slices, seq, line)
+            self.failures.append(failure)
 
     def _add_chunk(self, entry: ChunkEntry) -> bool:
         """Add the counts of another process if they are new; a refused chunk is noted, and comes again."""
@@ -377,28 +357,6 @@ class ServerState:
         self._added_before = checkpoint.chunks
         if self.adder is not None and checkpoint.chunks is not None:
             self.adder.state = checkpoint.chunks
-
-
-def is_chunk_line(entry: Entry) -> TypeGuard[Label | Record]:
-    """Whether an entry came with a chunk, where what it says was counted or joined."""
-    if isinstance(entry, Record):
-        return entry.kind in SAMPLES
-    return isinstance(entry, Label) and entry.arrived is not None
-
-
-def chunk_adder(settings: Settings) -> ChunkAdder | None:
-    """What adds up the chunks of a stream; None where this server counts."""
-    patience = settings.stream.patience
-    if not settings.serve.reads_stream:
-        return None
-    awaited = (settings.stream.spans, settings.stream.metrics)
-    return ChunkAdder(None if patience is None else float(patience), awaited)
-
-
-def latency_fact(record: Record) -> dict[str, float]:
-    """How long a request took in all, in milliseconds, for a list of failures; nothing where that is unknown."""
-    total = None if record.latency_ms is None else record.latency_ms.total
-    return {} if total is None else {LATENCY_MS: round(total, 1)}
 
 
 def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:

@@ -1,27 +1,40 @@
-"""The file of a journal: its tables, its connections, its size, what can be wrong with it, and the lock of its folder.
+"""The file of a journal: its tables, its connections, what can be wrong with it, who reads it, its index of failures.
 
 One process writes to a state folder; the kernel releases the lock of a process that has ended. A damaged file is set
 aside under another name and a new file is started: the server never waits for a manual repair.
+
+A label needs the record of its trace, often days later. For each row, one blob holds the ends of its records' trace
+ids: an index by id would change a page for every record, and labels are rare. A lookup scans eight bytes per record.
+
+Each failure is indexed under every metric it failed and under its series. Series are few: a page is merged from the
+newest failures of each series, and series that do not match are never read.
 """
 
 from __future__ import annotations
 
+import base64
 import errno
 import fcntl
+import heapq
+import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from time import sleep
-from typing import Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
 import msgspec
 
-from ragmon.core.errors import RagmonError, UnavailableError
+from ragmon.core.constants import DEFAULT_PIPELINE, OTHER
+from ragmon.core.errors import RagmonError, UnavailableError, shorten
+from ragmon.core.record import Record, decode_entry, is_tombstone
 
 VERSION: Final = 1
 TRACE_ID: Final = 16
@@ -92,20 +105,11 @@ _MESSAGES: Final[dict[Reason, tuple[str, str]]] = {
 DATABASE: Final = "journal.db"
 SIDE_FILES: Final = ("-wal", "-shm")
 """Suffixes of the files that SQLite keeps beside a database in WAL mode."""
-_LOCK_TIMEOUT: Final = 5.0
+LOCK_TIMEOUT: Final = 5.0
 """Seconds to wait while another connection writes."""
-_SHORT_TIMEOUT_MS: Final = 50
-"""Milliseconds to wait for readers when the work can also be done later."""
 PAGE: Final = 4096
 _CACHE: Final = 16 << 10
 """Size of the page cache, in KiB."""
-_MAX_WAL: Final = 16 << 20
-"""Bytes of the write-ahead log after which it is moved into the file: hot pages are moved once for many changes."""
-_MIN_WAL: Final = 1 << 18
-_WAL_SHARE: Final = 16
-"""The write-ahead log may be one in so many parts of the journal."""
-_MAX_WAL_GROWTH: Final = 2
-"""The write-ahead log counts at most so many times its limit; just after a large row was written it is that large."""
 # For an empty file only; journal_mode is last, because setting it writes the other two to the file.
 _LAYOUT_PRAGMAS: Final = (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
 _WRITER_PRAGMAS: Final = (
@@ -129,6 +133,35 @@ _CHECKED: Final = 16 << 20
 """The largest file, in bytes, that is checked as a whole when it is opened."""
 LEVEL: Final = 1
 """The compression level of checkpoints: low, as they are written often and read seldom."""
+MAX_REQUESTS: Final = 100
+"""Maximum number of requests in the quarantine; the oldest are deleted, but stay counted."""
+MAX_BYTES: Final = 16 << 20
+"""Maximum bytes in the quarantine; a larger single request is kept without its content."""
+_LOOKUP_BATCH: Final = 500
+"""Ids in one query: SQLite accepts some thousand parameters."""
+WIDTH: Final = 8
+"""Bytes of a trace id that are kept: its end, which is random whichever system made the id."""
+FEW: Final = 16
+"""Up to so many ids, searching for each id is faster than decoding everything."""
+MAX_PAGE: Final = 1000
+SERIES: Final = 4096
+"""Maximum number of series; beyond it, new builds and index hashes are counted as `OTHER`."""
+SLICES: Final = "slices"
+TRAITS: Final = "traits"
+LATENCY_MS: Final = "latency_ms"
+"""The keys in `facts` of the slices a request belongs to, of its traits in the terms of a diagnosis, and of how long it
+took in all."""
+MAX_SCANNED: Final = 20_000
+"""Maximum number of failures read for one page of a slice; the next page continues there."""
+_ALL: Final = ""
+"""The metric name under which every failure is indexed."""
+_BATCH: Final = 500
+_MISSING: Final = ""
+"""A build or an index hash that is not known."""
+_Position = tuple[float, int, int]
+"""Event time, row, and line in the row: the sort key of failures."""
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_decode_cursor: Final = msgspec.json.Decoder(tuple[float, _Number, _Number]).decode
 
 
 def checksum(*values: float | str | bytes) -> int:
@@ -159,20 +192,6 @@ def check(connection: sqlite3.Connection, path: Path) -> bool:
     return True
 
 
-def create_tables(connection: sqlite3.Connection, path: Path) -> None:
-    """Create the tables in a file that is empty, in one transaction."""
-    if check(connection, path):
-        return
-    try:
-        connection.executescript("BEGIN IMMEDIATE;" + TABLES)
-        connection.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
 class JournalError(UnavailableError):
     """The journal cannot be read or written."""
 
@@ -195,20 +214,12 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def translate_read_errors(path: Path) -> Iterator[None]:
-    """Translate SQLite errors, and errors of decoding what was read: the file is damaged then."""
+    """Translate SQLite errors, errors of the file system, and errors of decoding what was read: it is damaged then."""
     try:
         with translate_errors(path):
             yield
     except (ValueError, TypeError, msgspec.MsgspecError) as error:
         raise JournalError("corrupt", path, str(error)) from error
-
-
-@contextmanager
-def translate_file_errors(path: Path) -> Iterator[None]:
-    """Translate SQLite errors, decoding errors and errors of the file system."""
-    try:
-        with translate_read_errors(path):
-            yield
     except OSError as error:
         raise JournalError("disk_full" if error.errno in _DISK_FULL else "io", path, str(error)) from error
 
@@ -232,104 +243,28 @@ def _reason(error: sqlite3.Error, path: Path) -> Reason:
     return "disk_full" if status.f_bavail == 0 or (status.f_files > 0 and status.f_favail == 0) else "io"
 
 
-def create_file(path: Path) -> None:
-    """Create an empty file that only its owner can read, if there is none."""
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        return
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def open_writer(path: Path) -> sqlite3.Connection:
-    """A connection that writes to an existing file; transactions begin only with an explicit BEGIN."""
-    return _connect(path, "rw", _WRITER_PRAGMAS, _LAYOUT_PRAGMAS)
-
-
-def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that reads, also while another process writes."""
-    return _connect(path, "ro", _READER_PRAGMAS)
-
-
-def _connect(path: Path, mode: str, pragmas: tuple[str, ...], layout: tuple[str, ...] = ()) -> sqlite3.Connection:
+def connect(path: Path, *, writes: bool = False) -> sqlite3.Connection:
+    """A connection to an existing file; transactions begin only with an explicit BEGIN."""
     connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
+        f"{path.absolute().as_uri()}?mode={'rw' if writes else 'ro'}",
         uri=True,
-        timeout=_LOCK_TIMEOUT,
+        timeout=LOCK_TIMEOUT,
         isolation_level=None,
         check_same_thread=False,  # one thread at a time, not always the same one
     )
     try:
-        for pragma in (*pragmas, *(layout if layout and not pages(connection) else ())):
-            connection.execute(f"PRAGMA {pragma}").fetchall()
+        layout = _LAYOUT_PRAGMAS if writes and not pragma(connection, "page_count") else ()
+        for setting in (*(_WRITER_PRAGMAS if writes else _READER_PRAGMAS), *layout):
+            connection.execute(f"PRAGMA {setting}").fetchall()
     except sqlite3.Error:
         connection.close()
         raise
     return connection
 
 
-def wal_limit(size: int) -> int:
-    """Bytes of the write-ahead log, for a journal of a size in bytes, after which it is moved into the file."""
-    return max(_MIN_WAL, min(size // _WAL_SHARE, _MAX_WAL))
-
-
-def fit_wal(connection: sqlite3.Connection, size: int) -> None:
-    """Set the size of the write-ahead log for a journal of a size in bytes."""
-    limit = wal_limit(size)
-    for pragma in (f"wal_autocheckpoint = {limit // PAGE}", f"journal_size_limit = {limit}"):
-        connection.execute(f"PRAGMA {pragma}").fetchall()
-
-
-def data_version(connection: sqlite3.Connection) -> int:
-    """A number that changes when another connection has written.
-
-    Source: SQLite, PRAGMA data_version.
-    """
-    return _pragma_value(connection, "data_version")
-
-
-def truncate_wal(connection: sqlite3.Connection) -> None:
-    """Move the write-ahead log into the file and truncate it, since it still contains deleted data.
-
-    While a reader is active, SQLite moves what it can and does not truncate: requests must not wait for readers.
-    """
-    connection.execute(f"PRAGMA busy_timeout = {_SHORT_TIMEOUT_MS}")
-    try:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {round(1000 * _LOCK_TIMEOUT)}")
-
-
-def excess_bytes(connection: sqlite3.Connection, path: Path, size: int) -> int:
-    """Bytes by which a journal exceeds its limit; negative if it is smaller.
-
-    The write-ahead log counts; free pages do not, as new rows use them. While a reader is active without a pause, the
-    log cannot be moved and grows; it counts only up to a bound, as deleting rows would make it even larger.
-    """
-    limit = wal_limit(size)
-    wal = 0
-    with suppress(OSError):  # there is none
-        wal = path.with_name(path.name + SIDE_FILES[0]).stat().st_size
-    wal = min(max(limit, wal), _MAX_WAL_GROWTH * limit)
-    return (pages(connection) - free_pages(connection)) * PAGE + wal - size
-
-
-def pages(connection: sqlite3.Connection) -> int:
-    """Pages of the file, including free ones."""
-    return _pragma_value(connection, "page_count")
-
-
-def free_pages(connection: sqlite3.Connection) -> int:
-    """Free pages of the file."""
-    return _pragma_value(connection, "freelist_count")
-
-
-def _pragma_value(connection: sqlite3.Connection, pragma: str) -> int:
-    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    """The value of a pragma that is a number."""
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 class Lock:
@@ -342,7 +277,11 @@ class Lock:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError:
-            holder = self._holder()
+            for _ in range(_ATTEMPTS):
+                holder = os.pread(self._file, _MAX_PID_LENGTH, 0).decode("ascii", "replace").strip()
+                if holder:
+                    break
+                sleep(_PAUSE)  # it may not have written its id yet
             os.close(self._file)
             raise UnavailableError(
                 f"{folder} is in use" + (f" by process {holder}" if holder else ""),
@@ -351,14 +290,6 @@ class Lock:
         except OSError:
             os.close(self._file)
             raise
-
-    def _holder(self) -> str:
-        """The id of the process that holds the lock; waits a little, as it may not have written its id yet."""
-        for _ in range(_ATTEMPTS):
-            if holder := os.pread(self._file, _MAX_PID_LENGTH, 0).decode("ascii", "replace").strip():
-                return holder
-            sleep(_PAUSE)
-        return ""
 
     def release(self) -> None:
         """Release the lock; calling it again does nothing."""
@@ -369,11 +300,21 @@ class Lock:
 
 def open_file(path: Path) -> sqlite3.Connection:
     """Open a journal's file, and create it if needed."""
-    with translate_file_errors(path):
-        create_file(path)
-        connection = open_writer(path)
+    with translate_read_errors(path):
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        connection = connect(path, writes=True)
         try:
-            create_tables(connection, path)
+            if not check(connection, path):
+                connection.executescript("BEGIN IMMEDIATE;" + TABLES)
+                connection.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+                connection.execute("COMMIT")
             if path.stat().st_size <= _CHECKED:
                 (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
                 if result != "ok":
@@ -403,7 +344,7 @@ def quarantine_file(path: Path, now: float) -> Path:
     moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     names = (path.with_name(f"{path.name}{ASIDE}{moment}" + (f"-{n}" if n > 1 else "")) for n in count(1))
     aside = next(name for name in names if not any(_with_suffix(name, suffix).exists() for suffix in _SUFFIXES))
-    with translate_file_errors(path):
+    with translate_read_errors(path):
         # If the process ends between two renames, the next start sets the orphaned log aside.
         for suffix in _SUFFIXES:
             if _with_suffix(path, suffix).exists():
@@ -411,15 +352,516 @@ def quarantine_file(path: Path, now: float) -> Path:
     return aside
 
 
-def is_orphaned(path: Path) -> bool:
-    """Whether there is a write-ahead log without its file: SQLite would apply it to a new file of that name."""
-    return not path.exists() and any(_with_suffix(path, suffix).exists() for suffix in SIDE_FILES)
-
-
-def files_set_aside(path: Path) -> list[Path]:
-    """The damaged journals that were set aside, with their logs."""
-    return sorted(path.parent.glob(f"{path.name}{ASIDE}*"))
-
-
 def _with_suffix(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
+
+
+class QuarantinedRequest(NamedTuple):
+    """A request in quarantine: the spans of a trace, or a line of the journal; a body that is too large is empty."""
+
+    seq: int
+    arrival: float
+    step: str
+    trace_id: str
+    encoding: str
+    size: int
+    body: bytes
+
+
+def add_quarantined(
+    connection: sqlite3.Connection, arrival: float, step: str, trace_id: str, form: str, body: bytes
+) -> None:
+    """Put a request into the quarantine, inside a transaction; delete the oldest if there are too many."""
+    kept = body if len(body) <= MAX_BYTES else b""
+    insert = "INSERT INTO quarantined (arrival, step, trace_id, form, size, body) VALUES (?, ?, ?, ?, ?, ?)"
+    connection.execute(insert, (arrival, step, trace_id, form, len(body), kept))
+    total = 0
+    sizes = connection.execute("SELECT seq, length(body) FROM quarantined ORDER BY seq DESC").fetchall()
+    for position, (seq, size) in enumerate(sizes):
+        total += size
+        if position >= MAX_REQUESTS or total > MAX_BYTES:
+            connection.execute("DELETE FROM quarantined WHERE seq <= ?", (seq,))
+            return
+
+
+class JournalRow(NamedTuple):
+    """An accepted batch."""
+
+    seq: int
+    arrival: float
+    n: int
+    counts: bytes
+    lines: bytes
+
+
+class PendingRequest(NamedTuple):
+    """A request whose spans wait for the rest of their traces, or a record that waits for the reply to its probe.
+
+    Attributes:
+        encoding: Its encoding: `protobuf`, `json`, or `record`.
+        lowest: The sampling threshold at arrival: the smallest draw that was kept.
+        waits: The ids of the traces whose spans wait, one after the other.
+    """
+
+    seq: int
+    arrival: float
+    encoding: str
+    body: bytes
+    lowest: int = 0
+    waits: bytes = b""
+
+    @property
+    def traces(self) -> set[bytes]:
+        """The ids of the traces whose spans wait."""
+        return {self.waits[start : start + TRACE_ID] for start in range(0, len(self.waits), TRACE_ID)}
+
+
+class Checkpoint(NamedTuple):
+    """A saved state of the server."""
+
+    seq: int
+    at: float
+    data: bytes
+
+
+class HighWaterMark(NamedTuple):
+    """The newest row ever written, even if deleted since."""
+
+    seq: int = 0
+    arrival: float = 0.0
+    upto: int = 0
+
+
+def finished(connection: sqlite3.Connection, trace_ids: Iterable[bytes]) -> dict[bytes, tuple[float, int]]:
+    """Of the finished traces among some, the time, and whether spans became records.
+
+    A negative time means that the trace was erased, and not counted by a server yet.
+    """
+    remaining, found = iter(trace_ids), dict[bytes, tuple[float, int]]()
+    while batch := list(islice(remaining, _LOOKUP_BATCH)):
+        params = ", ".join("?" * len(batch))
+        find = f"SELECT trace_id, arrival, recorded FROM assembled WHERE trace_id IN ({params})"  # noqa: S608 - no user input
+        found |= {trace_id: (arrival, recorded) for trace_id, arrival, recorded in connection.execute(find, batch)}
+    return found
+
+
+def _check(name: str, expected: int, actual: int) -> None:
+    if actual != expected:
+        raise ValueError(f"{name} is not as it was written")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A request that failed a gate."""
+
+    seq: int
+    line: int
+    ts: float
+    pipeline: str
+    source: str
+    scores: Mapping[str, float]
+    trace_id: str | None = None
+    build: str | None = None
+    index_hash: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        record: Record,
+        source: str,
+        scores: Mapping[str, float],
+        traits: Sequence[str],
+        slices: Sequence[str] = (),
+        seq: int = 0,
+        line: int = 0,
+    ) -> Failure:
+        """The failure of a record in a line of a row."""
+        total = None if record.latency_ms is None else record.latency_ms.total
+        facts = {TRAITS: traits, SLICES: slices or None, LATENCY_MS: None if total is None else round(total, 1)}
+        return cls(
+            seq,
+            line,
+            ts=record.ts or 0.0,
+            pipeline=record.pipeline or DEFAULT_PIPELINE,
+            source=source,
+            trace_id=record.trace_id,
+            build=record.build,
+            index_hash=record.index_hash,
+            scores=scores,
+            facts={name: value for name, value in facts.items() if value is not None},
+        )
+
+
+@dataclass(frozen=True)
+class FailureQuery:
+    """Selects failures; None, "" and an empty tuple stand for any.
+
+    Args:
+        where: Only failures of this slice, `tag=value`.
+        since: Earliest event time, inclusive, seconds since the epoch.
+        until: Latest event time, exclusive.
+        cursor: The cursor of the previous page; None for the first page.
+    """
+
+    pipeline: str | None = None
+    source: str | None = None
+    metric: str | None = None
+    build: str | None = None
+    index_hash: str | None = None
+    sources: tuple[str, ...] = ()
+    where: str = ""
+    since: float = 0.0
+    until: float = float("inf")
+    limit: int = 50
+    cursor: str | None = None
+
+
+class FailurePage(NamedTuple):
+    """One page of failures, newest first; a page of a slice may be short although more pages follow."""
+
+    failures: list[Failure]
+    cursor: str | None
+    """The cursor of the next page; None after the last page."""
+
+
+class FailureIndex:
+    """Writes failures to the index, inside transactions."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.erased = False
+        self._connection = connection
+        self._series: dict[tuple[str, ...], int] = {}
+
+    def add(self, failures: Iterable[Failure]) -> None:
+        """Write failures."""
+        rows, index = [], []
+        for failure in failures:
+            if self.erased:
+                find = "SELECT lines FROM rows WHERE seq = ?"
+                row = self._connection.execute(find, (failure.seq,)).fetchone()
+                if row is not None and is_tombstone(row[0].split(b"\n")[failure.line]):
+                    continue
+            series = self._series_id(
+                (failure.pipeline, failure.source, failure.build or _MISSING, failure.index_hash or _MISSING)
+            )
+            scores, facts = (
+                json.dumps(dict(values), separators=(",", ":")) for values in (failure.scores, failure.facts)
+            )
+            rows.append((failure.seq, failure.line, series, failure.ts, failure.trace_id, scores, facts))
+            index += [(metric, series, failure.ts, failure.seq, failure.line) for metric in (_ALL, *failure.scores)]
+        self._connection.executemany("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        self._connection.executemany("INSERT OR REPLACE INTO failed VALUES (?, ?, ?, ?, ?)", index)
+
+    def _series_id(self, key: tuple[str, str, str, str]) -> int:
+        series_id = self._series.get(key)
+        if series_id is not None:
+            return series_id
+        find = "SELECT id FROM series WHERE (pipeline, source, build, index_hash) = (?, ?, ?, ?)"
+        row = self._connection.execute(find, key).fetchone()
+        if row is None and key[2:] != (OTHER, OTHER):
+            (count,) = self._connection.execute("SELECT count(*) FROM series").fetchone()
+            if count >= SERIES:
+                return self._series_id((key[0], key[1], OTHER, OTHER))
+        if row is None:
+            add = "INSERT INTO series (pipeline, source, build, index_hash) VALUES (?, ?, ?, ?)"
+            row = (self._connection.execute(add, key).lastrowid,)
+        self._series[key] = row[0]
+        return int(row[0])
+
+    def forget_series(self) -> None:
+        """Drop the cached series ids: their transaction was rolled back, or the series were deleted."""
+        self._series.clear()
+
+
+def delete_failures(connection: sqlite3.Connection, where: str, *values: Any) -> None:
+    """Delete failures inside a transaction."""
+    select = f"SELECT seq, place, series, ts, scores FROM failures WHERE {where} LIMIT {_BATCH}"  # noqa: S608 - no user input
+    while batch := connection.execute(select, values).fetchall():
+        entries = (
+            (metric, series, ts, seq, place)
+            for seq, place, series, ts, scores in batch
+            for metric in (_ALL, *json.loads(scores))
+        )
+        connection.executemany("DELETE FROM failed WHERE (metric, series, ts, seq, place) = (?, ?, ?, ?, ?)", entries)
+        keys = [(seq, place) for seq, place, *_ in batch]
+        connection.executemany("DELETE FROM failures WHERE seq = ? AND place = ?", keys)
+
+
+def delete_series(connection: sqlite3.Connection) -> None:
+    """Delete series without failures."""
+    connection.execute(
+        "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM failed WHERE metric = ? AND series = series.id)",
+        (_ALL,),
+    )
+
+
+def failure_page(connection: sqlite3.Connection, query: FailureQuery) -> FailurePage:
+    """One page of failures."""
+    limit = max(1, min(query.limit, MAX_PAGE))
+    before: _Position = (query.until, 0, 0)
+    if query.cursor is not None:
+        try:
+            before = _decode_cursor(base64.urlsafe_b64decode(query.cursor))
+        except (ValueError, msgspec.DecodeError):
+            raise RagmonError(
+                f"this is no cursor: {shorten(query.cursor)}", hint="give the one that came with the page before"
+            ) from None
+    filters = {name: getattr(query, name) for name in ("pipeline", "source", "build", "index_hash")}
+    conditions = {name: value for name, value in filters.items() if value is not None}
+    where = " AND ".join(f"{name} = :{name}" for name in conditions) or "1"
+    series = connection.execute(f"SELECT id, source FROM series WHERE {where}", conditions).fetchall()  # noqa: S608
+    # The positions of each series, newest first; rows are read only as they are consumed.
+    newest = (
+        "SELECT ts, seq, place FROM failed WHERE metric = ? AND series = ? AND ts >= ? "
+        "AND (ts, seq, place) < (?, ?, ?) ORDER BY ts DESC, seq DESC, place DESC"
+    )
+    metric = _ALL if query.metric is None else query.metric
+    by_series: list[Iterator[_Position]] = [
+        connection.execute(newest, (metric, series_id, query.since, *before))
+        for series_id, source in series
+        if not query.sources or source in query.sources
+    ]
+    matching: list[Failure] = []
+    previous: _Position | None = None
+    for n_read, position in enumerate(heapq.merge(*by_series, reverse=True)):
+        if previous is not None and (len(matching) == limit or n_read == MAX_SCANNED):
+            return FailurePage(matching, base64.urlsafe_b64encode(json.dumps(previous).encode()).decode())
+        previous, failure = position, _failure(connection, *position[1:])
+        if failure is not None and (not query.where or query.where in failure.facts.get(SLICES, ())):
+            matching.append(failure)
+    return FailurePage(matching, None)
+
+
+def _failure(connection: sqlite3.Connection, row: int, line: int) -> Failure | None:
+    find = (
+        "SELECT ts, pipeline, source, scores, trace_id, build, index_hash, facts "
+        "FROM failures JOIN series ON series.id = failures.series WHERE seq = ? AND place = ?"
+    )
+    found = connection.execute(find, (row, line)).fetchone()
+    if found is None:
+        return None
+    ts, pipeline, source, scores, trace_id, build, index_hash, facts = found
+    rest = json.loads(scores), trace_id, build or None, index_hash or None, json.loads(facts)
+    return Failure(row, line, ts, pipeline, source, *rest)
+
+
+class JournalReaderBase:
+    """Reads a journal row by row: no result is in memory as a whole, and no reader blocks the writer.
+
+    Every method raises a `JournalError` where the journal cannot be read.
+    """
+
+    path: Path
+    _connection: sqlite3.Connection
+
+    def rows(self, after: int = 0) -> Iterator[JournalRow]:
+        """Rows after a number, in order, with the rows that are written meanwhile."""
+        with translate_read_errors(self.path):
+            for *values, expected in self._each("seq, arrival, n, counts, lines, sum", "rows", after):
+                row = JournalRow._make(values)
+                _check(f"row {row.seq}", expected, checksum(*row))
+                yield row
+
+    def oldest(self) -> float | None:
+        """When the first row arrived, seconds since the epoch; None where there is none."""
+        row = self._first("SELECT arrival FROM rows ORDER BY seq LIMIT 1")
+        return None if row is None else float(row[0])
+
+    def pending_requests(self) -> Iterator[PendingRequest]:
+        """Pending requests, in order."""
+        with translate_read_errors(self.path):
+            for seq, *values, expected in self._each("seq, arrival, form, body, lowest, waits, sum", "bodies", 0):
+                _check(f"request {seq}", expected, checksum(*values))
+                yield PendingRequest(seq, *values)
+
+    def quarantined(self) -> Iterator[QuarantinedRequest]:
+        """Quarantined requests, in the order in which they were quarantined."""
+        with translate_read_errors(self.path):
+            columns = "seq, arrival, step, trace_id, form, size, body"
+            yield from map(QuarantinedRequest._make, self._each(columns, "quarantined", 0))
+
+    def _first(self, query: str, *values: Any) -> Any:
+        with translate_read_errors(self.path):
+            return self._connection.execute(query, values).fetchone()
+
+    def _each(self, columns: str, table: str, after: int) -> Iterator[tuple[Any, ...]]:
+        select = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1"  # noqa: S608 - no user input
+        while (row := self._connection.execute(select, (after,)).fetchone()) is not None:
+            after = row[0]
+            yield row
+
+    def assembled(self, since: float) -> dict[bytes, float]:
+        """The times at which traces became records, by trace id, from `since` on, seconds since the epoch.
+
+        Erased traces that no server has counted yet are included, however old; their times are negative.
+        """
+        with translate_read_errors(self.path):
+            select = "SELECT trace_id, arrival FROM assembled WHERE arrival >= ? OR arrival < 0"
+            return dict(self._connection.execute(select, (since,)))
+
+    def finished_trace_ids(self, trace_ids: Iterable[bytes]) -> set[bytes]:
+        """The ids of traces that became records or were erased, however long ago."""
+        with translate_read_errors(self.path):
+            return {*finished(self._connection, trace_ids)}
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that can be read."""
+        with translate_read_errors(self.path):
+            return self._first_readable("SELECT seq, at, data FROM checkpoints ORDER BY seq DESC")
+
+    def last_checkpoint(self) -> tuple[int, float] | None:
+        """The last row that the newest checkpoint includes, and when it was saved, seconds since the epoch."""
+        saved: tuple[int, float] | None = self._first("SELECT seq, at FROM checkpoints ORDER BY seq DESC LIMIT 1")
+        return saved
+
+    def base(self) -> Checkpoint | None:
+        """The checkpoint from which a replay of all rows starts; None if no row was ever deleted."""
+        with translate_read_errors(self.path):
+            first = self._connection.execute("SELECT seq FROM rows ORDER BY seq LIMIT 1").fetchone()
+            if (first[0] if first else self._tail_on_disk().seq + 1) == 1:
+                return None
+            return self._first_readable("SELECT seq, at, data FROM checkpoints ORDER BY seq")
+
+    def _first_readable(self, query: str) -> Checkpoint | None:
+        for seq, at, data in self._connection.execute(query):
+            with suppress(zlib.error):
+                return Checkpoint(seq, at, zlib.decompress(data))
+        return None
+
+    def failures(self, query: FailureQuery) -> FailurePage:
+        """One page of the requests that failed a gate, newest first."""
+        with translate_read_errors(self.path):
+            return failure_page(self._connection, query)
+
+    def records_of(self, trace_id: str, limit: int) -> list[Record]:
+        """The records of a trace in the order of arrival, the newest ones where there are many."""
+        found: list[Record] = []
+        with translate_read_errors(self.path):
+            for seq, _ in _rows(self._connection, {end} if (end := _end(trace_id)) else set()):
+                (lines,) = self._connection.execute("SELECT lines FROM rows WHERE seq = ?", (seq,)).fetchone() or (b"",)
+                found = [*_records_in(lines, {trace_id}), *found]
+                if len(found) >= limit:
+                    break
+        return found[-limit:]
+
+    def last(self) -> tuple[int, float]:
+        """Number and arrival time of the newest row ever written; zeros before the first one."""
+        return self._tail_on_disk()[:2]
+
+    def last_before(self, moment: float) -> int:
+        """The number of the last row that arrived before a moment, seconds since the epoch.
+
+        Rows are in order of arrival, so this is a binary search. If none arrived before, the number is that before the
+        first row.
+        """
+        select = "SELECT seq, arrival FROM rows WHERE seq >= ? ORDER BY seq LIMIT 1"
+        first_row = self._first(select, 0)
+        low, high = (first_row[0] - 1 if first_row else 0), self._tail_on_disk().seq
+        while low < high:
+            middle = (low + high + 1) // 2
+            row = self._first(select, middle)
+            if row is not None and row[1] < moment:
+                low = row[0]
+            else:
+                high = middle - 1
+        return low
+
+    def _tail_on_disk(self) -> HighWaterMark:
+        row = self._first("SELECT seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1")
+        row = row or self._first("SELECT seq, arrival, upto FROM tail")
+        return HighWaterMark(*row) if row else HighWaterMark()
+
+
+class JournalReader(JournalReaderBase):
+    """Reads the journal of a state folder; used by one thread at a time.
+
+    Each query sees what is on disk at that time. If the server sets a damaged journal aside, the reader stays with the
+    damaged file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = journal_file(folder)
+        with translate_errors(self.path):
+            self._connection = connect(self.path)
+            try:
+                check_version(self._connection, self.path)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        """Close the file; calling it again does nothing."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        """Return the reader itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self.close()
+
+
+def trace_id_ends(trace_ids: Iterable[str | None]) -> bytes:
+    """The ends of trace ids, joined; a value that is not a trace id is skipped.
+
+    >>> trace_id_ends(["0af7651916cd43dd8448eb211c80319c", None, "x"]).hex()
+    '8448eb211c80319c'
+    """
+    return b"".join(end for trace_id in trace_ids if (end := _end(trace_id)))
+
+
+def _end(trace_id: str | None) -> bytes:
+    try:
+        id_bytes = bytes.fromhex(trace_id or "")
+    except ValueError:
+        return b""
+    return id_bytes[-WIDTH:] if len(id_bytes) >= WIDTH else b""
+
+
+def records_of_traces(connection: sqlite3.Connection, trace_ids: Collection[str]) -> dict[str, Record]:
+    """The newest record of each trace."""
+    ids_by_end: dict[bytes, list[str]] = {}
+    for trace_id in trace_ids:
+        if end := _end(trace_id):
+            ids_by_end.setdefault(end, []).append(trace_id)
+    records: dict[str, Record] = {}
+    for seq, ends in _rows(connection, set(ids_by_end)):
+        (lines,) = connection.execute("SELECT lines FROM rows WHERE seq = ?", (seq,)).fetchone() or (b"",)
+        missing = {candidate for end in ends for candidate in ids_by_end[end] if candidate not in records}
+        records |= {record.trace_id or "": record for record in _records_in(lines, missing)}
+        if len(records) == len(trace_ids):
+            break
+    return records
+
+
+def _rows(connection: sqlite3.Connection, ends: set[bytes]) -> Iterator[tuple[int, set[bytes]]]:
+    """The rows that may contain one of the trace ids, newest first, each with the id ends it contains."""
+    if not ends:
+        return
+    for seq, blob in connection.execute("SELECT seq, ids FROM traced ORDER BY seq DESC"):
+        if len(ends) <= FEW:
+            row_ends = {end for end in ends if _contains(blob, end)}
+        else:
+            row_ends = ends.intersection(blob[start : start + WIDTH] for start in range(0, len(blob), WIDTH))
+        if row_ends:
+            yield seq, row_ends
+
+
+def _contains(blob: bytes, end: bytes) -> bool:
+    start = blob.find(end)
+    while start >= 0 and start % WIDTH:
+        start = blob.find(end, start + 1)
+    return start >= 0
+
+
+def _records_in(lines: bytes, trace_ids: AbstractSet[str]) -> Iterator[Record]:
+    """All records of some traces in the lines of a row, in order."""
+    needles = [b'"trace_id":"%b"' % trace_id.encode() for trace_id in trace_ids] if len(trace_ids) <= FEW else [b""]
+    for line in lines.split(b"\n"):
+        if any(needle in line for needle in needles):
+            with suppress(msgspec.DecodeError):
+                record = decode_entry(line)
+                if isinstance(record, Record) and record.trace_id in trace_ids:
+                    yield record

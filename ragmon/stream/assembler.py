@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -20,14 +20,15 @@ from ragmon.config.settings import Settings
 from ragmon.core.constants import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QUARANTINED
 from ragmon.core.errors import log_error
 from ragmon.core.pacing import Deadline
-from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode_entry
+from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode
 from ragmon.ingest.native import BUCKET_NS
+from ragmon.ingest.otlp import ExternalSpan
 from ragmon.ingest.spans.mapper import CORRECTNESS, evaluations, incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
 from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Span, count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
 from ragmon.monitor.capture_settings import Redactions, file_span_options
-from ragmon.stream.accounts import BatchCounts, count
+from ragmon.stream.chunk import BatchCounts, count
 
 UNSAMPLED: Final = "unsampled"
 """Reason why a trace makes no record: the sampler dropped it."""
@@ -37,19 +38,6 @@ OFTEN: Final = 16
 """Spans between two checks of the deadline; a check costs as much as a short span."""
 DEFAULT_RATER: Final = "human"
 """The rater of an evaluation on a span that names none."""
-
-
-class RawSpan(Protocol):
-    """A span that is not decoded yet."""
-
-    trace_id: bytes
-    span_id: bytes
-    is_root: bool
-    service: str | None
-    build: str | None
-
-    def span(self) -> Span:
-        """Decode the span."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +56,11 @@ class OpenTrace(BufferedTrace):
     """A third-party trace that may get more spans.
 
     Attributes:
-        spans: Its spans by span id.
         lowest: The sampling threshold when the trace began: the smallest random value that was kept.
         requests: The journalled requests that its spans came in.
     """
 
-    spans: dict[bytes, RawSpan] = field(default_factory=dict)
+    spans: dict[bytes, ExternalSpan] = field(default_factory=dict)
     lowest: int = 0
     requests: set[int] = field(default_factory=set)
 
@@ -91,7 +78,7 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
         self._open_held: Counter[int] = Counter()
         self._sizes: dict[int, int] = {}
 
-    def add(self, pieces: Sequence[RawSpan], request: int, now: float, size: int, lowest: int = 0) -> Counter[str]:
+    def add(self, pieces: Sequence[ExternalSpan], request: int, now: float, size: int, lowest: int = 0) -> Counter[str]:
         """Add the spans of one request."""
         counts: Counter[str] = Counter()
         for span in pieces:
@@ -182,7 +169,6 @@ class AssembledTrace(NamedTuple):
     """The result of assembling a trace.
 
     Attributes:
-        trace_id: The trace.
         waiting: Its spans, kept until the result is on disk.
         made: Its records: several where several requests share the trace, none where it makes no record.
         counts: Requests that make no record, fields missing in spans, and requests besides the one that was counted
@@ -273,11 +259,15 @@ class Assembler:
                 _check_deadline(deadline)
                 record = mapped.record
                 if record is not None:
-                    record = self._sampled_and_redacted(record, waiting)
+                    # The rate may have changed since the trace began.
+                    rate = self._rate if waiting.lowest == self.lowest else 1.0 - waiting.lowest / SPAN
+                    sampling, partial = Sampling(p_audit=rate, p=rate), record.partial or not waiting.complete
+                    record.pipeline = record.pipeline or DEFAULT_PIPELINE
+                    record = self._redact(msgspec.structs.replace(record, sampling=sampling, partial=partial))
                     # Each record has its own key, of another length than a native record's key (trace and span).
                     unique = b"%b/%d" % (trace_id, number) if len(requests) > 1 else trace_id
                     key = round((record.ts or 0.0) * 1e9) // BUCKET_NS, unique
-                    records.append(AssembledRecord(key, record, encode_entry(record)))
+                    records.append(AssembledRecord(key, record, encode(record)))
             except Exception as error:  # noqa: BLE001 - as above, and redactors are third-party code
                 _drop(counts, error)
                 continue
@@ -290,14 +280,6 @@ class Assembler:
             for name, reason in mapped.missing.items():
                 count(counts.unknown, f"{name}|{reason}")
         return AssembledTrace(trace_id, waiting, records, counts, labels)
-
-    def _sampled_and_redacted(self, record: Record, waiting: OpenTrace) -> Record:
-        # The rate may have changed since the trace began.
-        rate = self._rate if waiting.lowest == self.lowest else 1.0 - waiting.lowest / SPAN
-        sampling = Sampling(p_audit=rate, p=rate)
-        record.pipeline = record.pipeline or DEFAULT_PIPELINE
-        sampled = msgspec.structs.replace(record, sampling=sampling, partial=record.partial or not waiting.complete)
-        return self._redact(sampled)
 
 
 def _decoded_spans(waiting: OpenTrace, deadline: Deadline) -> Iterator[Span]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -26,10 +26,11 @@ from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.process import current_version
 from ragmon.core.record import Ack
 from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.spans.span import count_scope
 from ragmon.metrics.facts import VERSION
 from ragmon.monitor.partial_counts import PartialCounts
 from ragmon.scoring.buckets import DIGEST
-from ragmon.stream.accounts import BatchCounts
+from ragmon.scoring.cohorts import add_counts
 
 CHUNK_VERSION: Final = 1
 """The version of a chunk's format."""
@@ -75,6 +76,72 @@ ACKS: Final = 100
 """Acknowledgements that are remembered, so that an acknowledgement that is read again is known."""
 RETIRED: Final = 1_000
 """Names of still older logs that are remembered: what comes of them is refused, because it may be counted."""
+ERASED: Final = "forgotten"
+"""Reason why a request is not scored: it was erased on request."""
+
+
+class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Counts of one batch.
+
+    Attributes:
+        received: User requests that arrived: a native record, or the first span of a trace.
+        ignored: Requests that are not RAG, by reason.
+        dropped: Requests that were lost, by reason.
+        spans: Spans that belong to no record, by reason.
+        unknown: Fields that are missing in a request's spans, by `field|reason`.
+        probed: Applications' own records of probes of this server, by result.
+        native: Native records that producers sent; compared with the totals that producers report.
+        scopes: Requests whose convention is not known, by the name of their instrumentation, of a bounded number.
+        tools: Requests without a retrieval, by the names of the tools called in them, of a bounded number.
+    """
+
+    received: int = 0
+    duplicate: int = 0
+    ignored: dict[str, int] = {}
+    dropped: dict[str, int] = {}
+    spans: dict[str, int] = {}
+    unknown: dict[str, int] = {}
+    labels: dict[str, int] = {}
+    probed: dict[str, int] = {}
+    native: int = 0
+    scopes: dict[str, int] = {}
+    tools: dict[str, int] = {}
+
+    def add(self, other: BatchCounts) -> None:
+        """Add other counts."""
+        self.received += other.received
+        self.duplicate += other.duplicate
+        self.native += other.native
+        for counts, other_counts in zip(self._parts(), other._parts(), strict=True):
+            add_counts(counts, other_counts)
+        for names, other_names in ((self.scopes, other.scopes), (self.tools, other.tools)):
+            for name, n in other_names.items():
+                count_scope(names, name, n)
+
+    def _parts(self) -> tuple[dict[str, int], ...]:
+        return self.ignored, self.dropped, self.spans, self.unknown, self.labels, self.probed
+
+    def __bool__(self) -> bool:
+        return bool(self.received or self.duplicate or any(self._parts()))
+
+    def dump(self) -> bytes:
+        """The counts as JSON."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def load(cls, data: bytes) -> BatchCounts:
+        """The counts that `dump` wrote."""
+        return msgspec.json.decode(data, type=cls)
+
+
+def count(into: dict[str, int], key: str, n: int = 1) -> None:
+    """Add to a counter in a dictionary.
+
+    >>> found = {"late": 1}; count(found, "late"); found
+    {'late': 2}
+    """
+    if n:
+        into[key] = into.get(key, 0) + n
 
 
 class ChunkError(RagmonError):
@@ -86,14 +153,10 @@ class Chunk(msgspec.Struct, kw_only=True):
 
     Attributes:
         part: The partition: its number, or the address of the server whose journal it is.
-        base: The offset of its first message.
-        upto: The offset after its last message.
         until: All that comes later in the partition came at this time or later, seconds since the epoch.
         now: When its last message came, on the same clock.
         low: The offset from which the next owner reads, to know the messages shortly before.
         config: What it was counted by (`config_version`).
-        counts: What its records add up to.
-        arrived: What arrived and what became of it.
         waiting: The ids of traces that wait for more spans, 16 bytes each.
         log: Tells the offsets of this log from the offsets of another log in its place; "" where it is not known.
         lost: Messages of the stretch that were not counted, because the log had deleted them.
@@ -101,7 +164,6 @@ class Chunk(msgspec.Struct, kw_only=True):
         labels: Where labels stand that wait for their answers: the offset, and its number among the labels there.
         lines: Lines for the journal of the server that adds up: labels, samples of records, erased traces.
         times: Offsets from `low` on, and the time of the log at each: what lies between them follows from the log.
-        v: The version of the format.
     """
 
     part: str
@@ -161,19 +223,11 @@ class ChunkStretch(msgspec.Struct, frozen=True):
     log: str = ""
 
 
-class ChunkParts(NamedTuple):
-    """A chunk as it is sent, taken apart."""
-
-    stretch: ChunkStretch
-    counts: bytes
-    lines: bytes
-
-
-def split(data: bytes) -> ChunkParts:
-    """Take a chunk apart that `Chunk.dump` wrote."""
+def split(data: bytes) -> tuple[ChunkStretch, bytes, bytes]:
+    """The stretch of a chunk that `Chunk.dump` wrote, its counts as they are sent, and its lines."""
     try:
         text, rest = _inflate(data)
-        return ChunkParts(_decode_stretch(text), data[: len(data) - len(rest)], _inflate(rest)[0] if rest else b"")
+        return _decode_stretch(text), data[: len(data) - len(rest)], _inflate(rest)[0] if rest else b""
     except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ChunkError(f"{len(data)} bytes are no chunk ({error})") from error
 
@@ -265,10 +319,8 @@ class PartitionPosition(msgspec.Struct):
     """How far a partition was added.
 
     Attributes:
-        upto: The offset of the message that comes next.
         low: The offset from which the next owner reads.
         until: All that comes later came at this time or later, seconds since the epoch.
-        config: What its last chunk was counted by.
         log: Which log it is; the offsets of another one are its own.
         lost: Messages that were never counted, because the log had deleted them.
     """
@@ -286,7 +338,6 @@ class AdderState(msgspec.Struct):
 
     Attributes:
         positions: How far each partition was added, in the log that was added last.
-        results: Chunks by what became of them.
         partitions: How many partitions each log has, as far as chunks say so.
         logs: Which log each of them was, when its partitions were told last.
         offsets: By partition of the topic of chunks, the offset of the chunk that comes next.

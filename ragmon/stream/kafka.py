@@ -1,8 +1,8 @@
-"""What worker and head need of Kafka: clients, topics, and the last chunk of a partition."""
+"""What worker and head need of Kafka: clients, topics, chunks that are written and found, messages read again."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.config.services import StreamTable
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError
-from ragmon.stream.chunk import Chunk, ChunkError, PieceJoiner
+from ragmon.stream.chunk import Chunk, ChunkError, PieceJoiner, piece_size, pieces
 
 EXTRA: Final = "pip install 'ragmon[kafka]'"
 METADATA_TIMEOUT: Final = 20.0
@@ -42,6 +42,15 @@ ORDER: Final[Mapping[str, Any]] = {
     "max.in.flight.requests.per.connection": 1,
 }
 """Chunks of a partition stay in order whatever is tried again; one that is there twice is dropped by its place."""
+TIMEOUT: Final = 20.0
+"""Seconds for one message."""
+EARLIER: Final = (0, 100, 5_000)
+"""From how many offsets before it a message is read: a fetch that begins in the middle of a batch may begin at the next
+one. A message that none of them finds is not there any more."""
+_POLL: Final = 0.1
+_AT_ONCE: Final = 500
+FLUSH: Final = 60.0
+"""Seconds in which chunks must be written; a worker that cannot write ends, and is begun again elsewhere."""
 
 
 def confluent() -> Any:
@@ -81,6 +90,18 @@ def client(create: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
         return create(dict(settings))
     except (kafka.KafkaException, TypeError, ValueError) as error:
         raise RagmonError(f"a Kafka client cannot be made: {error}", hint="check `[stream.kafka]`") from error
+
+
+def consumer_of(stream: StreamTable, purpose: str, **own: Any) -> Any:
+    """A consumer that commits nothing by itself."""
+    settings = {
+        "group__id": f"{stream.group}{purpose}",
+        "enable__auto__commit": False,
+        "auto__offset__reset": "error",
+        "fetch__wait__max__ms": 50,
+        **own,
+    }
+    return client(confluent().Consumer, client_settings(stream, **settings))
 
 
 class StreamTopics(NamedTuple):
@@ -155,10 +176,8 @@ class PartitionEnds:
         suspect = [asked for asked in partitions if asked.offset > end[asked.topic, asked.partition]]
         if not suspect:
             return set()
-        own = {"group__id": f"{self._stream.group}-tail", "enable__partition__eof": True, "fetch__wait__max__ms": 50}
-        settings = client_settings(self._stream, **own, auto__offset__reset="error")
-        consumer, answers = client(self._kafka.Consumer, settings), dict[tuple[str, int], bool]()
-        deadline = monotonic() + _ANSWER
+        consumer = consumer_of(self._stream, "-tail", enable__partition__eof=True)
+        answers, deadline = dict[tuple[str, int], bool](), monotonic() + _ANSWER
         try:
             consumer.assign(suspect)
             while len(answers) < len(suspect) and monotonic() < deadline:
@@ -212,15 +231,7 @@ class ChunkTail:
     def _last_from(self, starts: Mapping[int, int], parts: Collection[str]) -> dict[str, Chunk]:
         """The last chunks of parts from some offsets on, by partition of the topic of chunks: one pass."""
         self.passes += 1
-        settings = client_settings(
-            self._stream,
-            group__id=f"{self._stream.group}-tail",
-            enable__auto__commit=False,
-            enable__partition__eof=True,
-            auto__offset__reset="earliest",
-            fetch__wait__max__ms=50,
-        )
-        consumer = client(self._kafka.Consumer, settings)
+        consumer = consumer_of(self._stream, "-tail", enable__partition__eof=True, auto__offset__reset="earliest")
         try:
             consumer.assign([self._kafka.TopicPartition(self._stream.chunks, *start) for start in starts.items()])
             bodies = self._read(consumer, set(starts), {part.encode() for part in parts})
@@ -270,3 +281,88 @@ def fnv1a_partition(key: bytes, partitions: int) -> int:
 def names_of(assigned: Sequence[Any]) -> list[str]:
     """The parts that partitions are, `TOPIC/NUMBER`."""
     return [f"{partition.topic}/{partition.partition}" for partition in assigned]
+
+
+class LogReader:
+    """Reads messages by their offsets, with a consumer of its own; nothing is committed."""
+
+    def __init__(self, stream: StreamTable) -> None:
+        self._stream = stream
+        self._kafka = confluent()
+        self._consumer: Any = None
+
+    def read(self, topic: str, partition: int, offsets: Sequence[int]) -> list[bytes]:
+        """The messages at some offsets; those that are not there any more are left out."""
+        if offsets and self._consumer is None:
+            self._consumer = consumer_of(self._stream, "-again", auto__offset__reset="earliest")
+        messages = []
+        for offset in offsets:
+            for earlier in EARLIER:
+                self._consumer.assign([self._kafka.TopicPartition(topic, partition, max(0, offset - earlier))])
+                message = self._search(offset)
+                if message is not None:
+                    messages.append(message)
+                    break
+        return messages
+
+    def _search(self, offset: int) -> bytes | None:
+        deadline = monotonic() + TIMEOUT
+        while monotonic() < deadline:
+            for message in self._consumer.consume(_AT_ONCE, _POLL):
+                if message.error() is not None:
+                    continue
+                if message.offset() >= offset:
+                    return (message.value() or b"") if message.offset() == offset else None
+        raise UnavailableError(f"offset {offset} cannot be read again in {TIMEOUT:g} s", hint="is the broker up?")
+
+    def close(self) -> None:
+        """Close the consumer, if there is one."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+
+class ChunkWriter:
+    """Writes chunks."""
+
+    def __init__(self, stream: StreamTable, counts: Counter[str]) -> None:
+        self._stream, self._counts = stream, counts
+        self._kafka = confluent()
+        self._producer = client(self._kafka.Producer, {**ORDER, **client_settings(stream, linger__ms=5)})
+        self._size = piece_size(stream.kafka)
+        self._failed: list[str] = []
+        self._too_large = False
+
+    def put(self, chunk: Chunk, partitions: int) -> None:
+        """Hand a chunk to the producer."""
+        body = chunk.dump()
+        self._counts["chunks"] += 1
+        self._counts["chunk_bytes"] += len(body)
+        key, partition = chunk.part.encode(), chunk_partition(chunk.part, partitions)
+        for headers, piece in pieces(body, self._size):
+            how = {"key": key, "partition": partition, "headers": headers, "on_delivery": self._delivered}
+            self._producer.produce(self._stream.chunks, piece, **how)
+
+    def tick(self, topic: str, partition: int, now: float) -> None:
+        """Put an empty message into a partition that is counted: it only tells the time."""
+        self._producer.produce(topic, b"", partition=partition, timestamp=int(now * 1000))
+        self._producer.poll(0)
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self._failed.append(str(error))
+            self._too_large = self._too_large or error.code() == self._kafka.KafkaError.MSG_SIZE_TOO_LARGE
+
+    def flush(self) -> None:
+        """Wait until chunks are written."""
+        left = self._producer.flush(FLUSH)
+        if not left and not self._failed:
+            return
+        why = self._failed[0] if self._failed else f"{left} are not acknowledged in {FLUSH:g} s"
+        hint = "another worker goes on from the last one"
+        if self._too_large:
+            hint = (
+                f"{self._stream.chunks} takes no message of {self._size} bytes: raise its max.message.bytes, or set "
+                '"message.max.bytes" of `[stream.kafka]` to it'
+            )
+        raise UnavailableError(f"chunks cannot be written ({why})", hint=hint)

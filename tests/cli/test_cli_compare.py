@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragmon.core.record import encode_entry
+from ragmon.core.record import encode
 from tests.cli.test_cli_why import serving as answering
 from tests.support.command_line import gold, lines, ragmon, traces
 from tests.support.serving import accounted, asked, send_body, serving, whole
@@ -286,7 +286,7 @@ def monitor(tmp_path_factory):
         for number, item in enumerate(items)
     ]
     users = [asked(10_000 + n, build="ab"[n % 2], session=f"s{n // 4}" if n % 3 else None) for n in range(200)]
-    (folder / "traces.jsonl").write_bytes(b"".join(map(encode_entry, [*sent, *users])))
+    (folder / "traces.jsonl").write_bytes(b"".join(map(encode, [*sent, *users])))
     with serving(folder, GATED) as running:
         for batch in (sent, users):
             send_body(running, whole(batch))

@@ -11,7 +11,7 @@ from ragmon.cli.doctor_checks import room, stream_checks
 from ragmon.config.load import load
 from ragmon.config.services import StreamTable
 from ragmon.stream.kafka import fnv1a_partition
-from ragmon.stream.partition import PartitionCounter
+from ragmon.stream.worker import PartitionCounter
 from tests.support.alarming import write_config
 from tests.support.brokers import EmulatedBroker, broker
 

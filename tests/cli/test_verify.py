@@ -21,8 +21,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.record import Totals
 from ragmon.server.erasure import erase
 from ragmon.server.journal import Journal, RetentionLimits
-from ragmon.server.reader import JournalRow
-from ragmon.server.store import checksum
+from ragmon.server.store import JournalRow, checksum
 from ragmon.stream.assembler import AssemblyLimits
 from tests.server.test_serve import RESOURCE, request, send
 from tests.server.test_serve_spans import fresh, message
@@ -40,7 +39,7 @@ FULL = '[capture]\ncontent = "full"\n'
 def save(running):
     """Have a running server write a checkpoint."""
     writer = running.server.writer
-    writer.run_between_rows(lambda: writer._housekeeping.save(writer.server_state)).result(TIMEOUT)
+    writer.run_between_rows(writer._save).result(TIMEOUT)
 
 
 def rows(running, count, each=30, first=0):
@@ -288,7 +287,7 @@ def test_a_journal_that_was_begun_anew_goes_on_with_its_numbers(tmp_path):
     with serving(tmp_path) as running:
         rows(running, 3)
         writer = running.server.writer
-        writer.run_between_rows(lambda: writer._housekeeping.reset_journal(writer.server_state)).result(TIMEOUT)
+        writer.run_between_rows(writer._reset_journal).result(TIMEOUT)
         send(running, [request(1000)])
         running.settled(91)
     done = verify(tmp_path)

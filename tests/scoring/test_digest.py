@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ragmon.config.load import load
 from ragmon.core.constants import HOUR
-from ragmon.core.record import Answer, Latency, Record, Sampling, Totals, encode_entry
+from ragmon.core.record import Answer, Latency, Record, Sampling, Totals, encode
 from ragmon.ingest.gold import GoldSet, load_gold
 from ragmon.metrics.base import build
 from ragmon.monitor.embedded import Monitor
@@ -21,7 +21,7 @@ from ragmon.scoring.buckets import CELLS
 from ragmon.scoring.calls import CallTotals
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.server.state import ServerState
-from ragmon.stream.accounts import BatchCounts
+from ragmon.stream.chunk import BatchCounts
 from tests.support.examples import cases
 from tests.support.random_records import NOON
 from tests.support.saved import saved
@@ -108,7 +108,7 @@ def test_three_days_live_are_three_days_replayed(configured, tmp_path):
     assert any(series.past.count for series in server.engine.scorer.state.series.values())
     assert replayed(configured, entries).digest() == digest
     assert replayed(configured, Random(2).sample(entries, len(entries))).digest() == digest
-    (tmp_path / "log.jsonl").write_bytes(b"".join(encode_entry(entry) + b"\n" for entry in entries))
+    (tmp_path / "log.jsonl").write_bytes(b"".join(encode(entry) + b"\n" for entry in entries))
     make = ScorerFactory(configured, load_gold(configured.gold))
     for jobs in (1, 2, 3):
         assert run_files([str(tmp_path / "log.jsonl")], make, jobs=jobs).scorer.state.digest() == digest
@@ -200,7 +200,7 @@ def test_several_processes_with_more_facts_than_a_row_keeps(tmp_path):
     later = Record(ts=NOON + 3 * HOUR, qid="a", answer_json=Answer("x", []))
     records = [*with_many_facts(2000, seed=1), later, *with_many_facts(5000, seed=2)]
     path = tmp_path / "log.jsonl"
-    path.write_bytes(b"".join(encode_entry(record) + b"\n" for record in records))
+    path.write_bytes(b"".join(encode(record) + b"\n" for record in records))
     runs = [run_files([str(path)], scorer_of_gold, jobs=jobs).scorer.state for jobs in (1, 2, 3)]
     assert {state.digest() for state in runs} == {runs[0].digest()}
     assert any(row.spilled for series in runs[0].series.values() for row in series.folded.values())

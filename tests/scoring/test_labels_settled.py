@@ -20,8 +20,8 @@ from ragmon.scoring.cardinality import FEW_PAIRS
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.server.pending import decode_labels, decode_traces
-from ragmon.server.reader import open_readonly
 from ragmon.server.state import replay
+from ragmon.server.store import JournalReader
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
 from tests.support.manual_writer import ManualWriter
@@ -211,7 +211,7 @@ def test_a_server_report_has_labels_under_the_names_their_answers_were_counted_u
     report = ragmon("replay", "--journal", tmp_path / "state", "--config", tmp_path / "ragmon.toml").json
     assert {one["pipeline"] for one in labelled(report)} == {pipeline for pipeline, *_ in counted}
     assert sum(one["metrics"]["answer_correct"]["n"] for one in labelled(report)) == len(records)
-    with open_readonly(tmp_path / "state") as journal:
+    with JournalReader(tmp_path / "state") as journal:
         said = FinalLabels()
         server_state = replay(writer.settings, journal, said)
         said.finalise(server_state.engine.scorer)

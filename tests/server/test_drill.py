@@ -21,8 +21,8 @@ from pathlib import Path
 import pytest
 
 from ragmon.config.load import load
-from ragmon.server.reader import open_readonly
 from ragmon.server.state import recover, replay
+from ragmon.server.store import JournalReader
 from tests.support.command_line import ragmon
 from tests.support.serving import PORTS, get
 from tests.support.waiting import TIMEOUT, wait_for
@@ -132,7 +132,7 @@ def ask(admin):
 
 def same_again(folder, settings):
     """A replay of the journal gives the server's own counts and alarms."""
-    with open_readonly(folder / "state") as journal:
+    with JournalReader(folder / "state") as journal:
         server, again = recover(settings, journal), replay(settings, journal)
     assert again.engine.scorer.state.digest() == server.engine.scorer.state.digest()
     edges = list(server.engine.transitions)

@@ -9,8 +9,8 @@ import pytest
 from ragmon.alarms.pipelines import as_alert_line
 from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.core.record import Totals
-from ragmon.server.reader import open_readonly
 from ragmon.server.state import BELIEVED
+from ragmon.server.store import JournalReader
 from ragmon.stream.assembler import AssemblyLimits
 from tests.support.alarming import Traffic
 from tests.support.otlp_requests import export
@@ -84,7 +84,7 @@ def test_a_clock_that_is_set_right_neither_empties_a_window_nor_fills_it_twice(t
         window = running.metrics()['rag_compliance_samples{gold="",pipeline="support",source="live",window="1h"}']
         assert window == 6 * 12
         found = digest(running)
-    with open_readonly(tmp_path / "state") as journal:
+    with JournalReader(tmp_path / "state") as journal:
         arrivals = [row.arrival for row in journal.rows()]
     assert arrivals == sorted(arrivals)
     assert replayed(tmp_path) == found
@@ -117,7 +117,7 @@ def test_a_clock_that_is_set_back_while_the_server_is_down_changes_nothing(tmp_p
             books, found = accounted(running), digest(running)
         assert (books["scored"], books["dropped"]) == (12 * (n + 1), {})
     assert replayed(tmp_path) == found
-    with open_readonly(tmp_path / "state") as journal:
+    with JournalReader(tmp_path / "state") as journal:
         arrivals = [row.arrival for row in journal.rows()]
     assert arrivals == sorted(arrivals)
 

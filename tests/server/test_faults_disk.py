@@ -12,9 +12,8 @@ import pytest
 
 from ragmon.config.load import load
 from ragmon.server import store
-from ragmon.server.reader import open_readonly
 from ragmon.server.state import replay
-from ragmon.server.store import JournalError
+from ragmon.server.store import JournalError, JournalReader
 from ragmon.stream.assembler import AssemblyLimits
 from tests.support.otlp_requests import export
 from tests.support.serving import (
@@ -120,7 +119,7 @@ def crashed(tmp_path_factory):
             send_body(running, body)
             send_body(running, export(foreign(n) + foreign(100 + n)[1:]).SerializeToString())
             if n == 4:
-                between_rows(running, lambda: writer._housekeeping.save(writer.server_state))
+                between_rows(running, writer._save)
         books = running.wait_for(lambda found: found["pending"] == 8)
         between_rows(running, lambda: shutil.copytree(folder, left, dirs_exist_ok=True))
     assert (books["scored"], books["residual"]) == (208, 0)
@@ -140,7 +139,7 @@ def reopened(folder):
         assert (after["scored"], running.get("/readyz")[0]) == (before["scored"] + 25, 200)
         assert running.get("/api/records")[0] in (200, 503)
         resets, found = running.status()["journal"]["resets"], digest(running)
-    with open_readonly(folder / "state") as journal, suppress(JournalError):
+    with JournalReader(folder / "state") as journal, suppress(JournalError):
         assert replay(load(folder / "ragmon.toml", environ={}), journal).engine.scorer.state.digest() == found
     return before, resets
 

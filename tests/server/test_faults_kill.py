@@ -17,7 +17,7 @@ from itertools import count
 import pytest
 
 from ragmon.cli.serve import TEMPORARY
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import JournalReader
 from ragmon.stream.assembler import AssemblyLimits
 from tests.support.command_line import environment
 from tests.support.fork_server import Command
@@ -216,7 +216,7 @@ def test_what_came_twice_leaves_no_text_behind(tmp_path):
 
 
 def _bodies(folder):
-    with open_readonly(folder / "state") as journal:
+    with JournalReader(folder / "state") as journal:
         return list(journal.pending_requests())
 
 

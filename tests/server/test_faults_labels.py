@@ -15,7 +15,7 @@ from ragmon.core import constants
 from ragmon.core.record import Answer, Record, Sampling, Totals
 from ragmon.export.prometheus import Collector
 from ragmon.monitor.engine import Engine
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import JournalReader
 from tests.support.process_usage import peak
 from tests.support.serving import (
     BEGIN,
@@ -155,7 +155,7 @@ def test_a_hundred_thousand_requests_with_nothing_in_common_are_all_counted(tmp_
         assert counted(page, "rag_retrieved_documents_count") == 100_000
         assert peak(running.pid) - half < 48 << 20
         assert running.stop() == 0
-    with open_readonly(tmp_path / "state") as journal:
+    with JournalReader(tmp_path / "state") as journal:
         assert len(journal.checkpoint().data) < 4 << 20
     with serving(tmp_path, CONFIG) as running:
         assert accounted(running)["scored"] == 100_000

@@ -190,7 +190,7 @@ def test_users_words_are_not_on_disk_once_their_trace_is_done(tmp_path):
         running.settled(1)
         writer = running.server.writer
         wait_for(lambda: writer.open_traces.released, lambda left: not left)
-        between_rows(running, lambda: setattr(writer._housekeeping, "_due", 0.0))
+        between_rows(running, lambda: setattr(writer, "_due", 0.0))
         wait_for(lambda: holding(b"SECRETD", tmp_path / "state"), lambda found: not found)
 
 

@@ -21,9 +21,9 @@ from ragmon.export.prometheus import Collector
 from ragmon.ingest.gold import GoldSet
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
-from ragmon.server.reader import open_readonly
 from ragmon.server.state import ServerState, entries, recover
-from ragmon.stream.accounts import BatchCounts
+from ragmon.server.store import JournalReader
+from ragmon.stream.chunk import BatchCounts
 from tests.server.test_serve_reload import LOADED, put, reloaded
 from tests.support.manual_writer import ManualWriter, fingerprint
 from tests.support.serving import accounted, asked, configuration, get, journalled, process, send_body, values, whole
@@ -200,7 +200,7 @@ def swapped_again(folder, probes):
     words = iter(WORDS)
     word = next(words)
     server_state, left = ledger_of(word), probes[word]
-    with open_readonly(folder / "state") as journal:
+    with JournalReader(folder / "state") as journal:
         for row in journal.rows():
             lines = entries(row.lines)
             if left == 0 and any(isinstance(line, Record) for line in lines):

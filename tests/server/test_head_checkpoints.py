@@ -39,7 +39,7 @@ def checkpoints(made, bodies):
     written = []
     for offset, body in enumerate(bodies):
         made._turn([QueuedRequest(size=len(body), entries=[ChunkEntry(body, 0, offset)])])
-        made._housekeeping.keep(made.server_state)
+        made._keep(ending=False)
         newest = made.journal.checkpoint()
         written.append(None if newest is None else newest.seq)
     assert made.server_state.engine.scorer.scored == 25_000 * len(bodies)

@@ -13,7 +13,7 @@ from ragmon.core.record import SAMPLES, ChunkEntry, Label, Tombstone, encode
 from ragmon.server.erasure import erase
 from ragmon.server.server import Server
 from ragmon.stream.chunk import Chunk
-from ragmon.stream.partition import CountingLimits
+from ragmon.stream.worker import CountingLimits
 from ragmon.testing import make_record
 from tests.support.alarming import NOON, SEVERAL, write_config
 from tests.support.command_line import ragmon

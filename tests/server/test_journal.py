@@ -17,8 +17,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.server import store
 from ragmon.server.erasure import erase
 from ragmon.server.journal import Journal
-from ragmon.server.reader import Checkpoint, JournalRow, PendingRequest, open_readonly
-from ragmon.server.store import JournalError
+from ragmon.server.store import Checkpoint, JournalError, JournalReader, JournalRow, PendingRequest
 from ragmon.testing import FakeClock
 
 LINES = b'{"v":1,"qid":"a"}\n'
@@ -191,7 +190,7 @@ def test_a_journal_of_another_version_is_refused_and_neither_changed_nor_held(fo
         journal.close()
     file = folder / "journal.db"
     before = file.read_bytes()
-    for opens in (Journal, open_readonly, partial(erase, trace="ab" * 16), Journal):
+    for opens in (Journal, JournalReader, partial(erase, trace="ab" * 16), Journal):
         with pytest.raises(RagmonError) as refused:
             opens(folder)
         assert str(refused.value).startswith(
@@ -216,10 +215,10 @@ def test_a_journal_whose_tables_cannot_all_be_created_has_none(folder, monkeypat
 
 def test_others_read_beside_the_one_who_writes_and_see_what_is_on_disk(journal, folder):
     append(journal, LINES)
-    with open_readonly(folder) as reader, journal.begin() as batch:
+    with JournalReader(folder) as reader, journal.begin() as batch:
         batch.append(101.0, 1, b"{}", LINES)
         assert [row.seq for row in reader.rows()] == [1]
-    with open_readonly(folder) as reader:
+    with JournalReader(folder) as reader:
         rows = reader.rows()
         assert next(rows).seq == 1
         append(journal, LINES)
@@ -230,7 +229,7 @@ def test_others_read_beside_the_one_who_writes_and_see_what_is_on_disk(journal, 
 def test_a_reader_that_pauses_does_not_keep_the_log_from_being_cut(journal, folder):
     for _ in range(3):
         append(journal, LINES)
-    with open_readonly(folder) as reader:
+    with JournalReader(folder) as reader:
         rows = reader.rows()
         next(rows)
         blocked, *_ = journal._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -239,7 +238,7 @@ def test_a_reader_that_pauses_does_not_keep_the_log_from_being_cut(journal, fold
 
 
 def test_a_reader_cannot_write(journal, folder):
-    with open_readonly(folder) as reader, pytest.raises(Exception, match="readonly database"):
+    with JournalReader(folder) as reader, pytest.raises(Exception, match="readonly database"):
         reader._connection.execute("DELETE FROM rows")
 
 
@@ -247,12 +246,12 @@ def test_a_journal_nobody_writes_is_read_as_well(folder):
     journal = Journal(folder)
     append(journal, LINES)
     journal.close()
-    with open_readonly(folder) as reader:
+    with JournalReader(folder) as reader:
         assert [row.lines for row in reader.rows()] == [LINES]
 
 
 def test_where_there_is_no_journal_none_is_made(tmp_path):
     for folder in (tmp_path / "absent", tmp_path):
         with pytest.raises(RagmonError, match="no journal in"):
-            open_readonly(folder)
+            JournalReader(folder)
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from ragmon.server.quarantine import FILE, MAX_ATTEMPTS, SIZE, Attempts, WorkItem, body_key, row_key, row_of, trace_key
+from ragmon.server.process import FILE, MAX_ATTEMPTS, SIZE, Attempts, WorkItem, body_key, row_key, row_of, trace_key
 from tests.support.effort import effort
 from tests.support.small_disk import fill, small_disk  # noqa: F401 - a fixture
 
@@ -108,7 +108,7 @@ def test_a_killed_process_leaves_its_note(tmp_path):
     script = f"""
 import os, signal, sys
 from pathlib import Path
-from ragmon.server.quarantine import Attempts
+from ragmon.server.process import Attempts
 attempts = Attempts(Path(sys.argv[1]))
 attempts.begin({TRACE!r})
 os.kill(os.getpid(), signal.SIGKILL)

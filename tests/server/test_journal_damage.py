@@ -10,10 +10,8 @@ import pytest
 
 from ragmon.core.errors import RagmonError
 from ragmon.server import store
-from ragmon.server.failures import Failure, FailureQuery
 from ragmon.server.journal import Journal, RetentionLimits
-from ragmon.server.reader import open_readonly
-from ragmon.server.store import JournalError
+from ragmon.server.store import Failure, FailureQuery, JournalError, JournalReader
 from ragmon.testing import FakeClock
 
 NOW = 1_700_000_000.0
@@ -157,7 +155,7 @@ def test_damage_found_late_is_told(tmp_path, clock, monkeypatch):
     """A file too large to be read as a whole when it is opened, with one page that is nothing any more."""
     fill(tmp_path)
     monkeypatch.setattr(store, "_CHECKED", 0)
-    with open_readonly(tmp_path) as reader:
+    with JournalReader(tmp_path) as reader:
         find = "SELECT rootpage FROM sqlite_master WHERE name = 'bodies'"
         (page,) = reader._connection.execute(find).fetchone()
     patch(tmp_path / "journal.db", (page - 1) * 4096, b"\xff" * 4096)
@@ -191,7 +189,7 @@ def test_a_reader_of_a_broken_file_says_so_and_leaves_it(tmp_path):
     fill(tmp_path)
     BREAKS["garbage"](tmp_path / "journal.db")
     with pytest.raises(JournalError) as found:
-        open_readonly(tmp_path)
+        JournalReader(tmp_path)
     assert found.value.reason == "corrupt"
     assert aside(tmp_path) == []
 
@@ -229,7 +227,7 @@ def test_what_cannot_be_set_aside_is_tried_again_when_something_is_written(tmp_p
     fill(tmp_path)
     journal = Journal(tmp_path, clock=clock)
     with monkeypatch.context() as broken:
-        broken.setattr(store, "create_tables", _no_room)
+        broken.setattr(store, "check", _no_room)
         with pytest.raises(JournalError) as found:
             journal.quarantine_and_reset()
         assert found.value.reason == "disk_full"

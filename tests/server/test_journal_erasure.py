@@ -11,12 +11,11 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ragmon.core.errors import RagmonError
-from ragmon.core.record import Ack, Label, Tombstone, decode_entry, encode_entry
+from ragmon.core.record import Ack, Label, Tombstone, decode_entry, encode
 from ragmon.server import erasure
 from ragmon.server.erasure import erase, remove_traces
-from ragmon.server.failures import Failure, FailureQuery
 from ragmon.server.journal import Journal
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import Failure, FailureQuery, JournalReader
 from ragmon.testing import make_record
 from tests.support.waiting import wait_for
 
@@ -37,7 +36,7 @@ def record(trace_id, question="?", **told):
 
 def append(journal, *entries):
     with journal.begin() as batch:
-        return batch.append(100.0, len(entries), b"{}", b"".join(map(encode_entry, entries)))
+        return batch.append(100.0, len(entries), b"{}", b"".join(map(encode, entries)))
 
 
 def entries(journal):
@@ -198,7 +197,7 @@ def test_there_must_be_a_journal(tmp_path):
 def test_somebody_who_reads_all_the_while_keeps_the_log_and_it_is_said(journal, tmp_path, monkeypatch):
     monkeypatch.setattr(erasure, "_WIPED_WITHIN", 0.0)
     append(journal, record(MEANT, SECRET))
-    with open_readonly(tmp_path) as reader:
+    with JournalReader(tmp_path) as reader:
         reader._connection.execute("BEGIN")
         reader._connection.execute("SELECT count(*) FROM rows").fetchall()
         assert erase(tmp_path, trace=MEANT).wiped is False
@@ -260,11 +259,11 @@ for n in range(100_000):
 
 @pytest.mark.slow
 def test_a_server_goes_on_writing_while_somebody_is_forgotten(tmp_path):
-    lines = [encode_entry(record(MEANT, SECRET)).decode().strip(), encode_entry(record(OTHER)).decode().strip()]
+    lines = [encode(record(MEANT, SECRET)).decode().strip(), encode(record(OTHER)).decode().strip()]
     writer = subprocess.Popen([sys.executable, "-c", WRITE, str(tmp_path), *lines], stdout=subprocess.PIPE)
     with writer:
         assert writer.stdout.readline() == b"going\n"
-        with open_readonly(tmp_path) as reader:
+        with JournalReader(tmp_path) as reader:
             before = reader.last()[0]
             done = erase(tmp_path, trace=MEANT)
             assert wait_for(reader.last, lambda last: last[0] > before)

@@ -9,9 +9,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from ragmon.server.failures import Failure, FailureQuery
 from ragmon.server.journal import _AT_ONCE, Journal, RetentionLimits
-from ragmon.server.reader import JournalRow
+from ragmon.server.store import Failure, FailureQuery, JournalRow
 from ragmon.testing import FakeClock
 
 DAY = 86_400.0

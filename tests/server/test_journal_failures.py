@@ -8,10 +8,9 @@ from hypothesis import given, settings
 
 from ragmon.core.constants import OTHER
 from ragmon.core.errors import RagmonError
-from ragmon.server import failures
-from ragmon.server.failures import Failure, FailureQuery
+from ragmon.server import store
 from ragmon.server.journal import Journal
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import Failure, FailureQuery, JournalReader
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_a_failure_comes_back_as_it_was_written(journal, tmp_path):
     )
     bare = Failure(8, 0, 1.7e9 + 1, "shop", "live", {"errors": 1.0})
     write(journal, told, bare)
-    with open_readonly(tmp_path) as reader:
+    with JournalReader(tmp_path) as reader:
         assert reader.failures(FailureQuery()).failures == [bare, told]
 
 
@@ -87,14 +86,14 @@ def test_a_cursor_that_is_none_is_refused(journal, cursor):
 
 
 def test_a_page_has_a_longest_length(journal, monkeypatch):
-    monkeypatch.setattr(failures, "MAX_PAGE", 3)
+    monkeypatch.setattr(store, "MAX_PAGE", 3)
     write(journal, *(failure(n) for n in range(1, 6)))
     assert len(journal.failures(FailureQuery(limit=99)).failures) == 3
     assert len(journal.failures(FailureQuery(limit=0)).failures) == 1
 
 
 def test_past_a_number_of_series_builds_and_indexes_are_held_as_others(journal, monkeypatch):
-    monkeypatch.setattr(failures, "SERIES", 3)
+    monkeypatch.setattr(store, "SERIES", 3)
     write(journal, *(failure(n, build=f"b{n}", index_hash="i") for n in range(1, 7)))
     assert [found.build for found in every(journal, FailureQuery())] == [OTHER, OTHER, OTHER, "b3", "b2", "b1"]
     assert [found.seq for found in every(journal, FailureQuery(build=OTHER))] == [6, 5, 4]

@@ -11,8 +11,7 @@ import pytest
 
 from ragmon.core.errors import RagmonError
 from ragmon.server.journal import Journal
-from ragmon.server.reader import open_readonly
-from ragmon.server.store import JournalError
+from ragmon.server.store import JournalError, JournalReader
 from tests.support.small_disk import fill
 from tests.support.waiting import TIMEOUT
 
@@ -47,7 +46,7 @@ def test_on_a_full_disk_nothing_is_half_written_and_it_goes_on_when_there_is_roo
             append(journal, written)
         assert again.value.reason == "disk_full"
     assert [row.lines for row in journal.rows()] == [LINES] * written
-    with open_readonly(disk / "state") as reader:
+    with JournalReader(disk / "state") as reader:
         assert len(list(reader.rows())) == written
     ballast.unlink()
     with journal.begin() as batch:
@@ -79,7 +78,8 @@ def test_a_journal_cannot_be_opened_on_a_full_disk_and_that_is_said(disk, presen
 WRITE = """
 import sys
 from pathlib import Path
-from ragmon.server.journal import Failure, Journal
+from ragmon.server.journal import Journal
+from ragmon.server.store import Failure
 journal = Journal(Path(sys.argv[1]))
 journal._keys._most = 30
 for n in range(journal.last()[0] + 1, 1_000_000):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ragmon.core.record import Label, QuarantineEntry, decode_entry, encode_entry
+from ragmon.core.record import Label, QuarantineEntry, decode_entry, encode
 from ragmon.server.erasure import erase
 from ragmon.server.journal import Journal, RetentionLimits
-from ragmon.server.quarantine import ASSEMBLING, MAX_BYTES, MAX_REQUESTS, READING, Attempts, body_key
-from ragmon.server.reader import open_readonly
+from ragmon.server.process import ASSEMBLING, READING, Attempts, body_key
+from ragmon.server.store import MAX_BYTES, MAX_REQUESTS, JournalReader
 from ragmon.testing import make_record
 from tests.support.manual_writer import ManualWriter
 from tests.support.otlp_requests import as_json, export
@@ -28,7 +28,7 @@ def opened(tmp_path):
 
 
 def kept(folder):
-    with open_readonly(folder) as journal:
+    with JournalReader(folder) as journal:
         return list(journal.quarantined())
 
 
@@ -60,7 +60,7 @@ def test_a_request_of_many_traces_that_cannot_be_read_is_kept_once_and_all_of_th
         for some in ((1, 2, 3), (3, 4)):
             manual.send(WRITES["protobuf"]([span for n in some for span in foreign(n, at=at)]))
         manual.kill()
-        with open_readonly(tmp_path / "state") as journal:
+        with JournalReader(tmp_path / "state") as journal:
             poison = next((one.seq, one.arrival) for one in journal.pending_requests())
         for _ in range(2):
             attempts = Attempts(tmp_path / "state")
@@ -115,7 +115,7 @@ def test_a_trace_that_is_forgotten_is_forgotten_there_as_well(journal, tmp_path,
     ],
 )
 def test_in_the_place_of_a_line_stays_that_it_was(journal, tmp_path, entry, was):
-    lines = [encode_entry(make_record("before")), encode_entry(entry), encode_entry(make_record("behind"))]
+    lines = [encode(make_record("before")), encode(entry), encode(make_record("behind"))]
     with journal.begin() as batch:
         seq = batch.append(5.0, 3, b"{}", b"".join(lines))
     for expected in (True, False):

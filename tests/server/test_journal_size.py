@@ -62,7 +62,7 @@ def fill(manual, rows, size, off=0.0):
         manual.time.now += 0.05
         manual.time.off = off
         manual.take(decode_traces(fat(100 * start, ts=manual.time.now), Encoding.PROTOBUF))
-        manual.writer._housekeeping.keep(manual.server_state)
+        manual.writer._keep(ending=False)
         largest = max(largest, on_disk(manual.folder))
     assert 100 * rows * 2000 > 2 * size, "more was written than may stay"
     return largest
@@ -91,7 +91,7 @@ def test_who_reads_all_the_while_costs_no_rows_that_have_room(manual):
                 reader.execute("BEGIN")
                 reader.execute("SELECT count(*) FROM rows").fetchone()
             manual.take(decode_traces(fat(100 * start, ts=manual.time.now), Encoding.PROTOBUF))
-            manual.writer._housekeeping.keep(manual.server_state)
+            manual.writer._keep(ending=False)
         reader.execute("COMMIT")
         (left,) = reader.execute("SELECT sum(length(lines)) FROM rows").fetchone()
     assert left > 8 * MIB / 2
@@ -113,7 +113,7 @@ def test_spans_that_wait_are_never_deleted_for_want_of_room(manual):
     texts = {"content": os.urandom(50_000).hex()}
     manual.send(*(body(*foreign(n, at=manual.time.now, **texts)) for n in range(100)))
     assert on_disk(manual.folder) > 8 * MIB
-    manual.writer._housekeeping.keep(manual.server_state)
+    manual.writer._keep(ending=False)
     assert len(list(manual.writer.journal.pending_requests())) == 100
     manual.tick(60.0)
     for _ in range(100):
@@ -129,7 +129,7 @@ def test_a_smaller_size_holds_soon(manual):
     manual.writer.journal.limits = RetentionLimits(size=8 * MIB)
     for start in range(20):
         manual.take(decode_traces(fat(10_000 + start, 1, ts=manual.time.now), Encoding.PROTOBUF))
-        manual.writer._housekeeping.keep(manual.server_state)
+        manual.writer._keep(ending=False)
     assert on_disk(manual.folder) < bounded(8 * MIB)
 
 
@@ -140,6 +140,6 @@ def test_room_is_made_in_steps_that_hold_nobody_up(manual):
     for start in range(100):
         manual.take(decode_traces(fat(100 * start, ts=manual.time.now), Encoding.PROTOBUF))
         begun = thread_time()
-        manual.writer._housekeeping.keep(manual.server_state)
+        manual.writer._keep(ending=False)
         longest = max(longest, thread_time() - begun)
     assert longest < 0.25

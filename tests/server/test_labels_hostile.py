@@ -21,7 +21,7 @@ from ragmon.scoring.ratings import DUPLICATE, JOINED, ORPHAN, RATERS, TOO_MANY_R
 from ragmon.scoring.scorer import Scorer
 from ragmon.server.erasure import erase
 from ragmon.server.pending import decode_labels, decode_traces
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import JournalReader
 from ragmon.testing import make_record
 from tests.support.manual_writer import ManualWriter
 from tests.support.serving import asked, configuration, replayed, whole
@@ -132,7 +132,7 @@ def test_of_many_labels_on_an_answer_one_line_of_the_journal_holds_it_and_a_repl
         writer.take(decode_labels(told))
         counted = writer.server_state.engine.scorer.state.digest()
         results = writer.server_state.engine.labels.store.results
-    with open_readonly(tmp_path / "state") as journal:
+    with JournalReader(tmp_path / "state") as journal:
         *_, row = journal.rows()
     assert len(row.lines) < 2 * len(text)
     held = [one.answer for line in row.lines.splitlines() if isinstance(one := decode_entry(line), Label)]
@@ -173,5 +173,5 @@ def test_forgetting_by_a_tag_finds_the_answer_in_a_label_whose_own_row_has_expir
         writer.take(decode_labels([{"trace_id": trace(0), "rater": "ada", "correct": True}]))
         writer.writer.journal._connection.execute("DELETE FROM rows WHERE seq = 1")
     assert erase(tmp_path / "state", tag=("user", "17")).labels == 1
-    with open_readonly(tmp_path / "state") as journal:
+    with JournalReader(tmp_path / "state") as journal:
         assert all(b"only one user" not in row.lines for row in journal.rows())

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from ragmon.server.quarantine import MAX_ATTEMPTS, Attempts, WorkItem, body_key, row_key, trace_key
-from ragmon.server.reader import open_readonly
+from ragmon.server.process import MAX_ATTEMPTS, Attempts, WorkItem, body_key, row_key, trace_key
+from ragmon.server.store import JournalReader
 from tests.support.manual_writer import NO_ERRORS, SHORT, ManualWriter, body, inside
 from tests.support.serving import asked, foreign, whole
 
@@ -156,7 +156,7 @@ class Chaos(ManualWriter):
 
     def _journalled(self):
         """What a start works on."""
-        with open_readonly(self.folder / "state") as journal:
+        with JournalReader(self.folder / "state") as journal:
             for waits in journal.pending_requests():
                 yield WorkItem(body_key(waits.seq, waits.arrival))
                 yield from (WorkItem(trace_key(trace_id)) for trace_id in sorted(waits.traces))

@@ -154,6 +154,6 @@ def test_what_was_counted_survives_a_damaged_journal_a_full_disk_and_a_crash(dis
         manual.send(whole([asked(n, ts=manual.time.now) for n in range(10, 20)]))
         assert manual.books.scored == 20
         assert manual.writer.resets == 1
-        manual.writer._housekeeping.keep(manual.server_state)
+        manual.writer._keep(ending=False)
         manual.again()
         assert (manual.books.scored, manual.books.residual) == (20, 0)

@@ -15,7 +15,7 @@ import pytest
 
 from ragmon.server.erasure import erase
 from ragmon.server.process import FROZEN, LEAVE
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import JournalReader
 from tests.support.otlp_requests import export
 from tests.support.serving import (
     accounted,
@@ -110,7 +110,7 @@ def set_aside(folder, received, *, trace_id):
 
 def kept(folder):
     """What the journal keeps to be looked at."""
-    with open_readonly(folder / "state") as journal:
+    with JournalReader(folder / "state") as journal:
         return list(journal.quarantined())
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ragmon.core.record import Ack, decode_entry, encode_entry
+from ragmon.core.record import Ack, decode_entry, encode
 from tests.server.test_serve_admin import still
 from tests.support.command_line import ragmon
 from tests.support.serving import accounted, asked, configuration, journalled, post, process, send_body, serving, whole
@@ -100,4 +100,4 @@ def test_an_entry_of_an_older_journal_opens_and_a_new_one_without_a_name_is_as_i
     line = b'{"kind":"ack","pipeline":"support","alert":"mrr","reason":"x"}\n'
     entry = decode_entry(line)
     assert entry == Ack(pipeline="support", alert="mrr", reason="x", by="")
-    assert encode_entry(entry) == line
+    assert encode(entry) == line

@@ -8,7 +8,7 @@ from ragmon.core.record import Label, decode_entry
 from ragmon.ingest.receiver import Encoding
 from ragmon.server.erasure import erase
 from ragmon.server.pending import decode_labels, decode_traces
-from ragmon.server.reader import open_readonly
+from ragmon.server.store import JournalReader
 from tests.support.manual_writer import ManualWriter
 from tests.support.otlp_requests import export
 from tests.support.serving import (
@@ -209,7 +209,7 @@ def test_forgetting_a_trace_takes_its_labels_and_the_answer_in_them(tmp_path):
         labels(running, 3)
         done = erase(tmp_path / "state", trace=trace(1))
         assert (done.records, done.labels) == (1, 1)
-        with open_readonly(tmp_path / "state") as journal:
+        with JournalReader(tmp_path / "state") as journal:
             lines = [decode_entry(line) for row in journal.rows() for line in row.lines.splitlines()]
         assert sorted(one.trace_id for one in lines if isinstance(one, Label)) == [trace(0), trace(2)]
         assert all(one.trace_id != trace(1) for one in lines if hasattr(one, "trace_id"))

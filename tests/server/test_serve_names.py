@@ -28,7 +28,7 @@ from ragmon.export.status import (
 from ragmon.ingest.spans.span import Event
 from ragmon.monitor.engine import Engine
 from ragmon.scoring.snapshot import Snapshot
-from ragmon.stream.accounts import BatchCounts
+from ragmon.stream.chunk import BatchCounts
 from tests.support.command_line import ragmon
 from tests.support.otlp_requests import export
 from tests.support.recorded_spans import made

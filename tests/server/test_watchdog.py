@@ -11,8 +11,7 @@ from time import monotonic, thread_time
 import pytest
 
 from ragmon.server import process
-from ragmon.server.process import Watchdog
-from ragmon.server.quarantine import Attempts, trace_key
+from ragmon.server.process import Attempts, Watchdog, trace_key
 from tests.support.waiting import TIMEOUT
 
 STUCK = 75

@@ -14,7 +14,7 @@ from ragmon.core.record import Label, Totals, encode
 from ragmon.scoring import minutes
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.stream.chunk import Chunk, ChunkAdder, ChunkError, config_version
-from ragmon.stream.partition import CountingLimits, PartitionCounter
+from ragmon.stream.worker import CountingLimits, PartitionCounter
 from ragmon.testing import make_record
 from tests.support.alarming import NOON, SEVERAL, mixed, write_config
 from tests.support.partitions import (

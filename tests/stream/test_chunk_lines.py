@@ -12,9 +12,8 @@ from ragmon.monitor import partial_counts
 from ragmon.monitor.partial_counts import PER_GATE
 from ragmon.scoring.minutes import rank
 from ragmon.server.state import ServerState, entries
-from ragmon.stream.accounts import BatchCounts
-from ragmon.stream.chunk import Chunk, split
-from ragmon.stream.partition import CountingLimits
+from ragmon.stream.chunk import BatchCounts, Chunk, split
+from ragmon.stream.worker import CountingLimits
 from ragmon.testing import make_record
 from tests.support.alarming import NOON, mixed, write_config
 from tests.support.partitions import Head, Worker, last_chunk, partitions_of
@@ -125,7 +124,7 @@ def test_what_was_counted_is_the_same_with_samples_and_without(traffic):
     settings, records = traffic
     (log,) = partitions_of(records, 1)
     without, sampled_ones = (
-        [split(data).counts for data in chunks_of(settings, log, limits)]
+        [split(data)[1] for data in chunks_of(settings, log, limits)]
         for limits in (CountingLimits(), CountingLimits(samples=K))
     )
     assert without == sampled_ones

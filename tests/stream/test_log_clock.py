@@ -11,10 +11,8 @@ from ragmon.core.constants import CLOCK_AHEAD
 from ragmon.core.record import encode
 from ragmon.ingest.lines import decode
 from ragmon.stream import worker
-from ragmon.stream.accounts import BatchCounts
-from ragmon.stream.chunk import Chunk
-from ragmon.stream.partition import CountingLimits, PartitionCounter, TracePartitionCounter
-from ragmon.stream.worker import LogClock, LogMessage
+from ragmon.stream.chunk import BatchCounts, Chunk
+from ragmon.stream.worker import CountingLimits, LogClock, LogMessage, PartitionCounter, TracePartitionCounter
 from ragmon.testing import make_record
 from tests.stream.test_tracing import own, pieces, rated
 from tests.support.alarming import NOON, write_config
@@ -35,10 +33,9 @@ class Reader:
 
     def __init__(self, settings, log, last=None, limits=LIMITS, *, requests=False):
         read = lambda found: [log[number][1] for number in found]  # noqa: E731 - as a worker reads its topic again
-        base, now, labels = (0, 0.0, []) if last is None else (last.upto, last.until, last.labels)
-        more = {"waiting": last.waiting if last else b""} if requests else {}
+        base = 0 if last is None else last.upto
         make = TracePartitionCounter if requests else PartitionCounter
-        self.counter = make("0", base, settings, (), limits, now, labels=labels, read=read, **more)
+        self.counter = make("0", base, settings, (), limits, last=last, read=read)
         self.clock, self.log, self.offset = LogClock(limits, last), log, 0 if last is None else last.low
 
     def step(self):

@@ -8,10 +8,9 @@ import random
 import pytest
 
 from ragmon.config.load import load
-from ragmon.core.record import Ack, ChunkEntry, encode_entry
+from ragmon.core.record import Ack, ChunkEntry, encode
 from ragmon.server.state import ServerState
-from ragmon.stream.accounts import BatchCounts
-from ragmon.stream.chunk import Chunk
+from ragmon.stream.chunk import BatchCounts, Chunk
 from tests.stream.test_chunk_laws import all_chunks
 from tests.support.alarming import NOON, SEVERAL, mixed, shown, write_config
 from tests.support.partitions import partitions_of
@@ -49,7 +48,7 @@ def entries(settings, topic, seed, ack=None):
         logs[number] = [chunk.dump() for chunk in chunks]
         if ack is not None and number == 0:
             place = sum(chunk.until <= GIVEN for chunk in chunks)
-            logs[0][place:place] = [encode_entry(ack)] * 2  # a producer that tried twice
+            logs[0][place:place] = [encode(ack)] * 2  # a producer that tried twice
     chance, offsets = random.Random(seed), itertools.count()
     while any(logs.values()):
         left = [number for number, rest in logs.items() if rest]

@@ -12,8 +12,7 @@ from ragmon.core.record import encode
 from ragmon.ingest.gold import load_gold
 from ragmon.stream.chunk import Chunk
 from ragmon.stream.kafka import ChunkTail
-from ragmon.stream.partition import PartitionCounter
-from ragmon.stream.worker import StreamWorker
+from ragmon.stream.worker import PartitionCounter, StreamWorker
 from tests.support.alarming import write_config
 from tests.support.brokers import EmulatedBroker, broker
 from tests.support.partitions import counted_at_once

@@ -13,7 +13,7 @@ from ragmon.core.record import Label, encode
 from ragmon.ingest.trace_buffer import DECORATED, LATE
 from ragmon.scoring.ratings import REJECTED
 from ragmon.stream.chunk import Chunk
-from ragmon.stream.partition import TracePartitionCounter
+from ragmon.stream.worker import TracePartitionCounter
 from ragmon.testing import make_record
 from tests.support.alarming import NOON, write_config
 from tests.support.otlp_requests import export
@@ -73,13 +73,9 @@ class TraceWorker:
 
     def __init__(self, settings, log, last=None):
         self.log = log
-        self.offset, now, waiting, labels = 0, 0.0, b"", []
-        if last is not None:
-            self.offset, now, waiting, labels = last.upto, last.until, last.waiting, last.labels
+        self.offset = 0 if last is None else last.upto
         read = lambda found: [log[number][1] for number in found]  # noqa: E731 - as a worker reads its topic again
-        self.counter = TracePartitionCounter(
-            "log/0", self.offset, settings, (), now=now, waiting=waiting, labels=labels, read=read
-        )
+        self.counter = TracePartitionCounter("log/0", self.offset, settings, (), last=last, read=read)
         if last is not None:
             self.counter.warm_up((number, *log[number]) for number in range(last.low, last.upto))
 
@@ -201,7 +197,7 @@ def test_traces_that_wait_for_spans_which_the_log_has_deleted_are_dropped(settin
     worker = TraceWorker(settings, [(START, found), (START + 11, b"")])
     last = [chunk for _ in range(2) for chunk in worker.step()][-1]
     assert (len(last.waiting), last.arrived.received) == (16, 1)
-    counter = TracePartitionCounter("0", 7, settings, (), now=last.until, waiting=last.waiting)
+    counter = TracePartitionCounter("0", 7, settings, (), last=last)
     assert not list(counter.take_request(7, START + 12, b""))
     chunk = counter.seal(START + 20)
     assert (chunk.arrived.dropped, chunk.waiting) == ({LOG_DELETED: 1}, b"")
@@ -209,7 +205,7 @@ def test_traces_that_wait_for_spans_which_the_log_has_deleted_are_dropped(settin
     counter.replaces(replace(last, labels=[(1, 0)]))
     chunk = counter.seal(START + 20)
     assert (chunk.arrived.dropped, chunk.arrived.labels) == ({LOG_DELETED: 1}, {LOG_DELETED: 1})
-    counter = TracePartitionCounter("0", last.upto, settings, (), now=last.until, waiting=last.waiting)
+    counter = TracePartitionCounter("0", last.upto, settings, (), last=last)
     gap = counter.gap(50)
     assert (gap.arrived.dropped, gap.lost, gap.waiting) == ({LOG_DELETED: 1}, 50 - last.upto, b"")
 

@@ -7,9 +7,9 @@ import random
 from pathlib import Path
 
 from ragmon.config.load import load
-from ragmon.core.record import Answer, Label, Latency, Record, Sampling, TextFacts, Totals, encode_entry
+from ragmon.core.record import Answer, Label, Latency, Record, Sampling, TextFacts, Totals, encode
 from ragmon.server.state import ServerState
-from ragmon.stream.accounts import BatchCounts
+from ragmon.stream.chunk import BatchCounts
 
 NOON = 1_763_683_200.0
 CONFIG = """[serve]
@@ -125,7 +125,7 @@ def applied(configured, rows):
     """A server's state after some rows, with the requests that failed a gate."""
     state, failures = ServerState(configured), []
     for seq, (now, entries) in enumerate(rows, 1):
-        state.apply(seq, now, BatchCounts(), entries, lines=b"".join(map(encode_entry, entries)))
+        state.apply(seq, now, BatchCounts(), entries, lines=b"".join(map(encode, entries)))
         failures += sorted(state.failures, key=lambda failure: failure.line)
         state.failures.clear()
         last = now

@@ -8,11 +8,10 @@ from ragmon.cli.verify import of_journal
 from ragmon.config.load import load
 from ragmon.ingest.receiver import Encoding
 from ragmon.server.erasure import erase
-from ragmon.server.failures import FailureQuery
 from ragmon.server.pending import decode_traces
-from ragmon.server.reader import open_readonly
 from ragmon.server.server import make_writer
 from ragmon.server.state import ServerState, replay
+from ragmon.server.store import FailureQuery, JournalReader
 from tests.support.otlp_requests import export
 from tests.support.serving import QUICK, Time, configuration, foreign
 
@@ -88,7 +87,7 @@ class ManualWriter:
 
     def save(self):
         """Write a checkpoint."""
-        self.writer._housekeeping.save(self.server_state)
+        self.writer._save()
 
     def expire(self):
         """Delete all that has had its time."""
@@ -115,7 +114,7 @@ class ManualWriter:
 
     def replayed(self):
         """Where a replay of all rows comes to."""
-        with open_readonly(self.folder / "state") as journal:
+        with JournalReader(self.folder / "state") as journal:
             return replay(self.settings, journal)
 
     def agrees(self):
@@ -129,7 +128,7 @@ class ManualWriter:
 
     def failures(self):
         """The requests that failed a gate, as far as they can be found on disk."""
-        with open_readonly(self.folder / "state") as journal:
+        with JournalReader(self.folder / "state") as journal:
             return journal.failures(FailureQuery(limit=1000)).failures
 
 

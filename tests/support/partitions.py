@@ -11,9 +11,8 @@ from ragmon.ingest.gold import load_gold
 from ragmon.ingest.lines import decode
 from ragmon.monitor.engine import Engine
 from ragmon.server.state import entries
-from ragmon.stream.accounts import BatchCounts
-from ragmon.stream.chunk import Chunk, ChunkAdder
-from ragmon.stream.partition import CountingLimits, PartitionCounter
+from ragmon.stream.chunk import BatchCounts, Chunk, ChunkAdder
+from ragmon.stream.worker import CountingLimits, PartitionCounter
 
 
 def partitions_of(records, number):
@@ -45,7 +44,7 @@ class Worker:
 
     def __init__(self, settings, part, log, last=None, limits=None):
         self.log = log
-        self.offset, now, labels = (0, 0.0, []) if last is None else (last.upto, last.until, last.labels)
+        self.offset = 0 if last is None else last.upto
         gold, limits = load_gold(settings.gold), limits or CountingLimits()
         self.counter = PartitionCounter(
             f"log/{part}",
@@ -53,8 +52,7 @@ class Worker:
             settings,
             gold,
             limits,
-            now,
-            labels=labels,
+            last=last,
             read=lambda found: [log[n][1] for n in found],
         )
         if last is not None:

@@ -9,7 +9,7 @@ from itertools import groupby
 import msgspec
 
 from ragmon.core.record import Label, Totals
-from ragmon.stream.accounts import BatchCounts
+from ragmon.stream.chunk import BatchCounts
 from tests.support.alarming import mixed
 
 SAVED_AFTER = 67 * 60 + 10

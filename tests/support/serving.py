@@ -18,9 +18,9 @@ from time import time, time_ns
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.spans.span import Span
-from ragmon.server.reader import open_readonly
 from ragmon.server.server import Server
 from ragmon.server.state import Clock, entries
+from ragmon.server.store import JournalReader
 from ragmon.stream.assembler import AssemblyLimits
 from ragmon.testing import make_record
 from tests.support.command_line import ragmon
@@ -128,7 +128,7 @@ def values(text):
 
 def journalled(folder, kind=Record):
     """What a journal holds of one kind, in order."""
-    with open_readonly(folder / "state") as journal:
+    with JournalReader(folder / "state") as journal:
         return [entry for row in journal.rows() for entry in entries(row.lines) if isinstance(entry, kind)]
 
 
