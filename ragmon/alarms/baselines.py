@@ -20,9 +20,8 @@ from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.errors import ConfigError
 from ragmon.core.policy import Gate
-from ragmon.scoring.cohorts import add_counts
 from ragmon.scoring.minutes import CLUSTER
-from ragmon.stats.histograms import MICRO, bucket, bucket_edge, buckets, quantile
+from ragmon.stats.histograms import MICRO, add_counts, bucket, bucket_edge, buckets, quantile
 from ragmon.stats.intervals import wilson
 
 DELAY: Final = 15

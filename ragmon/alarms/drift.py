@@ -17,9 +17,8 @@ import msgspec
 
 from ragmon.alarms.baselines import AlarmSettings
 from ragmon.core import constants
-from ragmon.scoring.cohorts import add_counts
 from ragmon.scoring.minutes import SHAPES, Minute
-from ragmon.stats.histograms import MICRO, bucket_edge, decile_edges
+from ragmon.stats.histograms import MICRO, add_counts, bucket_edge, decile_edges
 
 INDEX_WINDOW: Final = 60
 """Minutes within which several indexes under one build are counted together."""

@@ -29,7 +29,7 @@ from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Key
 from ragmon.scoring.minutes import CountedRecord, Membership, Minute, rank
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.windows import ItemSums, item_sums
+from ragmon.scoring.snapshot import ItemSums, item_sums
 from ragmon.stats.histograms import MICRO
 
 IDLE: Final = 30

@@ -18,7 +18,7 @@ from ragmon.core.constants import JUDGE_ERROR, JUDGE_PREFIX, SKIPPED
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.record import Record
 from ragmon.metrics.base import judged, register
-from ragmon.metrics.retrieval import precision_sum
+from ragmon.metrics.builtin import precision_sum
 
 YES: Final = "yes"
 NO: Final = "no"

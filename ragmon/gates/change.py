@@ -19,14 +19,11 @@ from ragmon.core import constants
 from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS
 from ragmon.core.policy import Gate, Kind, Outcome, Verdict
 from ragmon.metrics.facts import Key
-from ragmon.scoring.buckets import UNTIMED, Bucket, SeriesKey, State, Table, add_table
-from ragmon.scoring.calls import by_stratum
-from ragmon.scoring.cohorts import add_counts
+from ragmon.scoring.buckets import UNTIMED, Bucket, SeriesKey, State, Table, add_table, by_stratum
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
-from ragmon.scoring.snapshot import FEW, SLACK
-from ragmon.scoring.windows import Clusters, clusters_of
+from ragmon.scoring.snapshot import FEW, SLACK, Clusters, clusters_of
 from ragmon.stats import histograms
-from ragmon.stats.histograms import MICRO, quantile
+from ragmon.stats.histograms import MICRO, add_counts, quantile
 from ragmon.stats.intervals import clustered_or_missing
 from ragmon.stats.prediction import kl
 from ragmon.stats.strata import Estimate

@@ -40,8 +40,7 @@ from ragmon.metrics.facts import Key
 from ragmon.scoring.buckets import MODEL_SLICE, State, Table, add_table
 from ragmon.scoring.minutes import MinuteBatches, cluster_of
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, take_snapshot
-from ragmon.scoring.windows import ItemSums, item_sums
+from ragmon.scoring.snapshot import ALL, ItemSums, SeriesStats, Snapshot, item_sums, take_snapshot
 from ragmon.stats import betting
 from ragmon.stats.betting import Scores, at_most, checked_margin, coarse, log_not_worse, log_worse, pairs_at_most
 

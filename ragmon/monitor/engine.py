@@ -46,13 +46,24 @@ from ragmon.ingest.gold import load_gold
 from ragmon.monitor.partial_counts import PartialCounts
 from ragmon.scoring.buckets import SeriesKey, State
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
-from ragmon.scoring.cohorts import add_counts
 from ragmon.scoring.labels import LabelJoiner, LabelObserver, predictions
 from ragmon.scoring.ratings import ORPHAN, TTL, LabelStore, raters_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ScoreObserver, ScorerFactory, retention_of
-from ragmon.scoring.snapshot import ALL, Exemplars, Snapshot, point_ends, retrieved_counts, take_history
-from ragmon.scoring.windows import ItemPoints, SetPipeline, add_points, item_tables, set_pipelines
+from ragmon.scoring.snapshot import (
+    ALL,
+    Exemplars,
+    ItemPoints,
+    SetPipeline,
+    Snapshot,
+    add_points,
+    item_tables,
+    point_ends,
+    retrieved_counts,
+    set_pipelines,
+    take_history,
+)
+from ragmon.stats.histograms import add_counts
 
 _log = logging.getLogger(constants.ALARM_LOG)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.record import Totals
-from ragmon.scoring.cohorts import add_counts
+from ragmon.stats.histograms import add_counts
 
 T = TypeVar("T")
 

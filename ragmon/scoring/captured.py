@@ -22,7 +22,7 @@ from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.ingest.gold import Items
 from ragmon.metrics.facts import IDS, REFUSAL_LIKE, SHIPPED, Key
-from ragmon.scoring.cohorts import add_counts, add_sums
+from ragmon.stats.histograms import add_counts, add_sums
 
 (
     NO_QUESTION,

@@ -17,7 +17,7 @@ import msgspec
 from ragmon.core import constants
 from ragmon.core.constants import DROPPED_PIPELINES, OTHER
 from ragmon.core.record import Record, Totals
-from ragmon.scoring.cohorts import add_counts
+from ragmon.stats.histograms import add_counts
 
 PRODUCERS: Final = 20_000
 """Limit of (pipeline, source, stratum) counters over all processes, above which no new process is admitted.

@@ -5,7 +5,7 @@ be undone, so later labels and corrections count only in reports. Reports count 
 the latest rating of each rater.
 
 The labels of a window are compared with the proxies of the answers they are about: those of the same hours and of the
-same version of the judge (`ragmon.scoring.cohorts`), whenever the labels came. So the estimate is of the answers whose
+same version of the judge (`ragmon.scoring.buckets`), whenever the labels came. So the estimate is of the answers whose
 labels came in the window, as the labels alone are.
 """
 
@@ -26,13 +26,12 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Label, Line, Record, TextFacts, accepts_labels, is_redacted
 from ragmon.core.text import READ, fold
 from ragmon.metrics import facts as bits
-from ragmon.metrics.answers import AnswerCorrect
-from ragmon.scoring.buckets import State, edges
-from ragmon.scoring.cohorts import UNTIMED, Cohorts, Judged, add_sums
+from ragmon.metrics.builtin import AnswerCorrect
+from ragmon.scoring.buckets import UNTIMED, Cohorts, Judged, State, edges
 from ragmon.scoring.minutes import question_of
 from ragmon.scoring.ratings import PROBED, Consensus, LabelStore, Rating, agreement, consensus, given_at
 from ragmon.scoring.scorer import Scorer
-from ragmon.stats.histograms import MICRO
+from ragmon.stats.histograms import MICRO, add_sums
 from ragmon.stats.prediction import FEWEST, Delays, Predicted, Stratified, StratumSample, Sums, predicted, stratified
 
 

@@ -28,11 +28,10 @@ from ragmon.core.constants import ALSO_LIVE_SOURCES, JUDGE_PREFIX, LABEL, LIVE
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
-from ragmon.metrics.answers import AnswerCorrect
+from ragmon.metrics.builtin import AnswerCorrect
 from ragmon.metrics.facts import Key
-from ragmon.scoring.cohorts import add_counts, add_sums
 from ragmon.stats.clusters import GROUPS
-from ragmon.stats.histograms import bucket
+from ragmon.stats.histograms import add_counts, add_sums, bucket
 
 CLUSTER: Final = ("session", "question")
 HASH_DIGITS: Final = 16

@@ -15,9 +15,8 @@ from ragmon.core.errors import Unassessed
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts, Key
 from ragmon.scoring.buckets import ALONE, CELLS, Bucket, rank
-from ragmon.scoring.cohorts import Sums, add_counts, add_sums, sums_of
 from ragmon.stats.clusters import GROUPS, DesignEffect, GroupedSample, design_effect
-from ragmon.stats.histograms import MICRO, micro
+from ragmon.stats.histograms import MICRO, Sums, add_counts, add_sums, micro, sums_of
 from ragmon.stats.intervals import graded
 from ragmon.stats.strata import Estimate, Stratum, post_stratified, shifts
 

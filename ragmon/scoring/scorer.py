@@ -20,16 +20,15 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, Sampling
 from ragmon.ingest.gold import GoldIndex, GoldSet, Items, hash_keys
 from ragmon.metrics.base import Metric, build
+from ragmon.metrics.builtin import DEFAULT_THRESHOLD, Groundedness
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
-from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
-from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Bucket, ItemTable, SeriesKey, State
+from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Bucket, ItemTable, SeriesKey, State, step_of
 from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
-from ragmon.scoring.cohorts import Sums, add_counts, add_sums, step_of, sums_of
 from ragmon.scoring.minutes import CLUSTER, group_of
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesReader, Snapshot, take_snapshot
 from ragmon.stats import histograms
-from ragmon.stats.histograms import MICRO, micro
+from ragmon.stats.histograms import MICRO, Sums, add_counts, add_sums, micro, sums_of
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Log-bucket histograms of positive values with integer counts, merged by addition; and the unit of graded scores."""
+"""Log-bucket histograms of positive values, the unit of graded scores, and the addition of counts and sums."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
 from operator import rshift
 from struct import Struct
-from typing import Final
+from typing import Final, TypeVar
 
 _DROPPED_BITS: Final = 46
 _HALF: Final = 1 << (_DROPPED_BITS - 1)
@@ -102,3 +102,34 @@ MICRO: Final = 1_000_000
 def micro(score: float) -> int:
     """A score in [0, 1] as an integer number of micro-units, rounded half to even."""
     return round(score * MICRO)
+
+
+T = TypeVar("T")
+Sums = list[int]
+"""`[n, sum, squares // MICRO, squares % MICRO]` of a measure in micro-units: each part of the sum of squares adds up by
+itself, and fits the 64 bits of a saved number for a lifetime of requests."""
+
+
+def sums_of(n: int, score: int) -> Sums:
+    """The sums of requests with one score in micro-units."""
+    high, low = divmod(score * score, MICRO)
+    return [n, n * score, n * high, n * low]
+
+
+def add_counts(mine: dict[T, int], other: Mapping[T, int]) -> None:
+    """Add counts to a dictionary of counts."""
+    if not mine:  # as most are at first; this copies many at once
+        mine.update(other)
+        return
+    for key, n in other.items():
+        mine[key] = mine.get(key, 0) + n
+
+
+def add_sums(mine: dict[T, Sums], key: T, sums: Iterable[int]) -> None:
+    """Add sums to those of a key."""
+    own_sums = mine.get(key)
+    if own_sums is None:
+        mine[key] = list(sums)
+    else:
+        for i, x in enumerate(sums):
+            own_sums[i] += x

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from ragmon.ingest.spans.span import count_scope
-from ragmon.scoring.cohorts import add_counts
+from ragmon.stats.histograms import add_counts
 
 ERASED: Final = "forgotten"
 """Reason why a request is not scored: it was erased on request."""

@@ -12,7 +12,7 @@ from ragmon.config.load import defaults
 from ragmon.core.record import Label, Sampling
 from ragmon.export.prometheus import families
 from ragmon.monitor.engine import Engine
-from ragmon.scoring.cohorts import METRIC, Cohorts
+from ragmon.scoring.buckets import METRIC, Cohorts
 from ragmon.scoring.labels import predictions, samples
 from ragmon.stats.histograms import MICRO
 from ragmon.stats.prediction import FEWEST, Sums, predicted
