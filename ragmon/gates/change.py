@@ -554,7 +554,7 @@ def reads(outcome: Outcome, state: State, table: ScoreTable) -> Reads:
         sizes: dict[str, int] = {}
         for key, series in state.series.items():
             if (key.pipeline, key.source, key.slice) == (gate.pipeline, outcome.source, gate.where) and key.gold:
-                sizes[key.gold] = sizes.get(key.gold, 0) + sum(row.count for row in state.window(series, None, 0))
+                sizes[key.gold] = sizes.get(key.gold, 0) + sum(row.count for row in series.buckets())
         gold = max(sorted(sizes), key=sizes.__getitem__, default="")
     return Reads(gate.pipeline, outcome.source, gold, gate.where)
 

@@ -28,7 +28,6 @@ from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED_SECONDS, REPLAY
 from ragmon.core.errors import InputError, RagmonError, printable_json
-from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.process import current_version, without_collector
 from ragmon.core.record import Label, Line, Record, Totals, bounded
@@ -53,11 +52,10 @@ from ragmon.ingest.lines import Rejected, decode
 from ragmon.ingest.spans.span import NO_OPTIONS, SpanOptions
 from ragmon.ingest.table_files import Frame, frame_table
 from ragmon.ingest.tables import USUAL, TableOptions, gold_as_traces, is_gold
-from ragmon.metrics.facts import Key
 from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.scoring.buckets import State
 from ragmon.scoring.labels import FinalLabels, Labelled, Prediction, predictions
-from ragmon.scoring.minutes import Minute, MinuteBatches
+from ragmon.scoring.minutes import CountedRequest, Minute, MinuteBatches
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.scoring.snapshot import ALL, take_history
 
@@ -206,22 +204,11 @@ class ReleaseSplitter:
         cluster = cache(lambda pipeline: plan.settings.of(pipeline).metrics.cluster)
         self._clusters = {name: Clusters(table, gates, cluster) for name in names}
 
-    def collect(
-        self,
-        pipeline: str,
-        arrival: float,
-        source: str,
-        record: Record,
-        item: GoldItem | None,
-        key: Key,
-        measured: Mapping[str, int],
-        slices: Sequence[str],
-        in_gold: bool | None,
-    ) -> None:
+    def collect(self, request: CountedRequest) -> None:
         """Cluster a request of one of the releases; called by the scorer (`ScoreObserver`)."""
-        clusters = self._clusters.get(getattr(record, self._by) or "")
+        clusters = self._clusters.get(getattr(request.record, self._by) or "")
         if clusters is not None:
-            clusters.collect(pipeline, arrival, source, record, item, key, measured, slices, in_gold)
+            clusters.collect(request)
 
     def release(self, name: str) -> Release:
         """The counts of a release.

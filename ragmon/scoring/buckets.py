@@ -970,16 +970,6 @@ class State(msgspec.Struct, dict=True):
         self.captured.give_up(pipeline)
         self.cohorts.give_up(pipeline)
 
-    def window(self, series: Series, span: int | None, now: float) -> Iterator[Bucket]:
-        """The buckets of a window that ends at the first step edge after now; all for a span of None."""
-        if span is None:
-            yield from series.buckets()
-            return
-        step, _ = grid(span, now)
-        begin, end = edges(span, now)
-        yield from (bucket for start, bucket in series.fresh.items() if begin <= start // step * step < end)
-        yield from (bucket for start, bucket in series.folded.items() if begin <= start < end)
-
     def digest(self) -> str:
         """The digest of everything counted, by which live and replay are compared: 64 hexadecimal digits.
 

@@ -13,7 +13,7 @@ and Kaplan 2007, "Summarizing data using bottom-k sketches"). A dropped name may
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from operator import itemgetter
@@ -348,6 +348,27 @@ _counted_record: Final = lru_cache(256)(CountedRecord)
 """The key of the same names: to look it up is faster than to make it."""
 
 
+class CountedRequest(msgspec.Struct, frozen=True):
+    """A request that a scorer counts, as observers see it.
+
+    Attributes:
+        arrival: Seconds since the epoch.
+        key: Its facts.
+        measured: The scores, in micro-units, of measured metrics that apply.
+        in_gold: Whether retrieved ids occur in gold; None where there are none to compare.
+    """
+
+    pipeline: str
+    arrival: float
+    source: str
+    record: Record
+    item: GoldItem | None
+    key: Key
+    measured: Mapping[str, int] = {}
+    slices: Sequence[str] = ()
+    in_gold: bool | None = None
+
+
 class Minutes(msgspec.Struct):
     """The open steps, and what became of the closed ones.
 
@@ -374,22 +395,13 @@ class MinuteBatches:
         self._slices = frozenset(slices)
         self._cluster = lru_cache(256)(cluster)
 
-    def collect(
-        self,
-        pipeline: str,
-        arrival: float,
-        source: str,
-        record: Record,
-        item: GoldItem | None,
-        key: Key,
-        measured: Mapping[str, int],
-        slices: Iterable[str],
-        in_gold: bool | None = None,
-    ) -> None:
-        """Add a record to the step of its minute, as a `ScoreObserver`, if the uniform sampler kept it."""
+    def collect(self, request: CountedRequest) -> None:
+        """Add a request to the step of its minute, as a `ScoreObserver`, if the uniform sampler kept it."""
+        record, source, pipeline, item = request.record, request.source, request.pipeline, request.item
         if record.sampling is not None and not record.sampling.drawn:
             return
-        is_first, minute = source not in ALSO_LIVE_SOURCES, int(arrival) // MINUTE
+        key, measured, in_gold = request.key, request.measured, request.in_gold
+        is_first, minute = source not in ALSO_LIVE_SOURCES, int(request.arrival) // MINUTE
         if minute <= self.state.closed:  # matched and labelled records were already counted as live traffic
             self.state.late += is_first
         step, member = self._at(pipeline, minute), membership(record, item, source, self._cluster(pipeline))
@@ -399,7 +411,7 @@ class MinuteBatches:
             step.in_gold = step.in_gold or in_gold
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
         step.count(_counted_record(source, gold, version), member, key, measured)
-        for where in slices:
+        for where in request.slices:
             if where in self._slices:
                 step.count(_counted_record(source, gold, version, where), member, key, measured)
         if is_first:

@@ -24,7 +24,7 @@ from ragmon.metrics.builtin import DEFAULT_THRESHOLD, Groundedness
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
 from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Bucket, ItemTable, SeriesKey, State, step_of
 from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
-from ragmon.scoring.minutes import CLUSTER, group_of
+from ragmon.scoring.minutes import CLUSTER, CountedRequest, group_of
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesReader, Snapshot, take_snapshot
 from ragmon.stats import histograms
@@ -131,23 +131,8 @@ STREAMS = 4096
 class ScoreObserver(Protocol):
     """Follows the requests that a scorer counts: for alarms, for failures of gates, for the clusters of a release."""
 
-    def collect(
-        self,
-        pipeline: str,
-        arrival: float,
-        source: str,
-        record: Record,
-        item: GoldItem | None,
-        key: Key,
-        measured: Mapping[str, int],
-        slices: Sequence[str],
-        in_gold: bool | None,
-    ) -> None:
-        """Follow a request, once for each source it is counted under.
-
-        `arrival` is in seconds since the epoch; `measured` has the scores, in micro-units, of measured metrics that
-        apply; `in_gold` says whether retrieved ids occur in gold, None where there are none to compare.
-        """
+    def collect(self, request: CountedRequest) -> None:
+        """Follow a request, once for each source it is counted under."""
 
 
 class Scorer:
@@ -448,8 +433,9 @@ class Scorer:
                 self._state.cohorts.see_scores(stream.pipeline, stream.sampling.stratum, ts, applying, versions)
         if self.observers and (arrival := ts if self._clock is None else self._clock()) is not None:
             in_gold = None if item is None else ids_in_gold(record, key, stream.items)
+            request = CountedRequest(stream.pipeline, arrival, source, record, item, key, applying, slices, in_gold)
             for observer in self.observers:
-                observer.collect(stream.pipeline, arrival, source, record, item, key, applying, slices, in_gold)
+                observer.collect(request)
 
     def _close_all(self) -> None:
         for bucket, (stream, location) in self._open.items():
