@@ -141,7 +141,7 @@ def _send_once(spec: ProbeSpec, gold: GoldSet, client: ProbeClient, ordered: Rec
         is_first = False
         counts.add(spec.name, answered.result)
         if answered.result != THROTTLED:
-            ordered.put(answered.question.place, answered.record)
+            ordered.put(answered.question.index, answered.record)
         if monotonic() >= last_progress + _PROGRESS_INTERVAL:
             last_progress = monotonic()
             _print_progress(spec, f"{ordered.placed} of {len(gold_questions)}")

@@ -29,7 +29,7 @@ from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.families import budget
 from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.change import first_seen
-from ragmon.gates.coverage import CaptureLog, CaptureReport, GoldOf, capture_reports
+from ragmon.gates.coverage import CaptureLog, CaptureReport, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import (
     ChangeMark,
@@ -377,9 +377,7 @@ class Engine:
 
     def capture(self, outcomes: Sequence[Outcome] = (), *, only: tuple[str, str] | None = None) -> list[CaptureReport]:
         """What was captured of each pipeline and source, or of one of them, and what the gates lack of it."""
-        scorer = self.scorer
-        gold = GoldOf(scorer.gold.items_for, scorer.table.metrics)
-        return capture_reports(scorer.state, gold, lambda name: self.policy(name).gates, outcomes, only=only)
+        return capture_reports(self.scorer, lambda name: self.policy(name).gates, outcomes, only=only)
 
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
         """The gates of every pipeline that is configured or has records; an unconfigured one has the common gates."""

@@ -33,7 +33,7 @@ from ragmon.core.process import current_version, without_collector
 from ragmon.core.record import Label, Line, Record, Totals, bounded
 from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.export.schema import ReportData, latency, load_report
-from ragmon.gates.coverage import GoldOf, capture_reports
+from ragmon.gates.coverage import capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan, gate_points
 from ragmon.gates.releases import By, Clusters, EvaluatedRun, Release, compare_runs, items_of, of_release
@@ -589,7 +589,6 @@ class Run:
                 at_end = self.scorer.snapshot(now=end - 1, windows=dict(policy.windows))
                 series += [replace(stats, end=end) for stats in at_end.series]
             snapshot = replace(snapshot, series=tuple(series))
-        gold = GoldOf(self.scorer.gold.items_for, self.scorer.table.metrics)
 
         def gates(pipeline: str) -> list[Gate]:
             return [gate for gate in policy.gates if gate.pipeline == pipeline]
@@ -616,7 +615,7 @@ class Run:
             labelled=self.labelled,
             predictions=self.predictions,
             judges=[judge for judge in self.scorer.state.cohorts.judges() if judge.version],
-            captured=capture_reports(self.scorer.state, gold, gates, outcomes, whole=True),
+            captured=capture_reports(self.scorer, gates, outcomes, whole=True),
         )
 
     def history(self, report: Report) -> dict[GateKey, GateHistory]:

@@ -129,7 +129,7 @@ def trace_headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dic
 class GoldQuestion:
     """A gold question."""
 
-    place: int
+    index: int
     qid: str
     text: str
     tries: int = 0
