@@ -63,9 +63,6 @@ class Baseline(msgspec.Struct):
     Attributes:
         n, total: The number of learned observations and the sum of their scores.
         since: The first minute with an observation; None before.
-        given: It was taken from a file, and is not learned.
-        usable: It was learned for long enough, or given.
-        frozen: It does not change any more.
         waiting: Minute, number and sum of the observations that are learned after `DELAY`.
     """
 
@@ -98,11 +95,6 @@ class Baseline(msgspec.Struct):
 
     def level(self, z: float, margin: float, *, at_least: bool) -> float | None:
         """The lower bound for the metric; for an upper bound, the lower bound for one minus the metric.
-
-        Args:
-            z: Normal quantile that allows for the baseline's own error.
-            margin: The distance beyond that bound at which a change matters.
-            at_least: Detect a fall; else a rise.
 
         Returns:
             The level; None while the baseline is being learned.
@@ -146,7 +138,6 @@ class LatencyBaseline(msgspec.Struct):
 
     Attributes:
         p95: In milliseconds, the upper edge of the bucket that holds the p95; None while it is learned.
-        share: The share of requests above the p95.
         since: The first minute with an observation; None before.
         counts: The latencies from which the p95 is learned, in log buckets of milliseconds.
         waiting: Minute and latencies in milliseconds that are learned after `DELAY`.
@@ -220,8 +211,6 @@ class FrozenMetric(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     """The baseline of one metric.
 
     Attributes:
-        n: The number of observations.
-        mean: Their mean, for human readers.
         total: The sum of their scores, in [0, n].
         p95: For the latency: the limit above which a request is slow, in milliseconds.
     """
@@ -261,23 +250,14 @@ class FrozenPipeline(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def version(pipelines: object) -> str:
-    """The version of a baseline file: a hash of its content.
-
-    >>> version({})
-    '44136fa3'
-    """
+    """The version of a baseline file: a hash of its content."""
     canonical = json.dumps(pipelines, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:SHOWN]
 
 
 @dataclass(frozen=True)
 class IndexLimit:
-    """An alarm on the number of indexes under one build.
-
-    Args:
-        limit: The number of indexes that is allowed.
-        alert, severity: The name and severity of the alarm.
-    """
+    """An alarm on the number of indexes under one build."""
 
     limit: int = 1
     alert: str = INDEX_ALERT
@@ -289,11 +269,7 @@ class AlarmSettings:
     """The alarm settings of one pipeline.
 
     Args:
-        rules: The alarm rules.
-        learn: Minutes of traffic before a baseline is used.
         given: The baselines of a release run; None: everything is learned.
-        cluster: The fields whose value groups several requests into one observation.
-        indexes: The alarms on the number of indexes under one build.
         citations_required: Whether every answer must cite; otherwise what is about citations waits for the first one.
     """
 

@@ -70,9 +70,6 @@ def psi(reference: Sequence[int], block: Sequence[int]) -> float:
     """The population stability index: how far a block's counts by bin moved from those of a reference.
 
     Source: symmetrised Kullback-Leibler divergence (Jeffreys, Proc. R. Soc. A 186 (1946)) of two histograms.
-
-    >>> round(psi([50, 50], [70, 30]), 3)
-    0.169
     """
     m, n = sum(reference), sum(block)
     index = 0.0
@@ -140,7 +137,6 @@ class DistributionMonitor(DriftMonitor):
         return False
 
     def _close(self, minute: int, counts: Mapping[int, int]) -> bool:
-        """End a block: the first becomes the reference, later ones are compared with it."""
         block, begun = self.block, self.begun
         self.block, self.begun = dict(counts), minute
         if self.edges is None:
@@ -204,8 +200,6 @@ class BlockRule(NamedTuple):
 
     Attributes:
         size: Observations of a block, at least.
-        blocks: Blocks that the reference needs.
-        minutes: Minutes that the reference needs.
         z: How many standard errors are too many; more while the reference has few blocks.
     """
 
@@ -240,7 +234,6 @@ class JudgeShift(NamedTuple):
 
 
 def _added(own: Sums, other: Sequence[int]) -> Sums:
-    """Both together; the first alone where the squares are too many to be saved, of more than nine million scores."""
     both = [a + b for a, b in zip(own, other, strict=True)]
     return both if both[2] < _LARGEST else own
 
@@ -328,8 +321,6 @@ class JudgeMonitor(DriftMonitor, kw_only=True):
     """Compares the scores of a judge, or its agreement with labels, version by version.
 
     Attributes:
-        metric: The judge's metric.
-        labelled: It compares label minus score, not scores.
         versions: By version.
     """
 
@@ -365,11 +356,7 @@ class JudgeMonitor(DriftMonitor, kw_only=True):
 
 
 def alert_name(metric: str, *, labelled: bool) -> str:
-    """The name of the alarm.
-
-    >>> alert_name("judge_tone", labelled=True)
-    'judge_tone:label:drift'
-    """
+    """The name of the alarm."""
     return f"{metric}:label:drift" if labelled else f"{metric}:drift"
 
 
@@ -377,7 +364,6 @@ class DriftSignal(NamedTuple):
     """One drift alarm.
 
     Attributes:
-        alert, metric, severity: Which alarm.
         firing: The minute since which it fires; None while it is silent.
     """
 

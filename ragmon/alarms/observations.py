@@ -79,7 +79,6 @@ class ClusterMemory(msgspec.Struct):
     Attributes:
         uses: What sessions and questions are counted for: the metrics of a source, each known by its place.
         sessions, questions: What was counted, by hash.
-        halvings: How often the observed sample was halved.
     """
 
     uses: list[str] = []
@@ -290,9 +289,6 @@ def observe(clusters: Iterable[tuple[int, int]]) -> Observations:
 
     A hundred requests of one session are one observation: they share their causes, and counting them as a hundred
     independent observations would break the false-alarm budget.
-
-    >>> observe([(1, 1_000_000), (2, 0), (2, 1_000_000), (0, 0)])
-    Observations(ones=1, zeros=1, parts=(0.5,))
     """
     ones = zeros = 0
     parts = []
@@ -330,11 +326,7 @@ NOTHING = StepObservations()
 
 
 def observe_step(clusters: Iterable[ItemSums]) -> StepObservations:
-    """The observations of the scores of clusters.
-
-    >>> observe_step([ItemSums(1, 0, 1), ItemSums(1, 1_000_000, 0)]).keeping(at_least=True)
-    Observations(ones=1, zeros=0, parts=(0.5,))
-    """
+    """The observations of the scores of clusters."""
     sums = list(clusters)
     assessed = observe((n, total) for n, total, _ in sums)
     if not any(unknown for _, _, unknown in sums):
@@ -352,7 +344,6 @@ class SourceSwitch(NamedTuple):
 
     Attributes:
         sources: True if the source of metrics with gold changed, False if that of the others did.
-        golds: The sources in which a gold set has another version.
     """
 
     sources: frozenset[bool] = frozenset()
@@ -366,7 +357,6 @@ class Selection(msgspec.Struct):
         sources: The chosen source, for metrics with gold (1) and without (0).
         golds: By source, the gold sets and their versions; the first is the chosen one.
         first: By metric and gold item, the item's first score in micro-units.
-        given: The version of each gold set in the baseline file.
     """
 
     sources: dict[int, str] = {}
@@ -448,7 +438,6 @@ class ObservationSelector:
         return observe_step(found)
 
     def _reader(self, step: Minute, key: CountedRecord, metric: str) -> Callable[[Membership], ItemSums]:
-        """The sums of a metric by membership; what is measured on text may be unknown, as texts are not captured."""
         index, members = self._indexes[metric], step.facts[key]
         if not self._table.metrics[metric].measured:
             return lambda member: _sums(self._table, members[member], index)
@@ -461,14 +450,7 @@ class ObservationSelector:
         return measured
 
     def paired(self, step: Minute, rule: AlarmRule, clusters: StepClusters, *, freeze: bool) -> StepObservations:
-        """One minus the loss of each gold item against its first score.
-
-        Args:
-            step: The step.
-            rule: The rule.
-            clusters: The clusters of the step.
-            freeze: Store the first score of items that are new.
-        """
+        """One minus the loss of each gold item against its first score."""
         source = rule.source or self.state.sources.get(True)
         if source is None:
             return NOTHING

@@ -62,9 +62,7 @@ class AcknowledgedAlarm(msgspec.Struct, frozen=True):
     """The last acknowledgement of an alarm.
 
     Attributes:
-        pipeline, alert: The alarm.
         by: Who acknowledged it; "" where nobody is named.
-        reason: Why.
         at: When, seconds since the epoch.
         fired: Whether the alarm fired then; else it only starts from nothing.
         until: When the alarm fired anew, seconds since the epoch; None as long as the acknowledgement holds.
@@ -111,9 +109,6 @@ class AlarmTransition:
 
     Attributes:
         ts: The end of the step that decided it, seconds since the epoch.
-        pipeline, alert, metric: Which alarm.
-        severity: page, look or ticket.
-        state: The new state.
     """
 
     ts: float
@@ -132,10 +127,6 @@ class PipelineState(msgspec.Struct):
         baselines: By `baseline_name` of the rules that use them.
         latency: The baselines of the latency by the source of the requests; "" is the source of user traffic.
         frozen_version: The version of the frozen baseline; "" where there is none.
-        selection: What was chosen to be judged.
-        drift: The drift alarms.
-        conventions: What the pipeline has shown.
-        clusters: The sessions and questions that were counted.
         place: The place of an unconfigured pipeline in the false-alarm budget; 0 where none was given.
     """
 
@@ -154,17 +145,11 @@ class PipelineAlarms:
     """The alarms of a pipeline.
 
     Args:
-        pipeline: The pipeline's name.
-        settings: The alarm rules and baseline settings of the pipeline.
-        table: The metrics.
         state: What they have seen, where they continue; alarms and baselines that are new start empty.
         place: Its place in the false-alarm budget (`ragmon.alarms.plan.budget_divisor`); 0 for a configured pipeline.
 
     Attributes:
-        state: What they have seen.
         rules: By alert name.
-        drift: The drift alarms.
-        selector: Chooses the observations that rules judge.
     """
 
     def __init__(
@@ -197,7 +182,6 @@ class PipelineAlarms:
         self._give(settings.given, known)
 
     def _give(self, frozen: FrozenPipeline | None, known: Container[str]) -> None:
-        """Use the baselines of a file: all of them at first, and later those of metrics without a baseline so far."""
         state = self.state
         used, state.frozen_version = state.frozen_version, ""
         if frozen is None:
@@ -287,7 +271,6 @@ class PipelineAlarms:
         return list(values.values()) if self.state.latency[source].p95 is None else clusters.latencies(name, values)
 
     def _level(self, rule: AlarmRule) -> float | None:
-        """The lower bound for the mean, after an upper bound was inverted; None while the baseline is learned."""
         baseline = self.baseline_of(rule)
         if rule.kind == "gate" or baseline is None:
             return rule.level if rule.at_least else 1.0 - rule.level
@@ -321,14 +304,12 @@ class PipelineAlarms:
                 latency.learn(minute, period)
 
     def _has_recent_alarm(self, minute: int) -> bool:
-        """Whether an alarm fires that is not chronic: a gate that never passed would stop all learning for ever."""
         return any(
             alarm.firing is not None and (rule.kind != "gate" or minute - alarm.firing < CHRONIC_MINUTES)
             for rule, alarm in self.judged()
         )
 
     def _restart(self, switch: SourceSwitch, minute: int) -> list[AlarmTransition]:
-        """Reset the alarms and baselines whose source or gold set changed: the population is another one."""
         if switch == SourceSwitch():
             return []
         resolved: list[AlarmRule | DriftSignal] = []
@@ -414,12 +395,10 @@ class AlarmState:
     """The state of one alarm.
 
     Attributes:
-        pipeline, alert, metric, severity: Which alarm.
         firing: The end of the step since which it fires, seconds since the epoch; None while it is silent.
         evidence: How close it is to firing, in [0, 1].
         level: The level the metric is compared with, as exported; None while its baseline is being learned.
         baseline: `learning`, `growing`, `frozen` or `given`; "" for a gate, which needs none.
-        version: Of a baseline that is frozen or given.
         proof: What it fired for; None while it is silent, and for an alarm on drift, which counts no failures.
     """
 
@@ -471,7 +450,6 @@ class AlarmEngine:
     """The alarms of all pipelines. The false-alarm budget holds however often the state is read.
 
     Args:
-        table: The metrics.
         settings: Returns the alarm settings of a pipeline at a place in the false-alarm budget.
         slices: Slices with at least one gate.
         configured: Pipelines with a share of the budget of their own, at place 0. Every other pipeline takes the first
@@ -479,7 +457,6 @@ class AlarmEngine:
 
     Attributes:
         steps: Collects the scored records by minute.
-        pipelines: The state of each pipeline that had records.
     """
 
     def __init__(
@@ -507,7 +484,6 @@ class AlarmEngine:
         return alarms
 
     def _new(self, pipeline: str, saved: PipelineState | None) -> PipelineAlarms:
-        """The alarms of a pipeline, at the place it had if that is free, else at the first free one."""
         place = 0
         if pipeline not in self._configured:
             taken = {alarms.state.place for alarms in self.pipelines.values()}

@@ -16,7 +16,7 @@ from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.policy import Gate, Outcome, Policy
 from ragmon.metrics.base import Metric
 from ragmon.scoring.scorer import Scorer
-from ragmon.stats.prediction import labels_to_detect, minutes_to_detect
+from ragmon.stats.prediction import labels_to_detect
 
 Kind = Literal["gate", "baseline", "paired"]
 
@@ -87,9 +87,7 @@ def budget_divisor(configured: int, place: int = 0) -> int:
     Every configured pipeline has one part, and all others together have one part as well. Of that part, the k-th place
     has 1 / (k (k + 1)): however many places are taken, they use no more than the part.
 
-    Args:
-        configured: The number of configured pipelines.
-        place: The place of an unconfigured pipeline, from 1; 0 for a configured one.
+    `place` is the place of an unconfigured pipeline, from 1; 0 for a configured one.
 
     >>> [budget_divisor(2), budget_divisor(2, 1), budget_divisor(2, 2), budget_divisor(0, 1)]
     [3, 6, 18, 2]
@@ -109,13 +107,6 @@ def plan(
 
     Pages: every declared gate, and gold metrics far below their baseline. Looks: gold metrics a little below it, also
     item by item, and label-free metrics that differ from their baseline.
-
-    Args:
-        gates: The pipeline's gates.
-        metrics: Every metric that is counted.
-        false_pages_per_30d: The budget of pages, over all pipelines.
-        looks_per_day: The budget of all lower severities, over all pipelines.
-        divisor: By how much the budgets are divided for this pipeline (`budget_divisor`).
     """
     gate_names = {gate.name for gate in gates}
     own_past = [
@@ -187,8 +178,6 @@ class Detectability:
     """What the alarm of one gate detects.
 
     Attributes:
-        gate: The gate.
-        at: The level worth a page.
         labels: The approximate number of observations until detection of a change to that level; None where it is never
             detected.
         minutes: The time this takes at the present rate; None where the rate is unknown or nothing is ever detected.
@@ -213,14 +202,6 @@ def detectability(
 ) -> list[Detectability]:
     """What the alarms of one pipeline's gates detect, gate by gate.
 
-    Args:
-        gates: The pipeline's gates.
-        metrics: Every metric that is counted.
-        rates: Observations a minute, by gate.
-        false_pages_per_30d: The budget of pages, over all pipelines.
-        looks_per_day: The budget of all lower severities, over all pipelines.
-        divisor: By how much the budgets are divided for this pipeline (`budget_divisor`).
-
     Source: `ragmon.stats.prediction.labels_to_detect`.
     """
     rules = plan(gates, metrics, false_pages_per_30d=false_pages_per_30d, looks_per_day=looks_per_day, divisor=divisor)
@@ -233,7 +214,7 @@ def detectability(
             labels = labels_to_detect(
                 at, gate.threshold, thresholds[gate.name], at_least=gate.at_least, per_step=per_step
             )
-            minutes = None if per_minute is None else minutes_to_detect(labels, per_minute)
+            minutes = labels / per_minute if labels is not None and per_minute else None
             detectable.append(Detectability(gate, at, labels, minutes, per_minute))
     return detectable
 
@@ -264,11 +245,7 @@ def describe(detectability: Detectability) -> str:
 
 
 def duration(minutes: float) -> str:
-    """A readable duration.
-
-    >>> duration(0.4), duration(45.2), duration(156.0), duration(6000.0)
-    ('1 min', '45 min', '2.6 h', '4.2 days')
-    """
+    """A readable duration."""
     if minutes < 90:
         return f"{max(1, round(minutes))} min"
     hours = minutes / 60

@@ -228,19 +228,10 @@ _cache = TokenCache()
 def groundedness(claim: str, contexts: Sequence[str], cache: TokenCache = _cache) -> float | None:
     """The share of the claim's content words, repetitions counted, that occur in the contexts.
 
-    Args:
-        claim: The answer.
-        contexts: The retrieved texts.
-        cache: Word sets of contexts.
-
     Returns:
         A share in [0, 1]; None when the claim has no content word, or when the unread rest of a cut text
-        (`ragmon.core.text.head`) could change the share.
 
     Source: the ResearchMate evaluation module's heuristic, extended to letters of every script.
-
-    >>> groundedness("The ferry leaves at nine", ["A ferry leaves daily."])
-    0.6666666666666666
     """
     claim_words = () if is_cut(claim) else content_words(claim)
     if not claim_words:
@@ -428,11 +419,7 @@ def first_rank(bits: int) -> int:
 
 
 def precision_sum(bits: int) -> float:
-    """Sum over the relevant ranks of (relevant so far / rank).
-
-    >>> [round(precision_sum(bits) / bits.bit_count(), 2) for bits in (0b011, 0b101, 0b110, 0b100)]
-    [1.0, 0.83, 0.58, 0.33]
-    """
+    """Sum over the relevant ranks of (relevant so far / rank)."""
     total, so_far = 0.0, 0
     while bits:
         so_far += 1

@@ -310,7 +310,6 @@ class FactReader:
     """Reduces records to facts.
 
     Args:
-        refusal: What counts as a refusal.
         within_ms: The declared latency bound in milliseconds; None leaves `answered_within` out.
         citations_required: An answer without a list of citations cites nothing, which is a fault; otherwise its
             citations count as not captured.
@@ -323,10 +322,7 @@ class FactReader:
     def read(self, record: Record, item: GoldItem | None, grounded: bool | None = None) -> Key:
         """The facts of one request.
 
-        Args:
-            record: The request.
-            item: Its gold item; None where it has none.
-            grounded: Whether the claim is grounded; None where text was not captured.
+        `grounded` says whether the claim is grounded; None where text was not captured.
         """
         answer = record.answer_json
         citations = answer.citations if answer is not None else None
@@ -476,13 +472,7 @@ def scope(citations: Sequence[str] | None, seen: set[str] | frozenset[str]) -> i
 
 
 def ranks_among(ids: Sequence[str], seen: set[str] | frozenset[str], wanted: frozenset[str]) -> Ranks:
-    """The ranks of wanted ids.
-
-    Args:
-        ids: In rank order, each once.
-        seen: The same ids as a set.
-        wanted: The gold ids.
-    """
+    """The ranks of wanted ids."""
     if wanted.isdisjoint(seen):
         return ()
     return tuple([rank for rank, name in enumerate(ids[:DEPTH], start=1) if name in wanted])
@@ -498,7 +488,6 @@ def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[Ranks, Ranks] 
 
     Returns:
         The ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None where
-        the unread rest of a context may hold one.
     """
     first_ranks: dict[str, int] = {}
     relevant, exact = [], item.match == "exact"

@@ -130,14 +130,10 @@ class AdminView:
     """What an admin port shows of a monitor: functions that are called for each request.
 
     Attributes:
-        snapshot: Takes a snapshot.
         moment: The version of the snapshot: while it is equal, the same series are shown again.
-        status: The data of `/api/status`, given a snapshot.
         failure: Why the process must be restarted; "" for a healthy process.
         trouble: Why requests cannot be accepted; "" while they can.
-        note: A remark beside a positive readiness.
         history: The past of the gates; None shows no history.
-        settings: The configuration in force.
         configured: When each later configuration came into force, sorted, seconds since the epoch.
         diagnose: Explains a gate, given its pipeline, its name, whether it is broken, and a filter of failing requests.
     """
@@ -258,11 +254,7 @@ def admin_app(
 ) -> ASGIApp:
     """The ASGI application of an admin port.
 
-    Args:
-        view: The monitor.
-        hosts: The host names that requests may use, besides IP addresses and localhost.
-        queries: Answers the paths that need a journal; None without a journal.
-        acknowledge: Silences an alarm; None if a write port takes acknowledgements.
+    Without `queries` there is no journal; with `acknowledge` None a write port takes acknowledgements.
     """
     registry = CollectorRegistry()
     registry.register(Collector(view.snapshot, view.moment))

@@ -264,7 +264,6 @@ class Monitor:
             return replace(current, reloaded=self.trouble is None)
 
     def _cache_key(self) -> object:
-        """A key that changes whenever the result of `snapshot` may change."""
         captured = SdkStats() if self.captured is None else self.captured()
         with self._lock:
             self._engine.advance(self._clock())

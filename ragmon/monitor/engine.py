@@ -89,24 +89,14 @@ class Engine:
     """Scores records and judges gates and alarms.
 
     Args:
-        settings: The configuration.
         max_transitions: How many alarm transitions are kept; None for all.
         answers: How many answers are kept for labels that come without their answer.
         table: The scores of the metrics, if observers use them as well; default: a new table.
-        observers: Follow every counted request.
-        label_observer: Called for every label whose answer is known.
-        logs_capture: Log what the first records of each pipeline lack.
 
     Attributes:
-        settings: The configuration in force.
-        scorer: Counts records.
         alarms: The alarms, judged minute by minute.
-        transitions: The latest alarm transitions, in the order of time.
         errors: Scored user requests that ended in an error, by pipeline and error type.
         last_scored: When a record was scored last; None before the first.
-        labels: Joins labels to their answers.
-        acknowledged: The last acknowledgement of each alarm.
-        failed: The last error that may have left something half counted, if any.
 
     Raises:
         GoldError: A gold file is broken.
@@ -207,11 +197,7 @@ class Engine:
         return is_counted
 
     def add(self, counts: PartialCounts, now: float) -> list[Totals]:
-        """Add the counts of another process, which this one owns from now on; `advance` judges the sum.
-
-        Returns:
-            The totals of producers that were counted.
-        """
+        """Add the counts of another process, which this one owns from now on; `advance` judges the sum."""
         self._remove_silent(now)
         rename = cache(partial(self._limiter.names, now=now))
         state, counts.state.cut = self.scorer.state, self.scorer.table.cut
@@ -553,11 +539,7 @@ _Windows = tuple[str, int, str | None]  # `gates` or `series`, the length in sec
 
 
 class MonitorHistory:
-    """The past of a monitor. Windows that are over are computed once, the newest first.
-
-    Attributes:
-        gold: Reads how gold items were answered, and who rated answers.
-    """
+    """The past of a monitor. Windows that are over are computed once, the newest first."""
 
     def __init__(self, locked: Callable[[], AbstractContextManager[tuple[Engine, float]]]) -> None:
         self.gold = GoldReader(locked)

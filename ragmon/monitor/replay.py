@@ -187,14 +187,7 @@ def read_report(path: str, what: str) -> dict[str, Any] | None:
 
 
 class ReleaseSplitter:
-    """Scores records, and clusters those of some releases; records of other releases are only scored.
-
-    Args:
-        plan: Creates the scorer.
-        by: The field that identifies a release.
-        names: The releases.
-        gates: The gates that the releases will be compared by.
-    """
+    """Scores records, and clusters those of some releases; records of other releases are only scored."""
 
     def __init__(self, plan: ScorerFactory, by: By, names: Collection[str], gates: Sequence[Gate]) -> None:
         table = plan.table()
@@ -245,7 +238,6 @@ class Follower(ABC):
 
     Attributes:
         scorer: Scores the records of a run in one process, or collects the counts of several.
-        make_scorer: Creates the scorer of one of several processes.
     """
 
     def __init__(self, plan: ScorerFactory) -> None:
@@ -494,14 +486,12 @@ class Run:
     """One replay.
 
     Args:
-        scorer: Scores the records.
         intake: The reader's counts of lines; None: records passed to `feed` are counted here.
         duplicates: Which record of a gold question counts: all of them, the last or the first.
 
     Attributes:
         labels: The labels that were read, until `finalise` joins them to their answers.
         labelled: The result of the join; None without labels.
-        predictions: Predictions from labels and proxies.
     """
 
     def __init__(self, scorer: Scorer, intake: ReadSummary | None = None, duplicates: Duplicates = "all") -> None:
@@ -655,18 +645,10 @@ def run_files(
     options: TableOptions = USUAL,
     span_options: SpanOptions = NO_OPTIONS,
 ) -> Run:
-    """Score trace files.
+    """Score trace files, with a scorer a process, or with those that a follower brings.
 
-    Args:
-        paths: The files.
-        make_scorer: Called once per process.
-        jobs: The number of processes. More than one needs `duplicates = "all"`: only a single one knows the order.
-        duplicates: Which record of a gold question counts.
-        progress: Callback for the bytes read; several jobs call it when one of their parts is counted.
-        follow: Gets every record before the scorer, with one job.
-        follower: Follows the run; it brings the scorers.
-        options: How tables are read, and which members of JSON hold which field.
-        span_options: How the spans of OTLP lines become records.
+    More than one job needs `duplicates = "all"`: only a single one knows the order. `progress` gets the bytes that were
+    read; of several jobs, when one of their parts is counted. `follow` gets every record before the scorer, of one job.
     """
     intake = ReadSummary()
     run = Run(make_scorer() if follower is None else follower.scorer, intake, duplicates)

@@ -251,10 +251,7 @@ class Series(msgspec.Struct, omit_defaults=True):
     def items(self, begin: float | None = None, end: float = inf, *, hours: bool = True) -> Iterator[Table]:
         """The tables of gold items of a window: exact steps, and all older hours that overlap it.
 
-        Args:
-            begin: Seconds since the epoch; None for everything.
-            end: The end of the window, exclusive.
-            hours: Whether the window is long enough to include tables that are no longer fresh.
+        `begin` None is everything; `hours` says whether the window is long enough to include tables that are not fresh.
         """
         for start, table in self.item_steps.items():
             if begin is None or begin <= start < end:
@@ -316,10 +313,6 @@ class CounterSeries(msgspec.Struct):
 
     A report that arrives out of order changes exactly the increments that it would have changed in order. The steps
     are lists of numbers: with a tuple a step, a hundred thousand steps would cost twice the memory.
-
-    Attributes:
-        first: The first reported step, and the smallest count of it.
-        calls, kept: The counts up to each step.
     """
 
     first: tuple[int, Count]
@@ -377,11 +370,7 @@ class CounterSeries(msgspec.Struct):
 
 
 class ProducerCalls(msgspec.Struct):
-    """What is kept of a producer.
-
-    Attributes:
-        start: The step in which it started, as far as its reports do not say otherwise.
-    """
+    """What is kept of a producer."""
 
     start: int
     first: int
@@ -392,7 +381,6 @@ class CallSums(msgspec.Struct):
     """The calls of a key over all producers.
 
     Attributes:
-        past: The calls of steps that are not kept apart.
         firsts: The calls before first reports, by the steps of the producers' start and of that report.
     """
 
@@ -408,7 +396,6 @@ class CallTotals(msgspec.Struct):
     Attributes:
         recent: The steps that are kept of a series. Reports older than those count, but change no other step. None
             keeps all, so that states merge to the same whatever their parts are.
-        fresh, oldest: Which steps are kept apart, as `fold` says.
     """
 
     recent: int | None = None

@@ -88,11 +88,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class SeriesBudget:
-    """How many Prometheus series unconfigured pipelines may have.
-
-    Attributes:
-        room: Series that are left beside configured pipelines and `__other__`.
-    """
+    """How many Prometheus series unconfigured pipelines may have."""
 
     room: int
     pipeline: int
@@ -120,7 +116,6 @@ class LimiterState(msgspec.Struct):
     Attributes:
         overflow: How often a name was not admitted, by kind (`ragmon.core.constants.NAME_KINDS`).
         pairs: The builds and indexes of each pipeline, with the time of their last record.
-        recent_pairs: When each pipeline was given a new pair within the last hour.
         unchanged_until: Until when names that were unchanged stay so, seconds since the epoch.
     """
 

@@ -71,9 +71,7 @@ class LabelJoiner:
     """Joins labels to answers, whichever arrives first.
 
     Args:
-        admit: Gives a record the names it is counted under.
         answers: How many answers are remembered here; a server remembers none, it has them in its journal.
-        observer: Called for every label whose answer is known.
     """
 
     def __init__(
@@ -330,7 +328,6 @@ class _Answers:
         total, known, shipped: Its requests in the hours of the labels, those with a known outcome, and those with an
             answer that a label may rate.
         versions: Sums of labels and proxies by version of the judge.
-        alone: Sums of the labels whose proxies are not used.
     """
 
     total: int = 0

@@ -224,7 +224,6 @@ class Minute(msgspec.Struct, omit_defaults=True):
         in_gold: Whether retrieved ids occur in gold; None where there were none to compare.
         judged: By source, judge and version, `[n, sum, sum of squares]` of scores in micro-units; under `label`, of
             label minus score.
-        records: Its requests, each once, those that are not in the sample too.
     """
 
     minute: int
@@ -353,7 +352,6 @@ class CountedRequest(msgspec.Struct, frozen=True):
 
     Attributes:
         arrival: Seconds since the epoch.
-        key: Its facts.
         measured: The scores, in micro-units, of measured metrics that apply.
         in_gold: Whether retrieved ids occur in gold; None where there are none to compare.
     """

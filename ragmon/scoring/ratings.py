@@ -211,11 +211,7 @@ class Rating(msgspec.Struct, omit_defaults=True):
 
 
 def consensus(raters: Collection[Rating]) -> Consensus:
-    """The combined judgement of raters; each has one vote.
-
-    >>> consensus([Rating(correct=(0.0, 1.0)), Rating(correct=(5.0, 0.0), answerable=(5.0, True))])
-    Consensus(correct=0.5, answerable=True, relevant_ids=None)
-    """
+    """The combined judgement of raters; each has one vote."""
     correct = sorted(rating.correct[1] for rating in raters if rating.correct is not None)
     answerable = Counter(rating.answerable[1] for rating in raters if rating.answerable is not None)
     lists = [rating.relevant_ids[1] for rating in raters if rating.relevant_ids is not None]
@@ -228,11 +224,7 @@ def consensus(raters: Collection[Rating]) -> Consensus:
 
 
 def agreement(raters: Collection[Rating]) -> dict[str, bool]:
-    """By field that at least two raters judged, whether all of them give the same value.
-
-    >>> agreement([Rating(correct=(0.0, 1.0)), Rating(correct=(5.0, 0.0), answerable=(5.0, True))])
-    {'correct': False}
-    """
+    """By field that at least two raters judged, whether all of them give the same value."""
     values = {name: [given[1] for rating in raters if (given := getattr(rating, name)) is not None] for name in FIELDS}
     return {name: all(value == given[0] for value in given) for name, given in values.items() if len(given) > 1}
 
@@ -242,7 +234,6 @@ class Raters(NamedTuple):
 
     Attributes:
         shared: Answers with ratings of at least two people.
-        disputed: Those of them on which people disagree.
         fields: By field of a label, the number of answers of which at least two people judge it, and of those on which
             all of them say the same.
     """
@@ -357,11 +348,7 @@ class LabelStore(msgspec.Struct, dict=True):
         return [] if trace_id is None else self.waiting.take(trace_id)
 
     def erase(self, trace_ids: Iterable[str]) -> int:
-        """Erase the ratings of traces, and the labels that wait for them; the ids are in lower case.
-
-        Returns:
-            Number of traces that had ratings or labels.
-        """
+        """Erase the ratings of traces, and the labels that wait for them; the ids are in lower case."""
         erased = 0
         for trace_id in trace_ids:
             had_ratings = self._drop(trace_id)

@@ -39,7 +39,6 @@ class Spread:
 
     Attributes:
         groups: Requests by their scores in all metrics, and by group.
-        index: The index of the metric among these scores.
     """
 
     groups: Mapping[tuple[Score, ...], Mapping[int, int]] = field(default_factory=dict)
@@ -152,11 +151,7 @@ class Stat:
 
 
 class ScoreTable:
-    """The scores of every metric for each tuple of facts.
-
-    Args:
-        cells: Distinct facts that a bucket keeps.
-    """
+    """The scores of every metric for each tuple of facts."""
 
     def __init__(self, metrics: Mapping[str, Metric], *, cells: int = CELLS) -> None:
         self.metrics = dict(metrics)

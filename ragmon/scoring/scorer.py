@@ -37,7 +37,6 @@ class ReductionRules:
 
     Args:
         slices: Tags that become series: allowed values by tag name.
-        cluster: What makes a cluster of dependent requests: `session`, `question`.
     """
 
     facts: FactReader = field(default_factory=FactReader)
@@ -96,9 +95,7 @@ class Stream:
     """What follows from the names and the sampling of a record, and the buckets of records that share them.
 
     Attributes:
-        names: The same as the record has them.
         model: The slice of its model; "" without one, or where models are slices of the configuration.
-        lacks: The bits of what all of its records lack.
     """
 
     names: Names

@@ -200,11 +200,7 @@ MEMORY: Final = 65_536
 
 @dataclass
 class _ItemWindow:
-    """The items of one window.
-
-    Attributes:
-        tables: The scores of the tables that it holds, as they were added.
-    """
+    """The items of one window."""
 
     tables: dict[_Position, dict[str, _Scores]] = field(default_factory=dict)
     items: dict[str, _Scores] = field(default_factory=dict)
@@ -318,11 +314,7 @@ _KNOWN_KEYS: Final = 16_384
 
 
 def item_outcome(observed: Facts) -> str:
-    """The outcome of one request of a gold question, in the terms of seed 002's report.
-
-    >>> item_outcome(Facts(0))
-    'NO_ANSWER'
-    """
+    """The outcome of one request of a gold question, in the terms of seed 002's report."""
     shipped, refused, hit = observed.has(SHIPPED), observed.has(REFUSED), observed.has(HITS)
     if not (shipped or refused):
         return "NO_ANSWER"
@@ -348,8 +340,6 @@ class ItemPoint(NamedTuple):
 
     Attributes:
         begin, end: Its edges, seconds since the epoch; both are -1 for requests whose time is not known.
-        right, wrong: Answers that were right, and others.
-        unknown: Answers of which neither is known.
     """
 
     begin: int
@@ -452,7 +442,6 @@ class SeriesStats:
     """The statistics of one series over one window.
 
     Attributes:
-        pipeline, source, slice: The key of the series.
         gold, gold_version: Which gold set; "" for all requests.
         clusters: For gated metrics of a gold set, how many gold items have equal scores; scores measured on text are
             not kept per item.
@@ -489,14 +478,10 @@ class Snapshot:
     """All series in all windows at one moment.
 
     Attributes:
-        gold_metrics: The metrics that need a gold item.
         maturity: By pipeline, the share of the expected labels that has arrived, where known.
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
         gone: The series of removed pipelines, summed over all time, for totals that name no pipeline.
-        uncited: The number of answers of each pipeline that never cited anything.
-        citing_metrics: The metrics that say nothing of such a pipeline.
         strange_ids: The number of retrieved ids of each pipeline of which none ever occurred in gold.
-        comparing_metrics: The metrics that say nothing of such a pipeline.
     """
 
     now: float

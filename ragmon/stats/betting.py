@@ -50,10 +50,6 @@ MARKS: Final = 200
 def shares(total: float, n: float) -> dict[float, float]:
     """Counts of ones and zeros with a given sum: exact for scores of 0 and 1, cautious for graded scores.
 
-    Args:
-        total: Sum of the scores, between 0 and n.
-        n: Number of observations.
-
     >>> shares(8, 10)
     {1.0: 8, 0.0: 2}
     """
@@ -64,13 +60,6 @@ def coarse(scores: Scores, marks: int = MARKS) -> Scores:
     """Scores rounded to marks, with the same sum: the count of a score between two marks is split between them.
 
     The wealth takes time for every different score, and the means of measured scores are all different.
-
-    Args:
-        scores: Counts by score; they stay unchanged if there are at most as many different scores as marks.
-        marks: The number of equal parts of the unit interval.
-
-    >>> coarse({0.125: 1, 0.5: 2, 0.875: 1}, marks=2)
-    {0.0: 0.75, 0.5: 2.5, 1.0: 0.75}
     """
     if len(scores) <= marks:
         return scores
@@ -86,18 +75,11 @@ def coarse(scores: Scores, marks: int = MARKS) -> Scores:
 def log_above(scores: Scores, mean: float) -> float:
     """Evidence that the mean lies above a value: the logarithm of an e-value against "at most this value".
 
-    Args:
-        scores: The observations.
-        mean: The value, in [0, 1].
-
     Returns:
         0 without observations; infinite where a single score refutes "at most 0".
 
     Raises:
         RagmonError: The value or a score lies outside [0, 1], or a count is negative.
-
-    >>> round(log_above(shares(95, 100), 0.80), 2)
-    7.38
     """
     return wealth(checked(scores), checked_share("mean", mean))[0]
 
@@ -105,18 +87,11 @@ def log_above(scores: Scores, mean: float) -> float:
 def log_below(scores: Scores, mean: float) -> float:
     """Evidence that the mean lies below a value: the logarithm of an e-value against "at least this value".
 
-    Args:
-        scores: The observations.
-        mean: The value, in [0, 1].
-
     Returns:
         0 without observations; infinite where a single score refutes "at least 1".
 
     Raises:
         RagmonError: The value or a score lies outside [0, 1], or a count is negative.
-
-    >>> round(log_below(shares(60, 100), 0.80), 2)
-    8.45
     """
     return wealth(mirrored(checked(scores)), 1 - checked_share("mean", mean))[0]
 
@@ -126,17 +101,8 @@ def verdict(
 ) -> Literal["pass", "fail"] | None:
     """Whether it is proven that the mean keeps or breaks a gate.
 
-    Args:
-        scores: The observations.
-        threshold: The gate, in [0, 1].
-        at_least: True for a floor, False for a ceiling.
-        alpha: Probability that any verdict over all looks is wrong; half of it for a mean that is not on the gate.
-
     Returns:
         `pass` or `fail`; None as long as neither is proven.
-
-    >>> verdict(shares(60, 100), 0.80), verdict(shares(85, 100), 0.80), verdict(shares(95, 100), 0.80)
-    ('fail', None, 'pass')
     """
     seen, bar = checked(scores), math.log(2 / alpha)
     if not at_least:
@@ -151,15 +117,8 @@ def verdict(
 def confidence_sequence(scores: Scores, alpha: float = ALPHA) -> tuple[float, float]:
     """Bounds on the mean: over all looks together they contain it with probability 1 - alpha.
 
-    Args:
-        scores: The observations.
-        alpha: Probability of ever missing the mean.
-
     Returns:
         Lower and upper bound, rounded outwards; (0, 1) without observations.
-
-    >>> [round(x, 3) for x in confidence_sequence(shares(80, 100))]
-    [0.649, 0.909]
     """
     bar, seen = math.log(2 / alpha), checked(scores)
     return _lower_bound(seen, bar), 1 - _lower_bound(mirrored(seen), bar)
@@ -168,16 +127,8 @@ def confidence_sequence(scores: Scores, alpha: float = ALPHA) -> tuple[float, fl
 def needed(scores: Scores, threshold: float, alpha: float = ALPHA) -> int | None:
     """How many observations like these prove on which side of a gate their mean lies.
 
-    Args:
-        scores: The observations, whose proportions are assumed to stay; `{1.0: 1}` is a flawless run.
-        threshold: The gate, in [0, 1].
-        alpha: Probability of a wrong verdict, both sides together.
-
     Returns:
         The number; None where no number is enough, because the mean is too close to the gate for any bet to grow.
-
-    >>> needed({1.0: 1}, 0.80), needed({0.0: 1}, 0.05), needed(shares(86, 100), 0.80), needed(shares(8, 10), 0.80)
-    (27, 115, 446, None)
     """
     seen, gate = checked(scores), checked_share("threshold", threshold)
     n = sum(count for _, count in seen)
@@ -218,12 +169,7 @@ def mirrored(seen: Seen) -> Seen:
 
 
 def wealth(seen: Seen, mean: float) -> tuple[float, float]:
-    """The logarithm of the wealth from bets that the mean is above a value, and its slope in that value.
-
-    Args:
-        seen: The observations.
-        mean: The value, in [0, 1].
-    """
+    """The logarithm of the wealth from bets that the mean is above a value, and its slope in that value."""
     bets = _bets(seen, mean)
     total = log_mean_exp([log for log, _ in bets])
     if math.isinf(total):
@@ -233,11 +179,7 @@ def wealth(seen: Seen, mean: float) -> tuple[float, float]:
 
 
 def log_mean_exp(logs: Sequence[float]) -> float:
-    """The logarithm of the mean of numbers that are given by their logarithms.
-
-    >>> round(log_mean_exp([1000.0, 0.0]), 3)
-    999.307
-    """
+    """The logarithm of the mean of numbers that are given by their logarithms."""
     largest = max(logs)
     return largest if math.isinf(largest) else largest + math.log(sum(math.exp(x - largest) for x in logs) / len(logs))
 
@@ -287,31 +229,12 @@ DROP_HALVINGS: Final = 12
 
 
 def at_most(a: Scores, b: Scores, alpha: float) -> float:
-    """An upper bound on the drop from one sample to another, independent one.
-
-    Args:
-        a: The observations of the first sample.
-        b: The observations of the second one.
-        alpha: Probability of a drop above the bound.
-
-    >>> from ragmon.stats.betting import shares
-    >>> round(at_most(shares(450, 500), shares(440, 500), 0.025), 2)
-    0.1
-    """
+    """An upper bound on the drop from one sample to another, independent one."""
     return _least(lambda margin: log_worse(b, a, -margin) >= -math.log(alpha))
 
 
 def pairs_at_most(pairs: Pairs, alone: Unpaired, alpha: float) -> float:
-    """An upper bound on the drop between two runs over items.
-
-    Args:
-        pairs: Scores of the items that both runs were asked.
-        alone: Scores of the items that only one run was asked.
-        alpha: Probability of a drop above the bound.
-
-    >>> round(pairs_at_most({(1.0, 0.0): 5, (1.0, 1.0): 495}, Unpaired({}, {}), 0.025), 2)
-    0.03
-    """
+    """An upper bound on the drop between two runs over items."""
     reverse = backwards(pairs), Unpaired(alone.now, alone.then)
 
     def proven(margin: float) -> bool:
@@ -341,17 +264,8 @@ def _least(proven: Callable[[float], bool]) -> float:
 def log_worse(a: Scores, b: Scores, by: float = 0.0) -> float:
     """Evidence that the mean of b lies below that of a: the logarithm of an e-value against "at least as high".
 
-    Args:
-        a: The observations of one sample.
-        b: The observations of another, independent one.
-        by: How far below it lies at least, in (-1, 1).
-
     Raises:
         RagmonError: A score lies outside [0, 1], or a count is negative.
-
-    >>> from ragmon.stats.betting import shares
-    >>> round(log_worse(shares(450, 500), shares(380, 500)), 2)
-    13.38
     """
     return _least_evidence(checked(a), mirrored(checked(b)), 1.0 + by)
 
@@ -359,17 +273,8 @@ def log_worse(a: Scores, b: Scores, by: float = 0.0) -> float:
 def log_not_worse(a: Scores, b: Scores, margin: float) -> float:
     """Evidence that the mean of b lies above that of a minus a margin: against "lower by the margin or more".
 
-    Args:
-        a: The observations of one sample.
-        b: The observations of another, independent one.
-        margin: In [0, 1); with 0 it is evidence that b is better.
-
     Raises:
         RagmonError: The margin or a score is out of range, or a count is negative.
-
-    >>> from ragmon.stats.betting import shares
-    >>> round(log_not_worse(shares(450, 500), shares(455, 500), 0.05), 2)
-    1.96
     """
     return _least_evidence(checked(b), mirrored(checked(a)), 1 - checked_margin(margin))
 
@@ -441,17 +346,7 @@ def backwards(pairs: Pairs) -> Pairs:
 
 
 def worse(pairs: Pairs, alone: Unpaired = _NONE, alpha: float = ALPHA / 2, *, by: float = 0.0) -> bool:
-    """Whether it is proven that the mean fell.
-
-    Args:
-        pairs: Scores of the items that both runs were asked.
-        alone: Scores of the items that only one run was asked.
-        alpha: Probability of ever returning True where the mean did not fall.
-        by: How far it fell at least, in [0, 1).
-
-    >>> worse({(1.0, 0.0): 13, (0.0, 1.0): 1, (1.0, 1.0): 500})
-    True
-    """
+    """Whether it is proven that the mean fell."""
     in_pairs = _evidence(pairs, _earlier_mean(pairs, alone, alpha), by, falls=True)
     return _is_proven(in_pairs, log_worse(*alone, by), alpha)
 
@@ -459,17 +354,8 @@ def worse(pairs: Pairs, alone: Unpaired = _NONE, alpha: float = ALPHA / 2, *, by
 def not_worse(pairs: Pairs, margin: float, alone: Unpaired = _NONE, alpha: float = ALPHA / 2) -> bool:
     """Whether it is proven that the mean fell by less than a margin.
 
-    Args:
-        pairs: Scores of the items that both runs were asked.
-        margin: In [0, 1).
-        alone: Scores of the items that only one run was asked.
-        alpha: Probability of ever returning True where the mean fell by the margin or more.
-
     Raises:
         RagmonError: The margin is out of range.
-
-    >>> not_worse({(1.0, 0.0): 1, (1.0, 1.0): 500}, 0.02), not_worse({(1.0, 0.0): 1, (1.0, 1.0): 50}, 0.02)
-    (True, False)
     """
     lower, upper = _earlier_mean(pairs, alone, alpha)
     # A mean below the margin cannot fall by the margin.

@@ -49,26 +49,15 @@ def bucket_value(index: int) -> float:
 
 
 def bucket_edge(index: int) -> float:
-    """The upper edge of a bucket, in the unit of the values: all values in it are smaller.
-
-    >>> bucket_edge(bucket(100.0)) > 100.0, bucket(bucket_edge(bucket(100.0))) == bucket(100.0) + 1
-    (True, True)
-    """
+    """The upper edge of a bucket, in the unit of the values: all values in it are smaller."""
     return array("d", array("q", [(index + 1) << _DROPPED_BITS]).tobytes())[0]
 
 
 def quantile(histogram: Mapping[int, int], q: float) -> float | None:
     """A quantile of a log-bucket histogram, by nearest rank.
 
-    Args:
-        histogram: Counts by bucket.
-        q: The quantile, in [0, 1].
-
     Returns:
         The middle of the bucket that contains it, in the unit of the values; None when the histogram is empty.
-
-    >>> quantile({bucket(100.0): 9, bucket(900.0): 1}, 0.5) < 102
-    True
     """
     if not histogram:
         return None
@@ -79,17 +68,7 @@ def quantile(histogram: Mapping[int, int], q: float) -> float | None:
 
 
 def decile_edges(histogram: Mapping[int, int]) -> list[int]:
-    """The buckets that divide a histogram into ten bins of about equal counts; fewer where buckets repeat.
-
-    Args:
-        histogram: Counts by bucket.
-
-    Returns:
-        Inner edges in rising order: the edge is the last bucket of its bin.
-
-    >>> decile_edges({1: 50, 2: 40, 3: 10})
-    [1, 2]
-    """
+    """The buckets that divide a histogram into ten bins of about equal counts; fewer where buckets repeat."""
     indices = sorted(histogram)
     sums = list(accumulate(histogram[index] for index in indices))
     edges = {indices[bisect_left(sums, sums[-1] * tenth / 10)] for tenth in range(1, 10)} if indices else set()

@@ -18,7 +18,6 @@ from fractions import Fraction
 from typing import Final, NamedTuple, Self
 
 from ragmon.core.errors import RagmonError
-from ragmon.stats.betting import checked_share
 from ragmon.stats.histograms import MICRO
 from ragmon.stats.intervals import Z95, graded
 from ragmon.stats.strata import Stratum, post_stratified
@@ -30,115 +29,38 @@ DROPS: Final = (0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60)
 def kl(p: float, q: float) -> float:
     """The evidence of one label on average against a share q when the true share is p, in nats.
 
-    Args:
-        p: The true share, in [0, 1].
-        q: The share that is tested, in [0, 1].
-
-    Returns:
-        The Kullback-Leibler divergence of two coins; infinite where q excludes what p allows.
-
-    Source: Kullback and Leibler, Ann. Math. Stat. 22 (1951), p. 79.
-
-    >>> round(kl(0.70, 0.80), 4)
-    0.0282
+    It is the Kullback-Leibler divergence of two coins (Ann. Math. Stat. 22 (1951), p. 79), infinite where q excludes
+    what p allows.
     """
-    parts = ((checked_share("p", p), checked_share("q", q)), (1 - p, 1 - q))
+    parts = ((p, q), (1 - p, 1 - q))
     if any(x > 0 and y <= 0 for x, y in parts):
         return math.inf
     return max(0.0, sum(x * math.log(x / y) for x, y in parts if x > 0))
 
 
-def information_floor(p: float, gate: float, threshold: float) -> float:
-    """How many labels the best possible bet, which knows the share, needs for an evidence.
-
-    It holds to first order: an alarm that had gathered evidence before the change can be a little faster.
-
-    Args:
-        p: The share after the change, in [0, 1].
-        gate: The gate, in [0, 1].
-        threshold: Evidence that raises the alarm, above 1. Where an alarm looks once a minute this is the number of
-            minutes to one false alarm: 43,200 for 30 days.
-
-    Returns:
-        The labels; infinite where the share lies on the gate.
-
-    Raises:
-        RagmonError: A share lies outside [0, 1], or the threshold is not above 1.
-
-    Source: Lorden, Ann. Math. Stat. 42 (1971), p. 1897.
-
-    >>> round(information_floor(0.70, 0.80, 43_200)), round(information_floor(0.77, 0.80, 43_200))
-    (379, 3931)
-    """
-    distance = kl(p, gate)
-    return math.log(_checked_evidence(threshold)) / distance if distance > 0 else math.inf
-
-
 def labels_to_detect(
-    p: float,
-    gate: float,
-    threshold: float,
-    *,
-    at_least: bool = True,
-    per_step: float | None = None,
-    drops: Sequence[float] = DROPS,
+    p: float, gate: float, threshold: float, *, at_least: bool = True, per_step: float | None = None
 ) -> float | None:
-    """How many labels an alarm needs after a change, by its best bet alone.
+    """How many labels an alarm needs after a change to a share, by its best bet alone.
+
+    None where no bet wins, because the share keeps the gate or lies too close to it. `threshold` is the evidence that
+    raises the alarm: where an alarm looks once a minute, the minutes to one false alarm. `per_step` is how many labels
+    come in a step, where that is known.
 
     The figure is cautious, because the other bets win as well. In simulations alarms needed .8 to 1.1 of it where the
     number of labels per step is known, and .55 to 1.1 where it is not: an alarm adds up bets started at every step, and
     smaller steps mean more starts.
-
-    Args:
-        p: The share after the change, in [0, 1].
-        gate: The gate, in [0, 1].
-        threshold: Evidence that raises the alarm, above 1.
-        at_least: True for a floor, False for a ceiling.
-        per_step: Labels per step; None where it is unknown.
-        drops: The drops that are bet on, as shares of the gate between 0 and 1, in equal parts.
-
-    Returns:
-        The labels; None where no bet wins, because the share keeps the gate or lies too close to it.
-
-    Raises:
-        RagmonError: A share lies outside [0, 1], or the threshold is not above 1.
-
-    >>> round(labels_to_detect(0.70, 0.80, 43_200)), labels_to_detect(0.80, 0.80, 43_200)
-    (469, None)
     """
-    p, gate = checked_share("p", p), checked_share("gate", gate)
     if not at_least:
         p, gate = 1 - p, 1 - gate
     if gate >= 1:
         return 1 / (1 - p) if p < 1 else None  # the first bad label refutes it
-    growth = max(p * math.log1p(-d) + (1 - p) * math.log1p(d * gate / (1 - gate)) for d in drops)
+    growth = max(p * math.log1p(-d) + (1 - p) * math.log1p(d * gate / (1 - gate)) for d in DROPS)
     if growth <= 0:
         return None
-    stake = _checked_evidence(threshold) * len(drops)
+    stake = threshold * len(DROPS)
     # After n labels the wealth of all starts is e^(growth n) times the sum of a geometric series over the steps.
     return (math.log(stake) if per_step is None else math.log1p(stake * -math.expm1(-growth * per_step))) / growth
-
-
-def minutes_to_detect(labels: float | None, per_minute: float) -> float | None:
-    """How long it takes until a number of labels has arrived.
-
-    Args:
-        labels: As returned by `labels_to_detect`.
-        per_minute: Labels per minute.
-
-    Returns:
-        Minutes; None where so many labels never arrive.
-
-    >>> minutes_to_detect(469.0, 10)
-    46.9
-    """
-    return labels / per_minute if labels is not None and per_minute > 0 else None
-
-
-def _checked_evidence(threshold: float) -> float:
-    if not threshold > 1:
-        raise RagmonError(f"threshold {threshold!r} is no evidence", hint="above 1: 43200 for 30 days")
-    return threshold
 
 
 ENOUGH: Final = 20
@@ -154,9 +76,6 @@ class Delays:
 
     Args:
         reports: For each report its delay, and the longest delay with which it would have arrived by now, in seconds.
-
-    >>> Delays([(1.0, 9.0), (1.0, 9.0), (5.0, 9.0), (1.0, 2.0)]).share(1.0)
-    0.6666666666666667
     """
 
     def __init__(self, reports: Sequence[tuple[float, float]]) -> None:
@@ -214,11 +133,6 @@ class Sums:
 
     Raises:
         RagmonError: The numbers contradict each other.
-
-    >>> Sums.of_record(800_000) + Sums.of_record(300_000) + Sums.of_label(1_000_000, 800_000) == Sums(
-    ...     1, 1_000_000, 10**12, 800_000, 64 * 10**10, 8 * 10**11, records=2, proxies=1_100_000
-    ... )
-    True
     """
 
     labels: int = 0
@@ -321,10 +235,6 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
     3 / n. Thirty labels that a proxy predicts without an error are worth about seventy, a hundred about seven hundred.
     Where a label would be worth less than one label, it counts as one and λ is smaller in proportion.
 
-    Args:
-        sums: Of labels and proxies.
-        z: Normal quantile of the level.
-
     Source: Angelopoulos, Duchi and Zrnic, "PPI++" (arXiv 2311.01453). There only the N records without a label are
     compared with the labelled ones: the same estimate, by a λ that is smaller by 1 + n / N. Wilson, J. Am. Stat. Assoc.
     22 (1927), p. 209. Rule of three: Hanley and Lippman-Hand, J. Am. Med. Assoc. 249 (1983), p. 1743.
@@ -371,12 +281,7 @@ class EffectiveSample(NamedTuple):
 
 
 def equivalent_sample(sums: Sums, *, z: float = Z95) -> EffectiveSample:
-    """The sample of labels alone that has the mean and the interval of `predicted`.
-
-    Args:
-        sums: With at least one label.
-        z: Normal quantile of the level.
-    """
+    """The sample of labels alone that has the mean and the interval of `predicted`."""
     labels, p = sums.labels, sums.y / (sums.labels * MICRO)
     slope, gain = _slope_and_gain(sums, z)
     if not slope:
@@ -419,8 +324,6 @@ class StratumSample:
     """The labels and proxies of one stratum.
 
     Args:
-        name: The name of the stratum.
-        total: Calls in it, kept or not.
         assessed: Records of which it is known whether they belong to the denominator.
         sums: Labels and proxies of the records in the denominator; `sums.records` counts all of them, labelled or not,
             or is the number of records that would tell their mean proxy as precisely.
@@ -469,17 +372,8 @@ def stratified(parts: Iterable[StratumSample], *, z: float = Z95) -> Stratified:
     whatever its proxies are: it counts as unobserved in `post_stratified`. Without proxies this is `post_stratified` of
     the labels.
 
-    Args:
-        parts: All of the traffic, each call in one stratum; the order does not matter.
-        z: Normal quantile of the level.
-
     Raises:
         RagmonError: The numbers of a stratum contradict each other.
-
-    >>> judge = Sums.of_label(1_000_000, 900_000) + Sums.of_record(900_000)
-    >>> found = stratified([StratumSample("rest", 800, 1, judge), StratumSample("slow", 200, 0, Sums())])
-    >>> found.value, found.unobserved, found.missing
-    (1.0, 0.2, ('slow',))
     """
     samples = tuple(parts)
     estimate = post_stratified((_stratum(sample, sample.sums, z) for sample in samples), z=z)

@@ -150,10 +150,6 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     is as wide as that of a simple random sample of that size. A stratum that cannot contain a record of the denominator
     (refused calls, where refused ones do not count) should be left out.
 
-    Args:
-        strata: All of the traffic, each call in one stratum; the order does not matter.
-        z: Normal quantile of the level.
-
     Returns:
         The estimate; value None and bounds (0, 1) where no record is in the denominator.
 
@@ -204,9 +200,6 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
 def shifts(strata: Iterable[Stratum]) -> dict[str, tuple[float, float]]:
     """What the scores and the records of each stratum move the mean by.
 
-    Args:
-        strata: All of the traffic, as for `post_stratified`.
-
     Returns:
         By name of an observed stratum, its weight; and what one more record in it adds to the mean, beside its score
         and relative to the weight of a score: its distance from the mean, times the root of the share of its variance
@@ -228,13 +221,7 @@ def _weight_variance(stratum: Stratum) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Mix:
-    """The strata with records in the denominator.
-
-    Attributes:
-        parts: The strata.
-        population: Their calls in the denominator.
-        value: Their weighted mean.
-    """
+    """The strata with records in the denominator."""
 
     parts: tuple[Stratum, ...]
     population: float
