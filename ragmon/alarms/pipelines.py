@@ -41,7 +41,7 @@ from ragmon.alarms.observations import (
     StepClusters,
     StepObservations,
 )
-from ragmon.alarms.plan import AlarmRule, budget_divisor, plan
+from ragmon.alarms.plan import AlarmBudget, AlarmRule, plan
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
@@ -146,7 +146,7 @@ class PipelineAlarms:
 
     Args:
         state: What they have seen, where they continue; alarms and baselines that are new start empty.
-        place: Its place in the false-alarm budget (`ragmon.alarms.plan.budget_divisor`); 0 for a configured pipeline.
+        place: Its place in the false-alarm budget (`ragmon.alarms.plan.AlarmBudget`); 0 for a configured pipeline.
 
     Attributes:
         rules: By alert name.
@@ -538,20 +538,11 @@ def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
     @lru_cache(CACHE_SIZE)  # pipeline names come from the traffic
     def settings_of(name: str, place: int) -> AlarmSettings:
         pipeline = settings.of(name)
-        divisor = budget_divisor(len(settings.pipelines), place)
-        alarms, baseline_file = pipeline.alarms, pipeline.alarms.baseline.file
-        rules = plan(
-            pipeline.resolved_gates,
-            table.metrics,
-            false_pages_per_30d=alarms.false_pages_per_30d,
-            looks_per_day=alarms.looks_per_day,
-            divisor=divisor,
-        )
-        learn = alarms.baseline.learn
+        budget, baseline = AlarmBudget.of(pipeline.alarms, len(settings.pipelines), place), pipeline.alarms.baseline
         return AlarmSettings(
-            rules,
-            learn=LEARN if learn is None else max(1, round(float(learn) / 60)),
-            given=None if baseline_file is None else frozen[baseline_file].get(pipeline.name),
+            plan(pipeline.resolved_gates, table.metrics, budget),
+            learn=LEARN if baseline.learn is None else max(1, round(float(baseline.learn) / 60)),
+            given=None if baseline.file is None else frozen[baseline.file].get(pipeline.name),
             cluster=pipeline.metrics.cluster,
             indexes=index_limits(pipeline.resolved_gates),
             citations_required=bool(pipeline.metrics.citations_required),

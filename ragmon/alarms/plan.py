@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from ragmon.config.settings import Settings
+from ragmon.config.settings import AlarmsTable, Settings
 from ragmon.core import constants
 from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.policy import Gate, Outcome, Policy
@@ -81,28 +81,35 @@ class AlarmRule:
     threshold: float = 0.0
 
 
-def budget_divisor(configured: int, place: int = 0) -> int:
-    """By how much a budget is divided for one pipeline, so that no other pipeline ever changes its thresholds.
+class AlarmBudget(NamedTuple):
+    """How often alarms may be wrong: of severity page, and of all lower ones.
 
-    Every configured pipeline has one part, and all others together have one part as well. Of that part, the k-th place
-    has 1 / (k (k + 1)): however many places are taken, they use no more than the part.
-
-    `place` is the place of an unconfigured pipeline, from 1; 0 for a configured one.
-
-    >>> [budget_divisor(2), budget_divisor(2, 1), budget_divisor(2, 2), budget_divisor(0, 1)]
-    [3, 6, 18, 2]
+    Attributes:
+        divisor: By how much both are divided for one pipeline, so that no other pipeline ever changes its thresholds.
     """
-    return (configured + 1) * (place * (place + 1) if place else 1)
+
+    false_pages_per_30d: float = 1.0
+    looks_per_day: float = 4.0
+    divisor: int = 1
+
+    @classmethod
+    def of(cls, whole: Policy | AlarmsTable, configured: int, place: int = 0) -> AlarmBudget:
+        """The part of one pipeline, given the number of configured ones, and its place from 1 where it is none of them.
+
+        Every configured pipeline has one part, and all others together have one part as well. Of that part, the k-th
+        place has 1 / (k (k + 1)): however many places are taken, they use no more than the part.
+
+        >>> [AlarmBudget.of(Policy(()), *of).divisor for of in ((2, 0), (2, 1), (2, 2), (0, 1))]
+        [3, 6, 18, 2]
+        """
+        divisor = (configured + 1) * (place * (place + 1) if place else 1)
+        return cls(whole.false_pages_per_30d, whole.looks_per_day, divisor)
 
 
-def plan(
-    gates: Sequence[Gate],
-    metrics: Mapping[str, Metric],
-    *,
-    false_pages_per_30d: float = 1.0,
-    looks_per_day: float = 4.0,
-    divisor: int = 1,
-) -> tuple[AlarmRule, ...]:
+WHOLE: Final = AlarmBudget()
+
+
+def plan(gates: Sequence[Gate], metrics: Mapping[str, Metric], budget: AlarmBudget = WHOLE) -> tuple[AlarmRule, ...]:
     """The alarm rules of a pipeline.
 
     Pages: every declared gate, and gold metrics far below their baseline. Looks: gold metrics a little below it, also
@@ -114,10 +121,10 @@ def plan(
         for rule in _baseline_rules(metrics)
     ]
     rules = [*_gate_rules(gates, metrics), *own_past]
-    pages = sum(rule.severity == constants.PAGE for rule in rules) * divisor
-    looks = len(rules) * divisor - pages
-    page_threshold = max(MIN_THRESHOLD, pages * PAGE_STEPS / false_pages_per_30d)
-    look_threshold = max(MIN_THRESHOLD, looks * LOOK_STEPS / looks_per_day)
+    pages = sum(rule.severity == constants.PAGE for rule in rules) * budget.divisor
+    looks = len(rules) * budget.divisor - pages
+    page_threshold = max(MIN_THRESHOLD, pages * PAGE_STEPS / budget.false_pages_per_30d)
+    look_threshold = max(MIN_THRESHOLD, looks * LOOK_STEPS / budget.looks_per_day)
     return tuple(
         replace(rule, threshold=page_threshold if rule.severity == constants.PAGE else look_threshold) for rule in rules
     )
@@ -195,16 +202,13 @@ def detectability(
     gates: Sequence[Gate],
     metrics: Mapping[str, Metric],
     rates: Mapping[str, float],
-    *,
-    false_pages_per_30d: float = 1.0,
-    looks_per_day: float = 4.0,
-    divisor: int = 1,
+    budget: AlarmBudget = WHOLE,
 ) -> list[Detectability]:
     """What the alarms of one pipeline's gates detect, gate by gate.
 
     Source: `ragmon.stats.prediction.labels_to_detect`.
     """
-    rules = plan(gates, metrics, false_pages_per_30d=false_pages_per_30d, looks_per_day=looks_per_day, divisor=divisor)
+    rules = plan(gates, metrics, budget)
     thresholds = {rule.alert: rule.threshold for rule in rules if rule.kind == "gate"}
     detectable = []
     for gate in gates:
@@ -268,9 +272,7 @@ def detectable_in_run(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome
             gates,
             scorer.table.metrics,
             {gate.name: observations[gate] / minutes for gate in gates},
-            false_pages_per_30d=policy.false_pages_per_30d,
-            looks_per_day=policy.looks_per_day,
-            divisor=budget_divisor(len(policy.configured), place),
+            AlarmBudget.of(policy, len(policy.configured), place),
         )
     return detectable
 
@@ -288,8 +290,6 @@ def detectable_now(settings: Settings, outcomes: Sequence[Outcome], outcome: Out
         pipeline.resolved_gates,
         settings.build_metrics(),
         rates,
-        false_pages_per_30d=pipeline.alarms.false_pages_per_30d,
-        looks_per_day=pipeline.alarms.looks_per_day,
-        divisor=budget_divisor(len(settings.pipelines), place),
+        AlarmBudget.of(pipeline.alarms, len(settings.pipelines), place),
     )
     return next((each for each in reach if each.gate.name == gate.name), None)

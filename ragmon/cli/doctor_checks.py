@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import ragmon
 from ragmon.alarms.pipelines import build_alarms
-from ragmon.alarms.plan import Detectability, budget_divisor, duration
+from ragmon.alarms.plan import AlarmBudget, Detectability, duration
 from ragmon.alarms.plan import detectability as reach
 from ragmon.cli.client import NoResponseError, captured, get_page, parse_server_url
 from ragmon.config.services import ExportTable, StreamTable
@@ -187,9 +187,7 @@ def detectability(settings: Settings, per_minute: float) -> list[Detectability]:
             pipeline.resolved_gates,
             metrics,
             dict.fromkeys((gate.name for gate in pipeline.resolved_gates), per_minute),
-            false_pages_per_30d=pipeline.alarms.false_pages_per_30d,
-            looks_per_day=pipeline.alarms.looks_per_day,
-            divisor=budget_divisor(len(settings.pipelines), int(not settings.pipelines)),
+            AlarmBudget.of(pipeline.alarms, len(settings.pipelines), int(not settings.pipelines)),
         )
     ]
 
