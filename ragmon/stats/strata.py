@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from ragmon.core.errors import RagmonError
 from ragmon.stats.intervals import Z95, clopper_pearson, graded, wilson
 
 SMALL: Final = 20
@@ -23,7 +22,6 @@ EMPTY: Final = 0.75
 """Where no assessed record was in the denominator: the share that is assumed of it, by its upper bound."""
 SHARED: Final = 2.5
 """From so many equal contributions to the variance, the interval is at least as wide as Wilson's at the effective n."""
-_ROUNDING: Final = 1e-9  # relative, of a sum
 _exact: Final = lru_cache(maxsize=4096)(clopper_pearson)  # small strata have the same few counts again and again
 
 
@@ -42,8 +40,6 @@ class Stratum:
         unknown: Further records that may belong to the denominator, whose score is unknown for a reason that may depend
             on the score.
 
-    Raises:
-        RagmonError: The numbers contradict each other.
     """
 
     name: str
@@ -54,23 +50,6 @@ class Stratum:
     squares: float
     scores: float | None = None
     unknown: int = 0
-
-    def __post_init__(self) -> None:
-        spare = 1 + _ROUNDING
-        if not 0 <= self.total < math.inf:
-            raise RagmonError(f"stratum {self.name}: total is {self.total}", hint="a number of calls")
-        if not 0 <= self.domain <= self.assessed:
-            numbers = f"domain is {self.domain}, assessed is {self.assessed}"
-            raise RagmonError(f"stratum {self.name}: {numbers}", hint="domain counts some of the assessed records")
-        if not 0 <= self.n <= self.domain * spare:
-            numbers = f"scores is {self.scores}, domain is {self.domain}"
-            raise RagmonError(f"stratum {self.name}: {numbers}", hint="scores are those of records in the domain")
-        count = "domain" if self.scores is None else "scores"
-        if not 0 <= self.squares <= self.sum * spare <= self.n * spare * spare:
-            numbers = f"squares is {self.squares}, sum is {self.sum}, {count} is {self.n}"
-            raise RagmonError(
-                f"stratum {self.name}: {numbers}", hint=f"scores lie in [0, 1]: squares <= sum <= {count}"
-            )
 
     def with_unknown_as(self, score: float) -> Stratum:
         """The stratum if every unknown score were this score, 0 or 1."""
