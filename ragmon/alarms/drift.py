@@ -427,16 +427,6 @@ class Drift:
         changed |= {alert for alert, judge in state.judges.items() if judge.step(minute, scored.get(alert, {}))}
         return [signal for signal in self.signals if signal.alert in changed] if changed else []
 
-    def judge_shift(self, alert: str) -> JudgeShift | None:
-        """How the scores of a judge moved; None for other alarms, and before a block was compared."""
-        monitor = self.state.judges.get(alert)
-        return None if monitor is None else monitor.shift()
-
-    def shift(self, alert: str) -> Shift | None:
-        """How the distribution of an alarm moved; None for other alarms, and before a block was compared."""
-        monitor = self.state.distributions.get(alert)
-        return None if monitor is None else monitor.shift()
-
     def restart(self) -> list[DriftSignal]:
         """Forget the distributions, because the traffic has another source now. Returns the alarms that fired."""
         state = self.state
@@ -450,12 +440,7 @@ class Drift:
     def clear(self, alert: str) -> bool:
         """Silence the alarm with a name; returns whether it fired."""
         state = self.state
-        monitors: dict[str, IndexMonitor | DistributionMonitor | JudgeMonitor] = {
-            **state.indexes,
-            **state.distributions,
-            **state.judges,
-        }
-        monitor = monitors[alert]
+        monitor = state.indexes.get(alert) or state.distributions.get(alert) or state.judges[alert]
         fired = monitor.firing is not None
         monitor.clear()
         return fired

@@ -13,7 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from signal import SIG_BLOCK, SIG_UNBLOCK, SIGINT, pthread_sigmask
 from threading import active_count
@@ -124,28 +124,19 @@ def report_of(
     questions: bool = True,
     notes: Sequence[str] = (),
 ) -> Report:
-    """The report of a run, compared with a baseline, whose latency is also that of gates on latency, if there is one.
+    """The report of a run, compared with a baseline: gates that dropped by more than `max_drop` fail.
+
+    A baseline that is a report is compared value by value, one over traces item by item. Its latency is also that of
+    gates on latency.
 
     Raises:
         InputError: The baseline has nothing to compare with.
     """
-    if baseline is None:
-        return run.report(policy, windows=windows, questions=questions, notes=notes)
-    policy = replace(policy, baseline_p95_ms=baseline.p95_ms({gate.pipeline for gate in policy.gates}))
+    if baseline is not None:
+        policy = replace(policy, baseline_p95_ms=baseline.p95_ms({gate.pipeline for gate in policy.gates}))
     report = run.report(policy, windows=windows, questions=questions, notes=notes)
-    return compare_with_baseline(report, run, baseline, policy, max_drop=max_drop)
-
-
-def compare_with_baseline(
-    report: Report, run: Run, baseline: BaselineRun, policy: Policy, *, max_drop: float
-) -> Report:
-    """The report with the comparison; gates that dropped by more than `max_drop` fail.
-
-    A baseline that is a report is compared value by value, one over traces item by item.
-
-    Raises:
-        InputError: The baseline has nothing to compare with.
-    """
+    if baseline is None:
+        return report
     after = EvaluatedRun(items_of(run.scorer.state), report.outcomes)
     drops = compare_runs(baseline.evaluated(policy, report.outcomes), after, run.scorer.table, max_drop=max_drop)
     if not drops and not policy.baseline_p95_ms:
@@ -157,14 +148,13 @@ def compare_with_baseline(
         drop = failed.get((outcome.gate.pipeline, outcome.gate.name))
         if drop is not None:
             outcomes[index] = replace(outcome, verdict=drop.verdict, needed=None, reason=drop.reason)
-    earlier = baseline.report
-    versions = {} if earlier is None else {gold.name: gold.version for gold in earlier.gold}
-    changed = [gold for gold in report.snapshot.golds if versions.get(gold.name, gold.version) != gold.version]
-    notes = [
+    versions = {} if baseline.report is None else {gold.name: gold.version for gold in baseline.report.gold}
+    changed = [
         f"gold {gold.name} is not the baseline's: version {gold.version} now, {versions[gold.name]} then"
-        for gold in changed
+        for gold in report.snapshot.golds
+        if versions.get(gold.name, gold.version) != gold.version
     ]
-    notes = [*report.notes, *notes]
+    notes = [*report.notes, *changed]
     return replace(report, drops=drops, outcomes=outcomes, verdict=verdict_of(outcomes, policy), notes=notes)
 
 
@@ -221,16 +211,10 @@ class ReleaseSplitter:
         return notes
 
 
-@dataclass(frozen=True)
-class ScorersByMinute:
-    """Creates the scorers of several processes, which collect their records by minute; picklable."""
-
-    plan: ScorerFactory
-
-    def __call__(self) -> Scorer:
-        """Create a scorer."""
-        table = self.plan.table()
-        return self.plan(table=table, observers=[build_alarms(self.plan.settings, table).steps])
+def scorer_by_minute(plan: ScorerFactory) -> Scorer:
+    """The scorer of one of several processes, which collects its records by minute."""
+    table = plan.table()
+    return plan(table=table, observers=[build_alarms(plan.settings, table).steps])
 
 
 class Follower(ABC):
@@ -245,7 +229,7 @@ class Follower(ABC):
         self._alarms: AlarmEngine = build_alarms(plan.settings, table)
         self._newest = 0.0
         self.scorer = plan(table=table, observers=[self._alarms.steps])
-        self.make_scorer: MakeScorer = ScorersByMinute(plan)
+        self.make_scorer: MakeScorer = partial(scorer_by_minute, plan)
 
     @property
     def untimed(self) -> int:

@@ -389,19 +389,6 @@ _MAX_VARIANCE: Final = 0.25
 """The largest p (1 - p), at a score of a half: that score gives the least information."""
 
 
-class LabelPriority(NamedTuple):
-    """The priority of an answer in the queue; the smallest comes first.
-
-    Attributes:
-        drawn: 0 for an answer that won the uniform draw over all calls: labels of these estimate all traffic.
-        place: A hash of the trace id: a random order among equals, the same on every run.
-    """
-
-    drawn: int
-    certainty: float
-    place: bytes
-
-
 def queue(lines: Iterable[Line], most: int) -> list[Record]:
     """The answers most worth a label; labelled answers and answers to gold questions are left out.
 
@@ -415,20 +402,24 @@ def queue(lines: Iterable[Line], most: int) -> list[Record]:
             done.add(line.trace_id)
         elif isinstance(line, Record) and line.trace_id and line.error is None and accepts_labels(line):
             answers[line.trace_id.lower()] = line
-    unlabelled = ((priority(trace_id, record), record) for trace_id, record in answers.items() if trace_id not in done)
-    return [record for _, record in nsmallest(most, unlabelled, key=lambda entry: entry[0])]
+    unlabelled = [(trace_id, record) for trace_id, record in answers.items() if trace_id not in done]
+    return [record for _, record in nsmallest(most, unlabelled, key=lambda entry: _priority(*entry))]
 
 
-def priority(trace_id: str, record: Record) -> LabelPriority:
-    """The priority of an answer in the queue."""
-    audit = (record.sampling is None or record.sampling.drawn) and record.kind != FAILING_ENTRY
+def _is_drawn(record: Record) -> bool:
+    # Whether it won the uniform draw over all calls: labels of these estimate all traffic.
+    return (record.sampling is None or record.sampling.drawn) and record.kind != FAILING_ENTRY
+
+
+def _priority(trace_id: str, record: Record) -> tuple[bool, float, bytes]:
+    # The smallest comes first; among equals a hash of the trace id, a random order that is the same on every run.
     order = blake2b(trace_id.encode(), key=_SALT, digest_size=8).digest()
-    if audit:
-        return LabelPriority(0, 0.0, order)
+    if _is_drawn(record):
+        return False, 0.0, order
     measures = record.measures or {}
     scores = [score for name, score in measures.items() if name.startswith(JUDGE_PREFIX)] or [*measures.values()]
     certainty = min((1.0 - score * (1.0 - score) / _MAX_VARIANCE for score in scores), default=0.0)
-    return LabelPriority(1, certainty, order)
+    return True, certainty, order
 
 
 def rows(records: Iterable[Record], link: str | None, *, text: bool = False) -> Iterator[dict[str, object]]:
@@ -439,7 +430,7 @@ def rows(records: Iterable[Record], link: str | None, *, text: bool = False) -> 
             "pipeline": _cell(record.pipeline),
             "answered": record.ts,
         }
-        row["sample"] = "audit" if priority("", record).drawn == 0 else "informative"
+        row["sample"] = "audit" if _is_drawn(record) else "informative"
         if link is not None:
             row["link"] = link.replace("{trace_id}", record.trace_id or "")
         if text:
