@@ -5,7 +5,7 @@ No clock, no files, no randomness: the same steps give the same transitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -179,13 +179,11 @@ class PipelineAlarms:
         state.latency = {source: state.latency.get(source, LatencyBaseline()) for source in sources}
         self.drift = Drift(settings, state.drift)
         self.selector = ObservationSelector(table, state.selection)
-        self._give(settings.given, known)
-
-    def _give(self, frozen: FrozenPipeline | None, known: Container[str]) -> None:
-        state = self.state
         used, state.frozen_version = state.frozen_version, ""
+        frozen = settings.given
         if frozen is None:
             return
+        # The baselines of a file: all of them at first, and later those of metrics without a baseline so far.
         state.frozen_version = version(msgspec.to_builtins(frozen))
         is_new = used != state.frozen_version
         for name, metric in frozen.metrics.items():

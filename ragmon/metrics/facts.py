@@ -339,7 +339,11 @@ class FactReader:
             flags |= BOUNDED
             if (latency := record.latency_ms) is not None and latency.total is not None:
                 flags |= TIMED | WITHIN if latency.total <= self.within_ms else TIMED
-        flags |= _cut_flags(record) if record.contexts or record.facts is not None else 0
+        if contexts := record.contexts:
+            # The longest context decides in nearly all cases, and max() over len() runs in C.
+            flags |= CONTEXTS_CUT if max(map(len, contexts)) > READ and any(map(is_cut, contexts)) else 0
+        if record.facts is not None and (cuts := record.facts.cut) is not None:
+            flags |= (CLAIM_CUT if "claim" in cuts else 0) | (CONTEXTS_CUT if "contexts" in cuts else 0)
         verdicts = _NO_RANKS
         if record.verdicts is not None:
             flags |= VERDICTS if len(record.verdicts) <= DEPTH else VERDICTS | VERDICTS_CUT
@@ -448,17 +452,6 @@ class FactReader:
             return (flags, len(item.texts), len(ids or ()), (), (), verdicts, ())
         relevant, text_ranks = found
         return (flags | RANKED, len(item.texts), len(record.contexts), relevant, (), verdicts, text_ranks)
-
-
-def _cut_flags(record: Record) -> int:
-    # Of texts that were cut, here or where the text facts were decided.
-    contexts = record.contexts
-    # The longest context decides in nearly all cases, and max() over len() runs in C.
-    flags = CONTEXTS_CUT if contexts and max(map(len, contexts)) > READ and any(map(is_cut, contexts)) else 0
-    text_facts = record.facts
-    if text_facts is not None and text_facts.cut is not None:
-        flags |= (CLAIM_CUT if "claim" in text_facts.cut else 0) | (CONTEXTS_CUT if "contexts" in text_facts.cut else 0)
-    return flags
 
 
 def scope(citations: Sequence[str] | None, seen: set[str] | frozenset[str]) -> int:
