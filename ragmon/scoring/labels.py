@@ -32,7 +32,7 @@ from ragmon.scoring.minutes import question_of
 from ragmon.scoring.ratings import PROBED, Consensus, LabelStore, Rating, agreement, consensus, given_at
 from ragmon.scoring.scorer import Scorer
 from ragmon.stats.histograms import MICRO, add_sums
-from ragmon.stats.prediction import FEWEST, Delays, Predicted, Stratified, StratumSample, Sums, predicted, stratified
+from ragmon.stats.prediction import FEWEST, Delays, Predicted, StratumSample, Sums, predicted, stratified
 
 
 def labelled_record(answer: Record, verdict: Consensus, ts: float | None) -> Record:
@@ -273,7 +273,7 @@ class Prediction(NamedTuple):
     pipeline: str
     window: str
     proxy: str
-    estimate: Predicted | Stratified
+    estimate: Predicted
 
 
 def predictions(

@@ -176,23 +176,23 @@ def rank(name: str) -> int:
     return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-def left_out(members: Iterable[Membership], clusters: int = CLUSTERS, most: int = MEMBERS) -> list[Membership]:
-    """The memberships that are not kept: beyond `clusters` names, and `most` memberships of a name."""
+def left_out(members: Iterable[Membership]) -> list[Membership]:
+    """The memberships that are not kept: beyond `CLUSTERS` names, and `MEMBERS` memberships of a name."""
     every = list(members)
     names = names_of(every)
     found, sizes = list[Membership](), Counter(names)
-    if len(sizes) > clusters:
+    if len(sizes) > CLUSTERS:
         ranks = list(map(rank, sizes))
-        largest = sorted(ranks)[clusters - 1]
+        largest = sorted(ranks)[CLUSTERS - 1]
         kept = {name for name, ranked in zip(sizes, ranks, strict=True) if ranked <= largest}
         found = [member for member, name in zip(every, names, strict=True) if name not in kept]
         sizes = Counter({name: sizes[name] for name in kept})
-    crowded: dict[str, list[Membership]] = {name: [] for name, size in sizes.items() if size > most}
+    crowded: dict[str, list[Membership]] = {name: [] for name, size in sizes.items() if size > MEMBERS}
     for member, name in zip(every, names, strict=True) if crowded else ():
         if name in crowded:
             crowded[name].append(member)
     for together in crowded.values():
-        found += sorted(together, key=lambda member: rank("\0".join(astuple(member))))[most:]
+        found += sorted(together, key=lambda member: rank("\0".join(astuple(member))))[MEMBERS:]
     return found
 
 

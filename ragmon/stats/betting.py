@@ -96,15 +96,13 @@ def log_below(scores: Scores, mean: float) -> float:
     return wealth(mirrored(checked(scores)), 1 - checked_share("mean", mean))[0]
 
 
-def verdict(
-    scores: Scores, threshold: float, *, at_least: bool = True, alpha: float = ALPHA
-) -> Literal["pass", "fail"] | None:
+def verdict(scores: Scores, threshold: float, *, at_least: bool = True) -> Literal["pass", "fail"] | None:
     """Whether it is proven that the mean keeps or breaks a gate.
 
     Returns:
         `pass` or `fail`; None as long as neither is proven.
     """
-    seen, bar = checked(scores), math.log(2 / alpha)
+    seen, bar = checked(scores), math.log(2 / ALPHA)
     if not at_least:
         seen, threshold = mirrored(seen), 1 - checked_share("threshold", threshold)
     if seen and threshold <= 0:
@@ -124,7 +122,7 @@ def confidence_sequence(scores: Scores, alpha: float = ALPHA) -> tuple[float, fl
     return _lower_bound(seen, bar), 1 - _lower_bound(mirrored(seen), bar)
 
 
-def needed(scores: Scores, threshold: float, alpha: float = ALPHA) -> int | None:
+def needed(scores: Scores, threshold: float) -> int | None:
     """How many observations like these prove on which side of a gate their mean lies.
 
     Returns:
@@ -136,7 +134,7 @@ def needed(scores: Scores, threshold: float, alpha: float = ALPHA) -> int | None
     growths = [[log / n for log, _ in _bets(scored, mean)] for scored, mean in sides if n]
 
     def decides(times: int) -> bool:
-        return any(log_mean_exp([times * growth for growth in side]) >= math.log(2 / alpha) for side in growths)
+        return any(log_mean_exp([times * growth for growth in side]) >= math.log(2 / ALPHA) for side in growths)
 
     enough = 1
     while not decides(enough):

@@ -69,16 +69,16 @@ def _wilson_bounds(p: float, noise: float, variance: float) -> tuple[float, floa
     return centre - half, centre + half
 
 
-def needed_for_pass(threshold: float, *, at_least: bool, z: float = Z95) -> int | None:
+def needed_for_pass(threshold: float, *, at_least: bool) -> int | None:
     """The smallest n at which a flawless sample can prove the gate.
 
     Returns:
         The n; 1 when every value meets the gate, None when no finite sample can prove it (at least 1, at most 0).
     """
-    return needed_to_decide(1.0 if at_least else 0.0, threshold, z)
+    return needed_to_decide(1.0 if at_least else 0.0, threshold)
 
 
-def needed_to_decide(p: float, threshold: float, z: float = Z95) -> int | None:
+def needed_to_decide(p: float, threshold: float) -> int | None:
     """How many observations put Wilson's interval around p on one side of the gate.
 
     Returns:
@@ -88,11 +88,11 @@ def needed_to_decide(p: float, threshold: float, z: float = Z95) -> int | None:
     """
     if p == threshold:
         return None
-    exact = threshold * (1 - threshold) * (z / (p - threshold)) ** 2
+    exact = threshold * (1 - threshold) * (Z95 / (p - threshold)) ** 2
     return max(1, math.ceil(exact - _ROUNDING))
 
 
-def clustered(clusters: Mapping[tuple[int, float], int], z: float = Z95) -> tuple[float, float, float]:
+def clustered(clusters: Mapping[tuple[int, float], int]) -> tuple[float, float, float]:
     """Wilson's interval for a ratio of sums when observations come in clusters (one gold item asked many times).
 
     `clusters` says how many clusters have each `(n, sum of scores)`.
@@ -115,11 +115,11 @@ def clustered(clusters: Mapping[tuple[int, float], int], z: float = Z95) -> tupl
         variance = residual * m / (m - 1) / total**2
         # Without the cap the coverage is .91 instead of .95 for 50 items of which a few always fail.
         n_eff = min(float(m), p * (1 - p) / variance)
-    lower, upper = wilson(p * n_eff, n_eff, z)
+    lower, upper = wilson(p * n_eff, n_eff)
     return lower, upper, n_eff
 
 
-def clustered_or_missing(clusters: Mapping[tuple[int, float, int], int], z: float = Z95) -> tuple[float, float, float]:
+def clustered_or_missing(clusters: Mapping[tuple[int, float, int], int]) -> tuple[float, float, float]:
     """The interval of `clustered` where some scores are unknown: it covers the mean whatever they are.
 
     Returns:
@@ -135,9 +135,9 @@ def clustered_or_missing(clusters: Mapping[tuple[int, float, int], int], z: floa
             sums[n + unknown_n * unknown, total + score * unknown] += times
         return sums
 
-    lower, upper, n_eff = clustered(filled(0, 0), z)
+    lower, upper, n_eff = clustered(filled(0, 0))
     if any(unknown for _, _, unknown in clusters):
-        lower, upper = clustered(filled(1, 0), z)[0], clustered(filled(1, 1), z)[1]
+        lower, upper = clustered(filled(1, 0))[0], clustered(filled(1, 1))[1]
     return lower, upper, n_eff
 
 

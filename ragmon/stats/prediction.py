@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Final, NamedTuple, Self
@@ -175,13 +175,12 @@ class Predicted:
 
     Attributes:
         value: The mean; None without a label, whatever the proxies are.
-        lower: Lower bound.
-        upper: Upper bound.
+        lower, upper: Bounds, whatever the labels of strata without a label would be.
         n: Number of labels.
         n_eff: How many labels without proxies would give the same precision: at least `n`, at most the number of
-            records.
-        gain: `n_eff / n`: how many labels each label is worth; None without a label.
-        weight: λ in [0, 1], the weight of the proxies' difference; 0 where the proxies are not used.
+            records. Of several strata, how many labels of an unweighted sample.
+        gain: How many labels each label is worth; None without a label.
+        weight: λ in [0, 1], the weight of the proxies' difference; 0 where the proxies are not used, None over strata.
     """
 
     value: float | None
@@ -190,10 +189,10 @@ class Predicted:
     n: int
     n_eff: float
     gain: float | None
-    weight: float
+    weight: float | None = None
 
 
-def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
+def predicted(sums: Sums) -> Predicted:
     """The mean of the labels all records would have, from the labels of some and the proxies of all.
 
         value = mean label + λ (mean proxy of all records - mean proxy of the labelled ones)
@@ -221,8 +220,8 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
     """
     if not sums.labels:
         return Predicted(None, 0.0, 1.0, 0, 0.0, None, 0.0)
-    sample = equivalent_sample(sums, z=z)
-    lower, upper = graded(sample.n, sample.total, sample.squares, z)
+    sample = equivalent_sample(sums)
+    lower, upper = graded(sample.n, sample.total, sample.squares)
     return Predicted(
         value=sample.value,
         lower=lower,
@@ -230,7 +229,7 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
         n=sums.labels,
         n_eff=sample.n,
         gain=sample.n / sums.labels,
-        weight=float(_slope_and_gain(sums, z)[0]),
+        weight=float(_slope_and_gain(sums)[0]),
     )
 
 
@@ -250,10 +249,10 @@ class EffectiveSample(NamedTuple):
     squares: float
 
 
-def equivalent_sample(sums: Sums, *, z: float = Z95) -> EffectiveSample:
+def equivalent_sample(sums: Sums) -> EffectiveSample:
     """The sample of labels alone that has the mean and the interval of `predicted`."""
     labels, p = sums.labels, sums.y / (sums.labels * MICRO)
-    slope, gain = _slope_and_gain(sums, z)
+    slope, gain = _slope_and_gain(sums)
     if not slope:
         return EffectiveSample(p, float(labels), sums.y / MICRO, sums.yy / MICRO**2)
     proxy_difference = Fraction(sums.proxies, sums.records) - Fraction(sums.f, labels)
@@ -264,7 +263,7 @@ def equivalent_sample(sums: Sums, *, z: float = Z95) -> EffectiveSample:
     return EffectiveSample(value, n, value * n, value * n * (value + ratio * (1 - value)))
 
 
-def _slope_and_gain(sums: Sums, z: float) -> tuple[Fraction, float]:
+def _slope_and_gain(sums: Sums) -> tuple[Fraction, float]:
     # λ, and the variance of the mean label over that of the value, at least 1; 0 and 1 where proxies are not used.
     #
     # With V the variance of the labels and R the variance that the proxy leaves open, that of the value is
@@ -279,10 +278,10 @@ def _slope_and_gain(sums: Sums, z: float) -> tuple[Fraction, float]:
     # exp(-errors) is the probability to see no error when so many are expected: above three or four only the
     # first part remains.
     errors = labels * residual * variance
-    wilson = z * z / 4
-    rule_of_three = (math.log(math.erfc(z / math.sqrt(2))) / z) ** 2
+    wilson = Z95 * Z95 / 4
+    rule_of_three = (math.log(math.erfc(Z95 / math.sqrt(2))) / Z95) ** 2
     residual = (labels * residual + (wilson + (rule_of_three - wilson) * math.exp(-errors)) / variance) / (
-        labels + z * z
+        labels + Z95 * Z95
     )
     labelled_share = labels / sums.records
     gain = 1 / (residual * (1 - labelled_share) + labelled_share)
@@ -308,65 +307,30 @@ class StratumSample:
     domain: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stratified:
-    """A mean of labels over all traffic.
-
-    Attributes:
-        value: The mean over the strata with labels; None without a label.
-        lower: Lower bound, whatever the labels of the other strata would be.
-        upper: Upper bound, likewise.
-        n: Number of labels.
-        n_eff: How many labels of an unweighted sample would give the same precision for the strata with labels.
-        gain: `n_eff` divided by the same number without proxies; None without a label.
-        unobserved: Share of the weight in strata without a label.
-        missing: The names of those strata, sorted.
-        strata: The estimate of each stratum, by name.
-    """
-
-    value: float | None
-    lower: float
-    upper: float
-    n: int
-    n_eff: float
-    gain: float | None
-    unobserved: float
-    missing: tuple[str, ...]
-    strata: Mapping[str, Predicted]
-
-
-def stratified(parts: Iterable[StratumSample], *, z: float = Z95) -> Stratified:
+def stratified(parts: Iterable[StratumSample]) -> Predicted:
     """The mean over all traffic of the labels all records would have: `predicted` within strata, then weighted.
 
     In a stratum with fewer than 20 labels the proxies are not used. A stratum without a label could have any mean,
     whatever its proxies are: it counts as unobserved in `post_stratified`. Without proxies this is `post_stratified` of
     the labels.
-
-    Raises:
-        RagmonError: The numbers of a stratum contradict each other.
     """
     samples = tuple(parts)
-    estimate = post_stratified((_stratum(sample, sample.sums, z) for sample in samples), z=z)
-    labels_only = post_stratified(
-        (_stratum(sample, replace(sample.sums, records=0, proxies=0), z) for sample in samples), z=z
-    )
-    return Stratified(
+    estimate = post_stratified(_stratum(sample, sample.sums) for sample in samples)
+    labels_only = post_stratified(_stratum(sample, replace(sample.sums, records=0, proxies=0)) for sample in samples)
+    return Predicted(
         value=estimate.value,
         lower=estimate.lower,
         upper=estimate.upper,
         n=sum(sample.sums.labels for sample in samples),
         n_eff=estimate.n_eff,
         gain=estimate.n_eff / labels_only.n_eff if labels_only.n_eff else None,
-        unobserved=estimate.unobserved,
-        missing=estimate.missing,
-        strata={sample.name: predicted(sample.sums, z=z) for sample in samples},
     )
 
 
-def _stratum(sample: StratumSample, sums: Sums, z: float) -> Stratum:
+def _stratum(sample: StratumSample, sums: Sums) -> Stratum:
     # With the denominator of the sample, and with the equivalent sample of these labels as its scores.
     domain = max(sample.sums.records, sample.sums.labels) if sample.domain is None else sample.domain
     if not sums.labels:
         return Stratum(sample.name, sample.total, sample.assessed, domain, 0.0, 0.0, 0.0)
-    labels = equivalent_sample(sums, z=z)
+    labels = equivalent_sample(sums)
     return Stratum(sample.name, sample.total, sample.assessed, domain, labels.total, labels.squares, labels.n)

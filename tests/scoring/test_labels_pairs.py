@@ -151,7 +151,7 @@ def test_refusals_weigh_nothing_in_what_is_correct():
             live.apply(Label(trace_id=trace(number), rater="ada", correct=True), NOW)
     scorer = live.scorer
     (told,) = predictions(scorer.state, {"all": None}, NOW, lambda _: PROXY)
-    assert (told.estimate.value, told.estimate.unobserved) == (1.0, 0.0)
+    assert told.estimate.value == 1.0
 
 
 def test_scores_of_two_versions_are_never_put_together_and_both_are_shown():

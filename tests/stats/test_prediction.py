@@ -228,9 +228,3 @@ def test_labels_between_nought_and_one_have_a_narrower_interval_than_labels_of_n
     whole = predicted(sums([(ONE, ONE // 2), (0, 0)] * 50, [ONE // 2, 0] * 1000))
     assert half.value == pytest.approx(whole.value)
     assert half.upper - half.lower < 0.6 * (whole.upper - whole.lower)
-
-
-def test_another_level_has_another_interval():
-    given = counts(60, 20, 5, 15, others=[ONE] * 635 + [0] * 265)
-    wide, narrow = predicted(given, z=2.6), predicted(given, z=1.0)
-    assert wide.lower < predicted(given).lower < narrow.lower < narrow.value == wide.value
