@@ -336,9 +336,6 @@ def observe_step(clusters: Iterable[ItemSums]) -> StepObservations:
     return StepObservations(assessed, high, low)
 
 
-_LOWER_IS_BETTER: Final = "lower"
-
-
 class SourceSwitch(NamedTuple):
     """The changes of source and gold version that a step caused.
 
@@ -398,16 +395,6 @@ class ObservationSelector:
                 if needs_gold in sources:
                     switched.add(needs_gold)
                 sources[int(needs_gold)] = chosen
-        switch = SourceSwitch(frozenset(switched), frozenset(self._swapped_gold(step)))
-        if True in switched or sources.get(True) in switch.golds:
-            self.state.first.clear()
-        return switch
-
-    def _swapped_gold(self, step: Minute) -> set[str]:
-        """The sources with a gold set whose version differs from the previous one or from the baseline file.
-
-        If both versions occur within the minute, the new one is chosen.
-        """
         versions_by_gold: dict[tuple[str, str], set[str]] = {}
         for key in step.facts:
             if key.gold:
@@ -416,10 +403,15 @@ class ObservationSelector:
         for (source, gold), versions in sorted(versions_by_gold.items()):  # in whatever order their records came
             current = self.state.golds.setdefault(source, {})
             previous = current.get(gold, self.state.given.get(gold))
-            current[gold] = max(versions - {previous}, default=previous or "")
+            current[gold] = max(
+                versions - {previous}, default=previous or ""
+            )  # of both versions in a minute the new one
             if previous not in (None, current[gold]):
                 swapped.add(source)
-        return swapped
+        switch = SourceSwitch(frozenset(switched), frozenset(swapped))
+        if True in switched or sources.get(True) in switch.golds:
+            self.state.first.clear()
+        return switch
 
     def concerns(self, turn: SourceSwitch, rule: AlarmRule) -> bool:
         """Whether a rule judges another population after a switch."""
@@ -455,7 +447,7 @@ class ObservationSelector:
         if source is None:
             return NOTHING
         first = self.state.first.setdefault(rule.metric, {})
-        direction = -1 if self._table.metrics[rule.metric].better == _LOWER_IS_BETTER else 1
+        direction = -1 if self._table.metrics[rule.metric].better == "lower" else 1
         found: list[ItemSums] = []
         new: dict[str, list[int]] = {}
         for key in self._keys(step, rule, source):
