@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -20,7 +20,6 @@ from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.errors import ConfigError
 from ragmon.core.policy import Gate
-from ragmon.scoring.minutes import CLUSTER
 from ragmon.stats.histograms import MICRO, add_counts, bucket, bucket_edge, buckets, quantile
 from ragmon.stats.intervals import wilson
 
@@ -276,7 +275,6 @@ class AlarmSettings:
     rules: Sequence[AlarmRule]
     learn: int = LEARN
     given: FrozenPipeline | None = None
-    cluster: Collection[str] = CLUSTER
     indexes: Sequence[IndexLimit] = (IndexLimit(),)
     citations_required: bool = False
 

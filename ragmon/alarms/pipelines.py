@@ -5,9 +5,8 @@ No clock, no files, no randomness: the same steps give the same transitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import count
 from math import inf
 from typing import Any, Final, Literal
@@ -55,7 +54,6 @@ SHOWN: Final = 7 * 86_400.0
 """Seconds for which an acknowledgement is shown."""
 _USERS: Final = ""
 """Stands for the source of user traffic, whichever that is."""
-CACHE_SIZE: Final = 1024
 
 
 class AcknowledgedAlarm(msgspec.Struct, frozen=True):
@@ -445,29 +443,25 @@ class AlarmsState(msgspec.Struct):
 
 
 class AlarmEngine:
-    """The alarms of all pipelines. The false-alarm budget holds however often the state is read.
+    """The alarms of all pipelines, in their initial state. The false-alarm budget holds however often it is read.
 
-    Args:
-        settings: Returns the alarm settings of a pipeline at a place in the false-alarm budget.
-        slices: Slices with at least one gate.
-        configured: Pipelines with a share of the budget of their own, at place 0. Every other pipeline takes the first
-            free place from 1 on when its first minute closes, and gives it back when it is removed.
+    Configured pipelines have place 0 in the budget. Every other pipeline takes the first free place from 1 on when its
+    first minute closes, and gives it back when it is removed.
 
     Attributes:
         steps: Collects the scored records by minute.
+
+    Raises:
+        ConfigError: A baseline file cannot be read, or is invalid.
     """
 
-    def __init__(
-        self,
-        table: ScoreTable,
-        settings: Callable[[str, int], AlarmSettings],
-        slices: frozenset[str],
-        configured: Collection[str] = (),
-    ) -> None:
-        self._table = table
-        self._settings = settings
-        self._configured = frozenset(configured)
-        self.steps = MinuteBatches(slices, lambda pipeline: settings(pipeline, 0).cluster)
+    def __init__(self, settings: Settings, table: ScoreTable) -> None:
+        self._settings, self._table = settings, table
+        pipelines = (settings.unconfigured, *settings.pipelines.values())
+        files = {path for pipeline in pipelines if (path := pipeline.alarms.baseline.file) is not None}
+        self._frozen = {path: read_frozen(path) for path in files}
+        slices = {gate.where for pipeline in pipelines for gate in pipeline.resolved_gates if gate.where}
+        self.steps = MinuteBatches(slices, lambda pipeline: settings.of(pipeline).metrics.cluster)
         self.pipelines: dict[str, PipelineAlarms] = {}
 
     def advance(self, now: float) -> list[AlarmTransition]:
@@ -481,13 +475,22 @@ class AlarmEngine:
             alarms = self.pipelines[pipeline] = self._new(pipeline, None)
         return alarms
 
-    def _new(self, pipeline: str, saved: PipelineState | None) -> PipelineAlarms:
-        place = 0
-        if pipeline not in self._configured:
+    def _new(self, name: str, saved: PipelineState | None) -> PipelineAlarms:
+        settings, place = self._settings, 0
+        if name not in settings.pipelines:
             taken = {alarms.state.place for alarms in self.pipelines.values()}
             place = 0 if saved is None or saved.place in taken else saved.place
             place = place or next(number for number in count(1) if number not in taken)
-        return PipelineAlarms(pipeline, self._settings(pipeline, place), self._table, saved, place=place)
+        pipeline = settings.of(name)
+        budget, baseline = AlarmBudget.of(pipeline.alarms, len(settings.pipelines), place), pipeline.alarms.baseline
+        alarm_settings = AlarmSettings(
+            plan(pipeline.resolved_gates, self._table.metrics, budget),
+            learn=LEARN if baseline.learn is None else max(1, round(float(baseline.learn) / 60)),
+            given=None if baseline.file is None else self._frozen[baseline.file].get(pipeline.name),
+            indexes=index_limits(pipeline.resolved_gates),
+            citations_required=bool(pipeline.metrics.citations_required),
+        )
+        return PipelineAlarms(name, alarm_settings, self._table, saved, place=place)
 
     def states(self) -> list[AlarmState]:
         """The state of every alarm of every pipeline that had records."""
@@ -520,30 +523,3 @@ class AlarmEngine:
         by_place = sorted(state.pipelines.items(), key=lambda entry: (entry[1].place or inf, entry[0]))
         for name, saved in by_place:  # who has a place keeps it
             self.pipelines[name] = self._new(name, saved)
-
-
-def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
-    """The alarms of a configuration, in their initial state.
-
-    Raises:
-        ConfigError: A baseline file cannot be read, or is invalid.
-    """
-    pipelines = (settings.unconfigured, *settings.pipelines.values())
-    files = {path for pipeline in pipelines if (path := pipeline.alarms.baseline.file) is not None}
-    frozen = {path: read_frozen(path) for path in files}
-    slices = frozenset(gate.where for pipeline in pipelines for gate in pipeline.resolved_gates if gate.where)
-
-    @lru_cache(CACHE_SIZE)  # pipeline names come from the traffic
-    def settings_of(name: str, place: int) -> AlarmSettings:
-        pipeline = settings.of(name)
-        budget, baseline = AlarmBudget.of(pipeline.alarms, len(settings.pipelines), place), pipeline.alarms.baseline
-        return AlarmSettings(
-            plan(pipeline.resolved_gates, table.metrics, budget),
-            learn=LEARN if baseline.learn is None else max(1, round(float(baseline.learn) / 60)),
-            given=None if baseline.file is None else frozen[baseline.file].get(pipeline.name),
-            cluster=pipeline.metrics.cluster,
-            indexes=index_limits(pipeline.resolved_gates),
-            citations_required=bool(pipeline.metrics.citations_required),
-        )
-
-    return AlarmEngine(table, settings_of, slices, frozenset(settings.pipelines))

@@ -17,7 +17,7 @@ from importlib import import_module, metadata
 from typing import Any, Final, NamedTuple
 
 import ragmon
-from ragmon.alarms.pipelines import build_alarms
+from ragmon.alarms.pipelines import AlarmEngine
 from ragmon.alarms.plan import AlarmBudget, Detectability, duration
 from ragmon.alarms.plan import detectability as reach
 from ragmon.cli.client import NoResponseError, captured, get_page, parse_server_url
@@ -128,7 +128,7 @@ def local_checks(settings: Settings) -> Iterator[Check]:
         share = f"which {calibration.kept:.0%} of {calibration.pairs} paraphrases reach"
         yield Check(name, ok=True, finding=f"similarity {calibration.threshold:.3f}, {share}")
     try:
-        alarms = build_alarms(settings, ScoreTable(settings.build_metrics()))
+        alarms = AlarmEngine(settings, ScoreTable(settings.build_metrics()))
         for name in settings.expected_pipelines:
             alarms.of(name)
         files = {settings.of(name).alarms.baseline.file for name in settings.expected_pipelines}

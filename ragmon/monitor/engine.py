@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ragmon.alarms.pipelines import AcknowledgedAlarm, Acknowledgements, AlarmsState, AlarmTransition, build_alarms
+from ragmon.alarms.pipelines import AcknowledgedAlarm, Acknowledgements, AlarmEngine, AlarmsState, AlarmTransition
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DROPPED_PIPELINES, FRESH, HOUR
@@ -131,7 +131,7 @@ class Engine:
         state = State(retention=retention_of(settings), is_live=True)
         plan = ScorerFactory(settings, load_gold(settings.gold))
         table = plan.table() if table is None else table
-        self.alarms = build_alarms(settings, table)
+        self.alarms = AlarmEngine(settings, table)
         self.acknowledged = Acknowledgements()
         observers = (*observers, self.alarms.steps)
         self.scorer = plan(state=state, clock=lambda: self._arrival, table=table, observers=observers)

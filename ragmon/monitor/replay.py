@@ -13,7 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from signal import SIG_BLOCK, SIG_UNBLOCK, SIGINT, pthread_sigmask
 from threading import active_count
@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ragmon.alarms.baselines import GOLD, LIVE, frozen_file
-from ragmon.alarms.pipelines import AlarmEngine, AlarmTransition, as_alert_line, build_alarms
+from ragmon.alarms.pipelines import AlarmEngine, AlarmTransition, as_alert_line
 from ragmon.alarms.plan import detectable_in_run
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
@@ -184,8 +184,8 @@ class ReleaseSplitter:
         # With this clock no record comes from the future, and records without a time are clustered as well.
         self.scorer = plan(clock=lambda: math.inf, table=table, observers=[self])
         self._by: By = by
-        cluster = cache(lambda pipeline: plan.settings.of(pipeline).metrics.cluster)
-        self._clusters = {name: Clusters(table, gates, cluster) for name in names}
+        settings = plan.settings
+        self._clusters = {name: Clusters(table, gates, lambda of: settings.of(of).metrics.cluster) for name in names}
 
     def collect(self, request: CountedRequest) -> None:
         """Cluster a request of one of the releases; called by the scorer (`ScoreObserver`)."""
@@ -214,7 +214,7 @@ class ReleaseSplitter:
 def scorer_by_minute(plan: ScorerFactory) -> Scorer:
     """The scorer of one of several processes, which collects its records by minute."""
     table = plan.table()
-    return plan(table=table, observers=[build_alarms(plan.settings, table).steps])
+    return plan(table=table, observers=[AlarmEngine(plan.settings, table).steps])
 
 
 class Follower(ABC):
@@ -226,7 +226,7 @@ class Follower(ABC):
 
     def __init__(self, plan: ScorerFactory) -> None:
         table = plan.table()
-        self._alarms: AlarmEngine = build_alarms(plan.settings, table)
+        self._alarms = AlarmEngine(plan.settings, table)
         self._newest = 0.0
         self.scorer = plan(table=table, observers=[self._alarms.steps])
         self.make_scorer: MakeScorer = partial(scorer_by_minute, plan)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.alarms.pipelines import build_alarms
+from ragmon.alarms.pipelines import AlarmEngine
 from ragmon.alarms.plan import AlarmBudget, plan
 from ragmon.config.gates import PRESETS
 from ragmon.core import constants
@@ -218,7 +218,7 @@ def test_every_gate_and_every_guarded_metric_has_an_alarm():
 
 
 def engine_of(settings):
-    return build_alarms(settings, ScoreTable(settings.build_metrics()))
+    return AlarmEngine(settings, ScoreTable(settings.build_metrics()))
 
 
 def thresholds(alarms, pipeline):
