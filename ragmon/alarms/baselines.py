@@ -210,7 +210,7 @@ class FrozenMetric(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     """The baseline of one metric.
 
     Attributes:
-        total: The sum of their scores, in [0, n].
+        total: The sum of the scores, in [0, n].
         p95: For the latency: the limit above which a request is slow, in milliseconds.
     """
 

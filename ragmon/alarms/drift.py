@@ -318,11 +318,7 @@ class VersionMonitor(msgspec.Struct):
 
 
 class JudgeMonitor(DriftMonitor, kw_only=True):
-    """Compares the scores of a judge, or its agreement with labels, version by version.
-
-    Attributes:
-        versions: By version.
-    """
+    """Compares the scores of a judge, or its agreement with labels, version by version."""
 
     metric: str
     labelled: bool = False

@@ -341,6 +341,7 @@ class SourceSwitch(NamedTuple):
 
     Attributes:
         sources: True if the source of metrics with gold changed, False if that of the others did.
+        golds: The sources in which a gold set has another version.
     """
 
     sources: frozenset[bool] = frozenset()

@@ -185,8 +185,8 @@ class Detectability:
     """What the alarm of one gate detects.
 
     Attributes:
-        labels: The approximate number of observations until detection of a change to that level; None where it is never
-            detected.
+        labels: The approximate number of observations until detection of a change to the level `at`, which is
+            worth a page; None where it is never detected.
         minutes: The time this takes at the present rate; None where the rate is unknown or nothing is ever detected.
         per_minute: That rate, in observations a minute; None where it is unknown.
     """

@@ -381,6 +381,7 @@ class CallSums(msgspec.Struct):
     """The calls of a key over all producers.
 
     Attributes:
+        past: The calls of steps that are not kept apart.
         firsts: The calls before first reports, by the steps of the producers' start and of that report.
     """
 
@@ -396,6 +397,7 @@ class CallTotals(msgspec.Struct):
     Attributes:
         recent: The steps that are kept of a series. Reports older than those count, but change no other step. None
             keeps all, so that states merge to the same whatever their parts are.
+        fresh, oldest: Which steps are kept apart, as `fold` says.
     """
 
     recent: int | None = None

@@ -75,6 +75,7 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
 
     Attributes:
         masks: Records by the bits of what they lack.
+        ids: Retrieved ids of the records whose ids do not occur in gold.
         candidates: Other ids of their documents, by path.
         hidden_by: Records from spans without question or answer, by instrumentation.
         examples: The first of those ids in the order of text, so that they do not depend on the order of records.
