@@ -34,11 +34,9 @@ P95: Final = 0.95
 VERSION: Final = 1
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
-LEARN: Final = 60
-"""Minutes of traffic before a baseline is used."""
+LEARN: Final = 60  # minutes of traffic before a baseline is used
 INDEX_ALERT: Final = f"{constants.INDEX_HASH}:drift"
-KIND: Final = "ragmon-baseline"
-"""The `kind` of a baseline file."""
+KIND: Final = "ragmon-baseline"  # the `kind` of a baseline file
 _HINT: Final = "write it with `ragmon baseline freeze TRACES --output FILE`"
 
 

@@ -31,8 +31,7 @@ from ragmon.stats.prediction import DROPS
 
 HIGHEST: Final = 0.9999
 """Maximum level: against a mean of exactly 1 a single failure would be proof, and a label may be wrong."""
-_MAX_EXPONENT: Final = 600.0
-"""Maximum exponent: far above any threshold and below the range of a double."""
+_MAX_EXPONENT: Final = 600.0  # maximum exponent: far above any threshold and below the range of a double
 _MAX_FACTORS: Final = 50
 """Up to this number, means between 0 and 1 are multiplied one by one; the product of more could overflow a double."""
 
@@ -45,8 +44,7 @@ _Bet = tuple[float, float, float, float]
 * the logarithm of what a score of 0 multiplies the wealth by,
 * and that of a score of 1.
 """
-SAME_INCIDENT: Final = 720
-"""Minutes after its end in which an alarm that fires again goes on with its incident."""
+SAME_INCIDENT: Final = 720  # minutes after its end in which an alarm that fires again goes on with its incident
 _MINUTE: Final = 60.0
 _MOST_DECIMALS: Final = 12
 Change = Literal["firing", "resolved"]

@@ -20,31 +20,21 @@ from ragmon.core import constants
 from ragmon.scoring.minutes import SHAPES, Minute
 from ragmon.stats.histograms import MICRO, add_counts, bucket_edge, decile_edges
 
-INDEX_WINDOW: Final = 60
-"""Minutes within which several indexes under one build are counted together."""
+INDEX_WINDOW: Final = 60  # minutes within which several indexes under one build are counted together
 REFERENCE: Final = 3_000
-BLOCK: Final = 300
-"""Observations of the reference; and the minimum of a block that is compared with it."""
-PERIOD: Final = 60
-"""Minimum length in minutes of a block and of the reference."""
-MIN_PSI: Final = 0.1
-"""Shifts below this population stability index are irrelevant, however certain."""
+BLOCK: Final = 300  # observations of the reference; and the minimum of a block that is compared with it
+PERIOD: Final = 60  # minimum length in minutes of a block and of the reference
+MIN_PSI: Final = 0.1  # shifts below this population stability index are irrelevant, however certain
 _CRITICAL: Final = (10.828, 13.816, 16.266, 18.467, 20.515, 22.458, 24.322, 26.124, 27.877)
 """The 99.9 % quantile of chi-squared with 1 to 9 degrees of freedom."""
-_SMALL: Final = 0.5
-"""The count used for an empty bin, because log(0) is undefined."""
-MIN_SHIFT: Final = 0.1
-"""Smaller changes of a mean are irrelevant, however certain."""
-FULL: Final = 168
-"""Blocks of a reference; it learns no more when it has them."""
-SILENT: Final = 1440
-"""Minutes without a score after which a version is forgotten."""
+_SMALL: Final = 0.5  # the count used for an empty bin, because log(0) is undefined
+MIN_SHIFT: Final = 0.1  # smaller changes of a mean are irrelevant, however certain
+FULL: Final = 168  # blocks of a reference; it learns no more when it has them
+SILENT: Final = 1440  # minutes without a score after which a version is forgotten
 MAX_VERSIONS: Final = 8
 """Versions of a judge that are compared at the same time; the one that was silent longest gives way."""
-Sums = list[int]
-"""`[n, sum, sum of squares]` in micro-units."""
-_LARGEST: Final = 2**63
-"""A sum is saved as a number of 64 bits."""
+Sums = list[int]  # `[n, sum, sum of squares]` in micro-units
+_LARGEST: Final = 2**63  # a sum is saved as a number of 64 bits
 _DISTRIBUTIONS: Final = {f"{name}:drift": name for name in SHAPES}
 """By alert, the property whose distribution is watched."""
 
@@ -209,10 +199,8 @@ class BlockRule(NamedTuple):
     z: float
 
 
-SCORES: Final = BlockRule(300, 8, 1440, 4.0)
-"""Of scores: a day is the least, because traffic cycles by the day."""
-AGREEMENT: Final = BlockRule(50, 2, 0, 3.3)
-"""Of label minus score: labels are few."""
+SCORES: Final = BlockRule(300, 8, 1440, 4.0)  # of scores: a day is the least, because traffic cycles by the day
+AGREEMENT: Final = BlockRule(50, 2, 0, 3.3)  # of label minus score: labels are few
 
 
 class JudgeShift(NamedTuple):

@@ -32,8 +32,7 @@ from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ItemSums, item_sums
 from ragmon.stats.histograms import MICRO
 
-IDLE: Final = 30
-"""Minutes of silence after which a session is over."""
+IDLE: Final = 30  # minutes of silence after which a session is over
 LIFE: Final = 240
 """Minutes after which a session that goes on counts again: one name for all traffic must not silence every alarm."""
 REPEAT: Final = 10
@@ -45,8 +44,7 @@ CROWD: Final = 2
 """Requests in a minute from which on a question is no coincidence: a single one counts whenever it comes."""
 MOST: Final = 8_192
 """Sessions, and questions, that a pipeline remembers; with more of them it observes a sample."""
-_LONG: Final = 32
-"""Longer names of questions are hashed."""
+_LONG: Final = 32  # longer names of questions are hashed
 
 Cluster = tuple[str, ...]
 

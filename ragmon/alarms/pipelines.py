@@ -48,12 +48,9 @@ from ragmon.scoring.minutes import MINUTE, Minute, MinuteBatches, Minutes
 from ragmon.scoring.score_table import ScoreTable
 
 MAX_ALARMS: Final = 100
-LONGEST_REASON: Final = 1000
-"""Characters of a reason that are kept; a journal has all of it."""
-SHOWN: Final = 7 * 86_400.0
-"""Seconds for which an acknowledgement is shown."""
-_USERS: Final = ""
-"""Stands for the source of user traffic, whichever that is."""
+LONGEST_REASON: Final = 1000  # characters of a reason that are kept; a journal has all of it
+SHOWN: Final = 7 * 86_400.0  # seconds for which an acknowledgement is shown
+_USERS: Final = ""  # stands for the source of user traffic, whichever that is
 
 
 class AcknowledgedAlarm(msgspec.Struct, frozen=True):

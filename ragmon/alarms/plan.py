@@ -20,14 +20,10 @@ from ragmon.stats.prediction import labels_to_detect
 
 Kind = Literal["gate", "baseline", "paired"]
 
-PAGE_STEPS: Final = 30 * 24 * 60
-"""Minutes in the period of the page budget."""
-LOOK_STEPS: Final = 24 * 60
-"""Minutes in the period of the look budget."""
-MIN_THRESHOLD: Final = 20.0
-"""Minimum threshold: wealth below this proves nothing, however large the budget."""
-SLOW_SHARE: Final = 0.05
-"""Share of requests above the p95."""
+PAGE_STEPS: Final = 30 * 24 * 60  # minutes in the period of the page budget
+LOOK_STEPS: Final = 24 * 60  # minutes in the period of the look budget
+MIN_THRESHOLD: Final = 20.0  # minimum threshold: wealth below this proves nothing, however large the budget
+SLOW_SHARE: Final = 0.05  # share of requests above the p95
 
 GOLD_METRICS: Final = ("answer_precision", "citation_hit_rate", "under_refusal_rate", "over_refusal_rate", "hit_rate")
 """Gold metrics that are compared with their own baseline."""
@@ -42,8 +38,7 @@ LIVE_METRICS: Final = (
 """Label-free metrics that are compared with their baseline on the bad side; the refusal rate on both sides."""
 PAGE_MARGIN: Final = 0.10
 """The distance beyond its threshold that is worth a page, for a gate without `page_beyond`."""
-MIN_MINUTES: Final = 60.0
-"""Minimum span of a run in minutes before its rate is used as that of live traffic."""
+MIN_MINUTES: Final = 60.0  # minimum span of a run in minutes before its rate is used as that of live traffic
 
 
 @dataclass(frozen=True)

@@ -150,8 +150,7 @@ class AnswerCorrect(Metric):
         return facts.answered and facts.shipped
 
 
-DEFAULT_THRESHOLD: Final = 0.10
-"""An answer with a smaller share counts as ungrounded."""
+DEFAULT_THRESHOLD: Final = 0.10  # an answer with a smaller share counts as ungrounded
 
 STOP_WORDS: Final = frozenset(
     """

@@ -34,8 +34,7 @@ DEPTH: Final = 1000
 VERSION: Final = 3
 """The version of the facts; counts of another version are made anew from the records that are kept."""
 
-Ranks = tuple[int, ...]
-"""Ranks in order, each once; the first document has rank 1."""
+Ranks = tuple[int, ...]  # ranks in order, each once; the first document has rank 1
 Key = tuple[int, int, int, Ranks, Ranks, Ranks, Ranks]
 """The plain tuple of facts, the key under which requests are counted."""
 

@@ -48,8 +48,7 @@ SUFFIX: Final = ".leader"
 _ATTEMPTS: Final = 20  # to lock the file while other processes remove it or its folder
 _MAX_SIZE: Final = 4096  # bytes of the file that are read
 _KILLED_AFTER: Final = 60.0  # seconds; an unlocked file that is older belongs to a killed leader
-GRACE: Final = 1.0
-"""Seconds that requests in flight get to finish when the monitor stops serving."""
+GRACE: Final = 1.0  # seconds that requests in flight get to finish when the monitor stops serving
 ANSWERS: Final = 10_000
 """Answers that are kept, without their texts, until a label comes: an embedded monitor has no journal."""
 

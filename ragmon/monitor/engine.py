@@ -67,8 +67,7 @@ from ragmon.stats.histograms import add_counts
 
 _log = logging.getLogger(constants.ALARM_LOG)
 
-MAX_TRANSITIONS: Final = 1000
-"""Alarm transitions that are kept in memory."""
+MAX_TRANSITIONS: Final = 1000  # alarm transitions that are kept in memory
 
 
 class EngineState(msgspec.Struct):
@@ -444,13 +443,11 @@ GOLD_SPANS: Final = (
 """The spans of gold findings; up to an hour they are cut at buckets of scoring, beyond it at hours."""
 USUAL: Final = ("6h", "1h", "10m")
 """The first span is shown that the monitor has counted before for as long, else the last."""
-SHOWN: Final = 20
-"""Items of each kind that are shown of a set and pipeline."""
+SHOWN: Final = 20  # items of each kind that are shown of a set and pipeline
 IDLE: Final = 50
 """Findings are shown again for so many times as long as reading them took, so pages take at most 2 % of a core."""
 _DAYS: Final = round(TTL / (24 * HOUR))  # for which ratings are kept
-ATTEMPTS: Final = 3
-"""How often reading is begun."""
+ATTEMPTS: Final = 3  # how often reading is begun
 
 
 class GoldReader:
@@ -526,12 +523,10 @@ OVERVIEW: Final = (TimeSpan("24h", "last 24 h", 24 * HOUR, HOUR), SPANS["1h"], S
 """Of all gates the first span is shown in which more than a few windows have a value, else the last."""
 GATE: Final = (SPANS["6h"], SPANS["1h"], SPANS["10m"])
 """The same for a single gate, unless the reader chooses a span."""
-FEW: Final = 3
-"""Windows with a value up to which a shorter span is shown."""
+FEW: Final = 3  # windows with a value up to which a shorter span is shown
 LATE: Final = 900.0
 """Seconds after which a window that is over is not read again: its point lacks records that come later."""
-STILL_OPEN: Final = 60
-"""The open window is read again after this part of its length, on pages of all gates."""
+STILL_OPEN: Final = 60  # the open window is read again after this part of its length, on pages of all gates
 BUDGET: Final = 0.02
 """Seconds of CPU in which past windows of all gates are computed for a page; the next page computes more of them."""
 T = TypeVar("T")

@@ -59,17 +59,13 @@ from ragmon.scoring.minutes import CountedRequest, Minute, MinuteBatches
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.scoring.snapshot import ALL, take_history
 
-HOLD: Final = 600.0
-"""Seconds a minute stays open for records that come later in the file."""
-WINDOWS: Final = 60
-"""Most windows in which a run is shown over time."""
+HOLD: Final = 600.0  # seconds a minute stays open for records that come later in the file
+WINDOWS: Final = 60  # most windows in which a run is shown over time
 STEPS: Final = (300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600)
 """Lengths of such a window, seconds."""
 Duplicates = Literal["all", "last", "first"]
-MakeScorer = Callable[[], Scorer]
-"""Creates the scorer of one process; must be picklable."""
-Follow = Callable[[Iterable[Line]], Iterable[Line]]
-"""Passes records through and observes them."""
+MakeScorer = Callable[[], Scorer]  # creates the scorer of one process; must be picklable
+Follow = Callable[[Iterable[Line]], Iterable[Line]]  # passes records through and observes them
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,7 @@ from ragmon.scoring.ratings import TTL
 from ragmon.stats.histograms import Sums, add_counts, add_sums
 
 T = TypeVar("T")
-UNTIMED: Final = -1
-"""The step and the hour of records without a time: they are in the totals, but in no window."""
+UNTIMED: Final = -1  # the step and the hour of records without a time: they are in the totals, but in no window
 
 
 def step_of(ts: float | None) -> int:
@@ -66,18 +65,14 @@ def hour_of(ts: float | None) -> int:
 
 CELLS: Final = 4096
 """Distinct facts that a bucket keeps, those with the smallest hashes; the sums of the others go into the spill."""
-ALONE: Final = -1
-"""Stands for the group of requests of which each is a cluster of its own."""
+ALONE: Final = -1  # stands for the group of requests of which each is a cluster of its own
 MODEL_SLICE: Final = "(model)="
 """The start of the slices by model that are counted for `why` alone: no tag has such a name. They are not exported."""
-DIGEST: Final = 3
-"""The version of the digest: it changes when the same counts get another one."""
+DIGEST: Final = 3  # the version of the digest: it changes when the same counts get another one
 _KNOWN_FACTS: Final = 16_384
 
-Groups = dict[int, int]
-"""Requests by the random group of their cluster."""
-Table = dict[str, dict[Key, int]]
-"""Requests by gold item and facts."""
+Groups = dict[int, int]  # requests by the random group of their cluster
+Table = dict[str, dict[Key, int]]  # requests by gold item and facts
 Rename = Callable[[str, str, str, str], tuple[str, str, str]]
 """Gets pipeline, source, build and index; gives pipeline, build and index as they are counted."""
 
@@ -566,8 +561,7 @@ def by_stratum(calls: Mapping[CallKey, Count], pipeline: str, source: str) -> di
     }
 
 
-METRIC: Final = AnswerCorrect.name
-"""The metric whose estimates are made more precise."""
+METRIC: Final = AnswerCorrect.name  # the metric whose estimates are made more precise
 MAX_VERSIONS: Final = 64
 """Versions of a judge that are kept apart; further ones are counted as `OTHER`, whose scores are not used."""
 VERSION_CHARS: Final = 64

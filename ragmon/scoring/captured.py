@@ -52,11 +52,9 @@ and counts as an answer; that its answer cites something, which is counted elsew
 _USUAL: Final = SHIPPED | IDS
 _FLAGS: Final = _USUAL | REFUSAL_LIKE
 """The facts of the usual record, which has ids and an answer, and those that decide whether one is usual."""
-FIRST: Final = 20
-"""Records from which a gap is named, and records with a gold item from which strange ids are."""
+FIRST: Final = 20  # records from which a gap is named, and records with a gold item from which strange ids are
 MINUTE: Final = 60
-MINUTES: Final = 60
-"""Buckets of a series that are kept apart: the newest with records."""
+MINUTES: Final = 60  # buckets of a series that are kept apart: the newest with records
 EXAMPLES: Final = 3
 LONGEST_EXAMPLE: Final = 24
 SAMPLED: Final = 300

@@ -149,16 +149,14 @@ def _group(text: str, kind: int) -> int:
     return (x ^ x >> 16) % GROUPS  # two rounds: of one, groups of numbered sessions are too even
 
 
-CLUSTERS: Final = 4096
-"""Clusters of one key that a minute keeps: more observations would decide nothing else."""
+CLUSTERS: Final = 4096  # clusters of one key that a minute keeps: more observations would decide nothing else
 MEMBERS: Final = 16
 """Memberships of a cluster that a minute keeps: a session that asks more questions a minute is a crawler."""
 _MIX: Final = 0x9E37_79B9_7F4A_7C15
 _MASK: Final = (1 << 64) - 1
 """An odd factor that spreads numbers over 64 bits (multiplicative hashing; Knuth, volume 3, section 6.4): names that
 look like hashes and are counted up are no worse than hashes."""
-ROOM: Final = 2 * CLUSTERS
-"""Memberships from which a cut is made in the middle of a minute."""
+ROOM: Final = 2 * CLUSTERS  # memberships from which a cut is made in the middle of a minute
 
 
 @lru_cache(2 * ROOM)  # a name is ranked wherever it is counted, and at every cut
@@ -199,8 +197,7 @@ def left_out(members: Iterable[Membership]) -> list[Membership]:
 MINUTE: Final = 60
 SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
 """Label-free properties whose distribution is monitored; lengths are in characters."""
-INDEXES: Final = 256
-"""Builds with their indexes that a step keeps: the first in the order of their names."""
+INDEXES: Final = 256  # builds with their indexes that a step keeps: the first in the order of their names
 
 
 class CountedRecord(NamedTuple):

@@ -142,8 +142,7 @@ RESULTS: Final = {
 }
 
 
-AHEAD: Final = 60.0
-"""Seconds by which the clock of a rater may be ahead."""
+AHEAD: Final = 60.0  # seconds by which the clock of a rater may be ahead
 
 
 def given_at(label: Label, now: float) -> float | None:
@@ -255,8 +254,7 @@ MAX_BYTES: Final = 64 << 20
 """Limit of the bytes of ratings, and of labels that wait; beyond it the oldest are evicted."""
 LARGEST_ANSWER: Final = 1 << 20
 _RATING_BYTES: Final = 400
-_NAME_BYTES: Final = 60
-"""Bytes of a rating without its names, and of a name without its characters."""
+_NAME_BYTES: Final = 60  # bytes of a rating without its names, and of a name without its characters
 
 
 class RatedAnswer(msgspec.Struct):

@@ -27,10 +27,8 @@ Score = int | str | None
 
 For a measured metric the number is `IF_MEASURED` or `APPLIES`: its scores are kept apart.
 """
-IF_MEASURED: Final = 0
-"""The request is in the denominator if it was measured, and outside of it otherwise."""
-APPLIES: Final = 1
-"""The request is in the denominator, measured or not."""
+IF_MEASURED: Final = 0  # the request is in the denominator if it was measured, and outside of it otherwise
+APPLIES: Final = 1  # the request is in the denominator, measured or not
 
 
 @dataclass(slots=True)

@@ -61,8 +61,7 @@ class Assessment(NamedTuple):
 
 
 Names = tuple[str | None, str | None, str | None, str | None, str | None, tuple[bool, str] | None]
-Location = tuple[str, str, str]
-"""Where a request is counted: source, gold set and its version."""
+Location = tuple[str, str, str]  # where a request is counted: source, gold set and its version
 Slices = tuple[str, ...]
 Counted = tuple[GoldItem | None, int | None, int | None, Slices, Key]
 """What a request is counted under: its gold item, the random group of its cluster, the bits of what it lacks, its
@@ -113,15 +112,13 @@ class Stream:
 
 
 _stages = attrgetter(*constants.STAGES)
-MODELS: Final = 16
-"""Models of a pipeline that are counted apart; further ones together, as `OTHER`."""
+MODELS: Final = 16  # models of a pipeline that are counted apart; further ones together, as `OTHER`
 LONGEST_MODEL: Final = 200
 MODEL_TAG: Final = "model"
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
-FUTURE = 300.0
-"""Seconds that a record's time may be ahead of the clock."""
+FUTURE = 300.0  # seconds that a record's time may be ahead of the clock
 STREAMS = 4096
 
 

@@ -141,8 +141,7 @@ def _add(sums: _MaskedBuckets, mask: int, kind: Kind, bucket: Bucket) -> None:
 
 Cluster = tuple[int, float, int]
 """The scores of an item in one metric: how many are known, their sum, and how many are unknown."""
-Clusters = Mapping[Cluster, int]
-"""How many gold items have equal scores."""
+Clusters = Mapping[Cluster, int]  # how many gold items have equal scores
 
 
 class ItemSums(NamedTuple):
@@ -189,8 +188,7 @@ def clusters_of(table: ScoreTable, items: Table, metric: str) -> Clusters:
     return Counter(cluster for cluster in sums if cluster is not None)
 
 
-_Position = tuple[SeriesKey, Literal["step", "hour", "past"], int]
-"""Which table of items of a series."""
+_Position = tuple[SeriesKey, Literal["step", "hour", "past"], int]  # which table of items of a series
 _Scores = tuple[int, ...]
 """The requests of an item, and of each gated metric the numbers of `ItemSums`, one after the other."""
 _SIZE: Final = len(ItemSums._fields)
@@ -309,8 +307,7 @@ class ItemWindows:
 
 
 RIGHT: Final = ("OK", "REFUSAL_OK")
-_KNOWN_KEYS: Final = 16_384
-"""Facts whose outcome is cached: many items have the same few."""
+_KNOWN_KEYS: Final = 16_384  # facts whose outcome is cached: many items have the same few
 
 
 def item_outcome(observed: Facts) -> str:
@@ -357,8 +354,7 @@ class SetPipeline(NamedTuple):
     pipeline: str
 
 
-ItemPoints = dict[str, list[ItemPoint]]
-"""The answers to each item; several points may have the same time."""
+ItemPoints = dict[str, list[ItemPoint]]  # the answers to each item; several points may have the same time
 
 
 def set_pipelines(state: State) -> set[SetPipeline]:

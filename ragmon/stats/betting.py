@@ -26,25 +26,19 @@ from typing import Final, Literal, NamedTuple
 
 from ragmon.core.errors import RagmonError
 
-Scores = Mapping[float, float]
-"""How often each score occurs."""
-Seen = Sequence[tuple[float, float]]
-"""The same as checked pairs of score and count, without counts of 0."""
+Scores = Mapping[float, float]  # how often each score occurs
+Seen = Sequence[tuple[float, float]]  # the same as checked pairs of score and count, without counts of 0
 
-ALPHA: Final = 0.05
-"""Probability of ever giving a wrong verdict, both sides together."""
+ALPHA: Final = 0.05  # probability of ever giving a wrong verdict, both sides together
 BETS: Final = (0.003, 0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60, 0.80, 0.95)
 """Shares of the wealth that are staked; the initial wealth is divided equally among them.
 
 A share d is best where the share of bad scores is smaller by a fraction d than the gate allows (for the other side, the
 share of good scores): small d for many observations of a small change, large d for a flawless run.
 """
-HALVINGS: Final = 50
-"""Bisection steps of the unit interval, down to the precision of floating point."""
-MAX_NEEDED: Final = 1 << 40
-"""The most observations `needed` returns; beyond it the result is None."""
-MARKS: Final = 200
-"""Equal parts of the unit interval; many different scores are moved to their ends."""
+HALVINGS: Final = 50  # bisection steps of the unit interval, down to the precision of floating point
+MAX_NEEDED: Final = 1 << 40  # the most observations `needed` returns; beyond it the result is None
+MARKS: Final = 200  # equal parts of the unit interval; many different scores are moved to their ends
 
 
 def shares(total: float, n: float) -> dict[float, float]:
@@ -222,8 +216,7 @@ def checked_share(name: str, value: float) -> float:
 # A drop lies below a value if it is proven that the mean fell by less. So a bound excludes what the test at the same
 # error probability excludes, and holds however often one looks.
 
-DROP_HALVINGS: Final = 12
-"""Halvings of the range from -1 to 1: bounds are exact to 1/2048, on the safe side."""
+DROP_HALVINGS: Final = 12  # halvings of the range from -1 to 1: bounds are exact to 1/2048, on the safe side
 
 
 def at_most(a: Scores, b: Scores, alpha: float) -> float:

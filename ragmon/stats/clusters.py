@@ -18,10 +18,8 @@ from ragmon.stats.intervals import Z95, beta_quantile
 GROUPS: Final = 64
 """Random groups. With 32, requests that are all alone would look clustered in 1 of 100 windows instead of 1 of
 2,000 (χ² of 31 and of 63 degrees of freedom, beyond `ALONE` times its mean)."""
-ALONE: Final = 1.7
-"""Up to this mean size of a cluster (weighted by size) requests count as independent."""
-PRIOR: Final = 3.0
-"""Degrees of freedom that a correlation of 1 within clusters has before anything was seen."""
+ALONE: Final = 1.7  # up to this mean size of a cluster (weighted by size) requests count as independent
+PRIOR: Final = 3.0  # degrees of freedom that a correlation of 1 within clusters has before anything was seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from typing import Final, TypeVar
 
 _DROPPED_BITS: Final = 46
 _HALF: Final = 1 << (_DROPPED_BITS - 1)
-NOT_POSITIVE: Final = 0
-"""The bucket of zero, of negative values, and of values too small for a normal double."""
+NOT_POSITIVE: Final = 0  # the bucket of zero, of negative values, and of values too small for a normal double
 _double, _bits = Struct("<d"), Struct("<q")
 _ROUNDING: Final = 1e-9  # ignored when a number is rounded up
 

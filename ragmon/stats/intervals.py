@@ -9,8 +9,7 @@ from functools import lru_cache
 from math import exp, lgamma
 from typing import Final
 
-Z95: Final = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
+Z95: Final = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 
 _ROUNDING: Final = 1e-9  # ignored when a number is rounded up
 

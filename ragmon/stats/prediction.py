@@ -62,8 +62,7 @@ def labels_to_detect(
     return (math.log(stake) if per_step is None else math.log1p(stake * -math.expm1(-growth * per_step))) / growth
 
 
-ENOUGH: Final = 20
-"""The fewest reports from which the distribution of delays is estimated."""
+ENOUGH: Final = 20  # the fewest reports from which the distribution of delays is estimated
 
 
 class Delays:
@@ -109,8 +108,7 @@ class Delays:
         return len(self._reports) / math.fsum(1.0 / self.share(limit) for _, limit in self._reports)
 
 
-FEWEST: Final = 20
-"""With fewer labels the quality of the proxy is unknown, and it is not used."""
+FEWEST: Final = 20  # with fewer labels the quality of the proxy is unknown, and it is not used
 
 
 @dataclass(frozen=True, slots=True)

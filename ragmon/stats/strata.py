@@ -14,8 +14,7 @@ from typing import Final
 
 from ragmon.stats.intervals import Z95, clopper_pearson, graded, wilson
 
-SMALL: Final = 20
-"""A stratum with fewer records in the denominator is small."""
+SMALL: Final = 20  # A stratum with fewer records in the denominator is small
 MANY: Final = 6
 """If more strata than this are small, they get exact intervals: the sum of Wilson's distances would be too small."""
 EMPTY: Final = 0.75
