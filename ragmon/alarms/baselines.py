@@ -93,8 +93,7 @@ class Baseline(msgspec.Struct):
     def level(self, z: float, margin: float, *, at_least: bool) -> float | None:
         """The lower bound for the metric; for an upper bound, the lower bound for one minus the metric.
 
-        Returns:
-            The level; None while the baseline is being learned.
+        The level; None while the baseline is being learned.
         """
         if not self.usable:
             return None

@@ -227,8 +227,7 @@ _cache = TokenCache()
 def groundedness(claim: str, contexts: Sequence[str], cache: TokenCache = _cache) -> float | None:
     """The share of the claim's content words, repetitions counted, that occur in the contexts.
 
-    Returns:
-        A share in [0, 1]; None when the claim has no content word, or when the unread rest of a cut text
+    A share in [0, 1]; None when the claim has no content word, or when the unread rest of a cut text
 
     Source: the ResearchMate evaluation module's heuristic, extended to letters of every script.
     """

@@ -478,8 +478,7 @@ def ranks_of(relevant: Iterable[bool]) -> Ranks:
 def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[Ranks, Ranks] | None:
     """Which contexts hold a gold text, and where each gold text is found first.
 
-    Returns:
-        The ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None where
+    The ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None where
     """
     first_ranks: dict[str, int] = {}
     relevant, exact = [], item.match == "exact"

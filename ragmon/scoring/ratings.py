@@ -178,10 +178,9 @@ class Rating(msgspec.Struct, omit_defaults=True):
     def apply(self, label: Label, ts: float) -> str:
         """Apply a label that the rater gave at a time.
 
-        The later value counts; of two values at the same time the greater one. So the order of arrival has no effect.
+        `joined` where a field gets its first value, else `changed`, `late` or `duplicate`.
 
-        Returns:
-            `joined` where a field gets its first value, else `changed`, `late` or `duplicate`.
+        The later value counts; of two values at the same time the greater one. So the order of arrival has no effect.
         """
         relevant_ids = None if label.relevant_ids is None else tuple(sorted(set(label.relevant_ids)))
         correct = None if label.correct is None else float(label.correct)
@@ -306,8 +305,7 @@ class LabelStore(msgspec.Struct, dict=True):
     def apply(self, label: Label, now: float) -> Consensus | None:
         """Apply a label that arrived now to an answer whose trace has arrived.
 
-        Returns:
-            The judgement of the answer, if this is its first label; else None.
+        The judgement of the answer, if this is its first label; else None.
         """
         answer = self.answers.get(label.trace_id)
         is_first = answer is None

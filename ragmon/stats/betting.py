@@ -69,11 +69,7 @@ def coarse(scores: Scores, marks: int = MARKS) -> Scores:
 def log_above(scores: Scores, mean: float) -> float:
     """Evidence that the mean lies above a value: the logarithm of an e-value against "at most this value".
 
-    Returns:
-        0 without observations; infinite where a single score refutes "at most 0".
-
-    Raises:
-        RagmonError: The value or a score lies outside [0, 1], or a count is negative.
+    0 without observations; infinite where a single score refutes "at most 0".
     """
     return wealth(checked(scores), checked_share("mean", mean))[0]
 
@@ -81,11 +77,7 @@ def log_above(scores: Scores, mean: float) -> float:
 def log_below(scores: Scores, mean: float) -> float:
     """Evidence that the mean lies below a value: the logarithm of an e-value against "at least this value".
 
-    Returns:
-        0 without observations; infinite where a single score refutes "at least 1".
-
-    Raises:
-        RagmonError: The value or a score lies outside [0, 1], or a count is negative.
+    0 without observations; infinite where a single score refutes "at least 1".
     """
     return wealth(mirrored(checked(scores)), 1 - checked_share("mean", mean))[0]
 
@@ -93,8 +85,7 @@ def log_below(scores: Scores, mean: float) -> float:
 def verdict(scores: Scores, threshold: float, *, at_least: bool = True) -> Literal["pass", "fail"] | None:
     """Whether it is proven that the mean keeps or breaks a gate.
 
-    Returns:
-        `pass` or `fail`; None as long as neither is proven.
+    `pass` or `fail`; None as long as neither is proven.
     """
     seen, bar = checked(scores), math.log(2 / ALPHA)
     if not at_least:
@@ -109,8 +100,7 @@ def verdict(scores: Scores, threshold: float, *, at_least: bool = True) -> Liter
 def confidence_sequence(scores: Scores, alpha: float = ALPHA) -> tuple[float, float]:
     """Bounds on the mean: over all looks together they contain it with probability 1 - alpha.
 
-    Returns:
-        Lower and upper bound, rounded outwards; (0, 1) without observations.
+    Lower and upper bound, rounded outwards; (0, 1) without observations.
     """
     bar, seen = math.log(2 / alpha), checked(scores)
     return _lower_bound(seen, bar), 1 - _lower_bound(mirrored(seen), bar)
@@ -119,8 +109,7 @@ def confidence_sequence(scores: Scores, alpha: float = ALPHA) -> tuple[float, fl
 def needed(scores: Scores, threshold: float) -> int | None:
     """How many observations like these prove on which side of a gate their mean lies.
 
-    Returns:
-        The number; None where no number is enough, because the mean is too close to the gate for any bet to grow.
+    The number; None where no number is enough, because the mean is too close to the gate for any bet to grow.
     """
     seen, gate = checked(scores), checked_share("threshold", threshold)
     n = sum(count for _, count in seen)
@@ -143,11 +132,7 @@ def needed(scores: Scores, threshold: float) -> int | None:
 
 
 def checked(scores: Scores) -> Seen:
-    """Valid scores as pairs of score and count.
-
-    Raises:
-        RagmonError: A score lies outside [0, 1], or a count is negative.
-    """
+    """Valid scores as pairs of score and count."""
     for x, count in scores.items():
         checked_share("score", x)
         if not count >= 0:
@@ -201,11 +186,7 @@ def _lower_bound(seen: Seen, bar: float) -> float:
 
 
 def checked_share(name: str, value: float) -> float:
-    """The value, if it is a share.
-
-    Raises:
-        RagmonError: It lies outside [0, 1].
-    """
+    """The value, if it is a share."""
     if not 0 <= value <= 1:
         raise RagmonError(f"{name} {value!r} lies outside [0, 1]", hint="0.80 is 80 %")
     return value
@@ -253,29 +234,17 @@ def _least(proven: Callable[[float], bool]) -> float:
 
 
 def log_worse(a: Scores, b: Scores, by: float = 0.0) -> float:
-    """Evidence that the mean of b lies below that of a: the logarithm of an e-value against "at least as high".
-
-    Raises:
-        RagmonError: A score lies outside [0, 1], or a count is negative.
-    """
+    """Evidence that the mean of b lies below that of a: the logarithm of an e-value against "at least as high"."""
     return _least_evidence(checked(a), mirrored(checked(b)), 1.0 + by)
 
 
 def log_not_worse(a: Scores, b: Scores, margin: float) -> float:
-    """Evidence that the mean of b lies above that of a minus a margin: against "lower by the margin or more".
-
-    Raises:
-        RagmonError: The margin or a score is out of range, or a count is negative.
-    """
+    """Evidence that the mean of b lies above that of a minus a margin: against "lower by the margin or more"."""
     return _least_evidence(checked(b), mirrored(checked(a)), 1 - checked_margin(margin))
 
 
 def checked_margin(margin: float) -> float:
-    """Return a margin if it is in [0, 1).
-
-    Raises:
-        RagmonError: It is not.
-    """
+    """Return a margin if it is in [0, 1)."""
     if not 0 <= margin < 1:
         raise RagmonError(f"margin {margin!r} is no difference of shares", hint="from 0 to below 1: 0.02 is 2 points")
     return margin
@@ -343,11 +312,7 @@ def worse(pairs: Pairs, alone: Unpaired = _NONE, alpha: float = ALPHA / 2, *, by
 
 
 def not_worse(pairs: Pairs, margin: float, alone: Unpaired = _NONE, alpha: float = ALPHA / 2) -> bool:
-    """Whether it is proven that the mean fell by less than a margin.
-
-    Raises:
-        RagmonError: The margin is out of range.
-    """
+    """Whether it is proven that the mean fell by less than a margin."""
     lower, upper = _earlier_mean(pairs, alone, alpha)
     # A mean below the margin cannot fall by the margin.
     means = max(lower, checked_margin(margin)), max(upper, margin)

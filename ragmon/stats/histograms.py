@@ -55,8 +55,7 @@ def bucket_edge(index: int) -> float:
 def quantile(histogram: Mapping[int, int], q: float) -> float | None:
     """A quantile of a log-bucket histogram, by nearest rank.
 
-    Returns:
-        The middle of the bucket that contains it, in the unit of the values; None when the histogram is empty.
+    The middle of the bucket that contains it, in the unit of the values; None when the histogram is empty.
     """
     if not histogram:
         return None

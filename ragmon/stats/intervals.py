@@ -15,12 +15,9 @@ _ROUNDING: Final = 1e-9  # ignored when a number is rounded up
 
 
 def wilson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
-    """The score interval for a proportion.
+    """The score interval for a proportion. Lower and upper bound; (0, 1) when n is 0.
 
     The sum of the scores need not be an integer: then the interval is conservative.
-
-    Returns:
-        Lower and upper bound; (0, 1) when n is 0.
 
     Source: Wilson, J. Am. Stat. Assoc. 22 (1927), p. 209.
 
@@ -40,13 +37,12 @@ def wilson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
 def graded(n: float, total: float, squares: float, z: float = Z95) -> tuple[float, float]:
     """The score interval for the mean of scores in [0, 1], from their sum and their sum of squares.
 
+    Lower and upper bound; (0, 1) when n is 0.
+
     For scores of 0 and 1 it equals `wilson`, and it is never wider. Scores in between vary less than 0 and 1 would with
     the same mean, by the ratio of the variances, and there are two ways to put this into Wilson's formula: as more
     observations, or as less variance around the same centre. The first misses rare extreme scores that a small sample
     does not contain, the second is pulled too far towards 0.5; the interval covers both.
-
-    Returns:
-        Lower and upper bound; (0, 1) when n is 0.
 
     Source: Wilson, J. Am. Stat. Assoc. 22 (1927), p. 209, with the sample variance in place of p(1 - p).
     """
@@ -71,8 +67,7 @@ def _wilson_bounds(p: float, noise: float, variance: float) -> tuple[float, floa
 def needed_for_pass(threshold: float, *, at_least: bool) -> int | None:
     """The smallest n at which a flawless sample can prove the gate.
 
-    Returns:
-        The n; 1 when every value meets the gate, None when no finite sample can prove it (at least 1, at most 0).
+    The n; 1 when every value meets the gate, None when no finite sample can prove it (at least 1, at most 0).
     """
     return needed_to_decide(1.0 if at_least else 0.0, threshold)
 
@@ -80,8 +75,7 @@ def needed_for_pass(threshold: float, *, at_least: bool) -> int | None:
 def needed_to_decide(p: float, threshold: float) -> int | None:
     """How many observations put Wilson's interval around p on one side of the gate.
 
-    Returns:
-        The n, at least 1; None when p lies on the gate.
+    The n, at least 1; None when p lies on the gate.
 
     Source: a gate g lies within Wilson's interval as long as (p - g)² <= z² g (1 - g) / n, solved for n.
     """
@@ -94,10 +88,9 @@ def needed_to_decide(p: float, threshold: float) -> int | None:
 def clustered(clusters: Mapping[tuple[int, float], int]) -> tuple[float, float, float]:
     """Wilson's interval for a ratio of sums when observations come in clusters (one gold item asked many times).
 
-    `clusters` says how many clusters have each `(n, sum of scores)`.
+    Lower bound, upper bound and the effective number of observations, at most the number of clusters.
 
-    Returns:
-        Lower bound, upper bound and the effective number of observations, at most the number of clusters.
+    `clusters` says how many clusters have each `(n, sum of scores)`.
 
     Source: linearised variance of a ratio with clusters as units (Cochran, Sampling Techniques, 3rd ed., 1977,
     section 6.3), put into Wilson's interval as an effective n.
@@ -121,8 +114,7 @@ def clustered(clusters: Mapping[tuple[int, float], int]) -> tuple[float, float, 
 def clustered_or_missing(clusters: Mapping[tuple[int, float, int], int]) -> tuple[float, float, float]:
     """The interval of `clustered` where some scores are unknown: it covers the mean whatever they are.
 
-    Returns:
-        Lower bound if every unknown score were 0, upper bound if every one were 1, and the effective number of
+    Lower bound if every unknown score were 0, upper bound if every one were 1, and the effective number of
 
     Source: worst-case bounds, Manski, Am. Econ. Rev. 80 (1990), p. 319.
     """
@@ -149,10 +141,9 @@ _TERMS: Final = 10_000  # more than the continued fraction needs: about 400 for 
 def clopper_pearson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
     """The exact interval for a proportion: its coverage is at least the level, whatever the true share is.
 
-    The sum of the scores need not be an integer: then the interval is conservative.
+    Lower and upper bound; (0, 1) when n is 0.
 
-    Returns:
-        Lower and upper bound; (0, 1) when n is 0.
+    The sum of the scores need not be an integer: then the interval is conservative.
 
     Source: Clopper and Pearson, Biometrika 26 (1934), p. 404, as quantiles of beta distributions.
     """

@@ -120,13 +120,10 @@ class Sums:
 
     Args:
         labels: Number of labelled records.
-        y: Sum of their labels.
-        yy: Sum of their squared labels.
-        f: Sum of the proxies of the labelled records.
-        ff: Sum of their squared proxies.
-        yf: Sum of label times proxy.
-        records: Number of all records, labelled or not. A record whose label came late may be among them or not.
-        proxies: Sum of their proxies.
+        y, yy: Sum of their labels, and of the squared labels.
+        f, ff, yf: Sum of their proxies, of the squared proxies, and of label times proxy.
+        records, proxies: Number of all records, labelled or not, and the sum of their proxies. A record whose label
+            came late may be among them or not.
     """
 
     labels: int = 0
@@ -234,11 +231,7 @@ def predicted(sums: Sums) -> Predicted:
 class EffectiveSample(NamedTuple):
     """A sample of labels alone that gives the same estimate and precision as labels and proxies together.
 
-    Attributes:
-        value: Its mean.
-        n: Its size; not an integer.
-        total: The sum of its labels.
-        squares: The sum of their squares.
+    Its size n is no integer.
     """
 
     value: float

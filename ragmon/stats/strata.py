@@ -38,7 +38,6 @@ class Stratum:
         scores: The number of scores, possibly an effective number, behind `sum` and `squares`; None: equal to `domain`.
         unknown: Further records that may belong to the denominator, whose score is unknown for a reason that may depend
             on the score.
-
     """
 
     name: str
@@ -93,8 +92,7 @@ class Estimate:
 
     Attributes:
         value: The mean over the observed strata; None where no record is in the denominator.
-        lower: Lower bound, whatever the scores of the unobserved strata are.
-        upper: Upper bound, likewise.
+        lower, upper: Bounds, whatever the scores of the unobserved strata are.
         n: Records in the denominator.
         n_eff: The size of an unweighted sample with the same precision for the observed strata; at most the scores.
         unobserved: Share of the weight in strata without a score. Where no record was assessed, all calls count as part
@@ -118,6 +116,8 @@ class Estimate:
 def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     """The mean over all traffic, with an interval that includes all uncertainty of the sample.
 
+    The estimate; value None and bounds (0, 1) where no record is in the denominator.
+
     The mean of each stratum is weighted by its calls in the denominator. The interval adds up the squares of the
     distances of each stratum (Wilson's, or `graded`), of the uncertainty of the weights, and of what strata may contain
     in which no assessed record was in the denominator. A single stratum gives Wilson's interval. A stratum without a
@@ -127,9 +127,6 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     The interval is for the process behind the traffic, not for the calls of this window: where every call is scored it
     is as wide as that of a simple random sample of that size. A stratum that cannot contain a record of the denominator
     (refused calls, where refused ones do not count) should be left out.
-
-    Returns:
-        The estimate; value None and bounds (0, 1) where no record is in the denominator.
 
     Source: estimator and its variance: Cochran, Sampling Techniques, 3rd ed., 1977, chapter 5A (stratification after
     selection, means over subpopulations). Square-and-add: Newcombe, Stat. Med. 17 (1998), p. 873, and Zou and Donner,
@@ -178,10 +175,9 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
 def shifts(strata: Iterable[Stratum]) -> dict[str, tuple[float, float]]:
     """What the scores and the records of each stratum move the mean by.
 
-    Returns:
-        By name of an observed stratum, its weight; and what one more record in it adds to the mean, beside its score
-        and relative to the weight of a score: its distance from the mean, times the root of the share of its variance
-        that is left where calls are counted and the domain is known of the assessed records alone.
+    By name of an observed stratum, its weight; and what one more record in it adds to the mean, beside its score
+    and relative to the weight of a score: its distance from the mean, times the root of the share of its variance
+    that is left where calls are counted and the domain is known of the assessed records alone.
     """
     observed = [s for s in strata if s.n]
     population = math.fsum(s.population for s in observed)
