@@ -228,6 +228,7 @@ def groundedness(claim: str, contexts: Sequence[str], cache: TokenCache = _cache
     """The share of the claim's content words, repetitions counted, that occur in the contexts.
 
     A share in [0, 1]; None when the claim has no content word, or when the unread rest of a cut text
+    (`ragmon.core.text.head`) could change the share.
 
     Source: the ResearchMate evaluation module's heuristic, extended to letters of every script.
     """

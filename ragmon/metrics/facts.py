@@ -479,6 +479,7 @@ def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[Ranks, Ranks] 
     """Which contexts hold a gold text, and where each gold text is found first.
 
     The ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None where
+    the unread rest of a context may hold one.
     """
     first_ranks: dict[str, int] = {}
     relevant, exact = [], item.match == "exact"

@@ -115,6 +115,7 @@ def clustered_or_missing(clusters: Mapping[tuple[int, float, int], int]) -> tupl
     """The interval of `clustered` where some scores are unknown: it covers the mean whatever they are.
 
     Lower bound if every unknown score were 0, upper bound if every one were 1, and the effective number of
+    observations of the known scores.
 
     Source: worst-case bounds, Manski, Am. Econ. Rev. 80 (1990), p. 319.
     """
