@@ -729,8 +729,9 @@ class SideReader:
         """How many gold items have equal scores, in steps that are not folded yet."""
         items: Table = {}
         for key in self.selection.keys:
-            for table_of_step in self.selection.state.series[key].items(self.begin, self.end, hours=False):
-                add_table(items, table_of_step)
+            for start, step in self.selection.state.series[key].item_steps.items():
+                if self.begin <= start < self.end:
+                    add_table(items, step.facts)
         return clusters_of(table, items, metric)
 
 

@@ -243,19 +243,9 @@ class Series(msgspec.Struct, omit_defaults=True):
         yield from self.folded.values()
         yield from self.fresh.values()
 
-    def items(self, begin: float | None = None, end: float = inf, *, hours: bool = True) -> Iterator[Table]:
-        """The tables of gold items of a window: exact steps, and all older hours that overlap it.
-
-        `begin` None is everything; `hours` says whether the window is long enough to include tables that are not fresh.
-        """
-        for start, table in self.item_steps.items():
-            if begin is None or begin <= start < end:
-                yield table.facts
-        for hour, table in self.item_hours.items():
-            if begin is None or (hours and (hour + 1) * HOUR > begin and hour * HOUR < end):
-                yield table.facts
-        if begin is None:
-            yield self.past_items.facts
+    def items(self) -> Iterator[Table]:
+        """Every table of gold items."""
+        yield from (table.facts for table in (*self.item_steps.values(), *self.item_hours.values(), self.past_items))
 
     def timed_items(self) -> Iterator[tuple[int, int, Table]]:
         """Every table with the start and the end of its step or hour, seconds since the epoch; -1 where it has none."""
