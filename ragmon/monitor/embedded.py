@@ -335,9 +335,7 @@ class Monitor:
                 return status(current, self.settings, self._began, findings)
 
             history = MonitorHistory(self._locked)
-            view = AdminView(
-                self.snapshot, self._cache_key, current_status, history=history, settings=lambda: self.settings
-            )
+            view = AdminView(self.snapshot, self._cache_key, current_status, history, lambda: self.settings)
             app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
             app = app if self.beside is None else self.beside(app)
             connections = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0]).admin

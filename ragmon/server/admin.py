@@ -207,11 +207,11 @@ def server_admin(views: StatusService, hosts: Collection[str], token: str | None
         views.monitor_snapshot,
         views.moment,
         views.status,
+        MonitorHistory(views.locked),
+        views.settings,
         views.failure,
         views.trouble,
         views.note,
-        history=MonitorHistory(views.locked),
-        settings=views.settings,
         configured=views.configured,
         diagnose=asking.diagnose,
     )
@@ -281,7 +281,7 @@ class JournalView:
             self.snapshot,
             lambda: None,
             self.status,
-            history=MonitorHistory(self.locked),
-            settings=lambda: settings,
+            MonitorHistory(self.locked),
+            lambda: settings,
             diagnose=self.queries.diagnose,
         )
