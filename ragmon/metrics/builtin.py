@@ -150,6 +150,8 @@ class AnswerCorrect(Metric):
         return facts.answered and facts.shipped
 
 
+# --- whether an answer rests on what was retrieved ------------------------------------------------------------------
+
 DEFAULT_THRESHOLD: Final = 0.10  # an answer with a smaller share counts as ungrounded
 
 STOP_WORDS: Final = frozenset(
@@ -278,6 +280,9 @@ class GroundedRate(Metric):
     def score(self, facts: Facts) -> float | None:
         """Shipped answers are in the denominator."""
         return float(facts.grounded) if facts.answered and facts.shipped else None
+
+
+# --- retrieval against gold documents -------------------------------------------------------------------------------
 
 
 class _Retrieval(Metric, ABC):
@@ -434,6 +439,9 @@ def _discounted(bits: int) -> float:
         total += 1 / math.log2(first_rank(bits) + 1)
         bits &= bits - 1
     return total
+
+
+# --- every request, without gold: form, citation scope, refusals, errors, speed -------------------------------------
 
 
 @register

@@ -256,6 +256,8 @@ class Series(msgspec.Struct, omit_defaults=True):
         yield UNTIMED, UNTIMED, self.past_items.facts
 
 
+# --- all calls, sampled or not, as producers report them ------------------------------------------------------------
+
 RECENT: Final = 32
 """Steps that live traffic keeps of a series: reports that are later than that, five minutes and more, are rare."""
 
@@ -551,6 +553,8 @@ def by_stratum(calls: Mapping[CallKey, Count], pipeline: str, source: str) -> di
     }
 
 
+# --- labels and proxies by the hour of the answer -------------------------------------------------------------------
+
 METRIC: Final = AnswerCorrect.name  # the metric whose estimates are made more precise
 MAX_VERSIONS: Final = 64
 """Versions of a judge that are kept apart; further ones are counted as `OTHER`, whose scores are not used."""
@@ -763,6 +767,9 @@ def _moved(table: dict[Any, Any], pipeline: str, name: str) -> dict[Any, Any]:
         key._replace(pipeline=name) if isinstance(key, Judged) else (name, *key[1:]): table.pop(key)
         for key in [key for key in table if key[0] == pipeline]
     }
+
+
+# --- the state of a scorer ------------------------------------------------------------------------------------------
 
 
 class State(msgspec.Struct, dict=True):

@@ -139,6 +139,8 @@ def _add(sums: _MaskedBuckets, mask: int, kind: Kind, bucket: Bucket) -> None:
         sums.setdefault(mask, {}).setdefault(kind, Bucket()).merge(bucket)
 
 
+# --- gold items in windows ------------------------------------------------------------------------------------------
+
 Cluster = tuple[int, float, int]
 """The scores of an item in one metric: how many are known, their sum, and how many are unknown."""
 Clusters = Mapping[Cluster, int]  # how many gold items have equal scores
@@ -389,6 +391,8 @@ def add_points(found: ItemPoints, begin: int, end: int, table: Table) -> None:
                 wrong += n
         found.setdefault(qid, []).append(ItemPoint(begin, end, right, wrong, unknown))
 
+
+# --- snapshots and histories ----------------------------------------------------------------------------------------
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
