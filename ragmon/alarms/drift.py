@@ -222,6 +222,7 @@ class JudgeShift(NamedTuple):
 
 
 def _added(own: Sums, other: Sequence[int]) -> Sums:
+    # Both together; the first alone where the squares, of more than nine million scores, are too many to be saved.
     both = [a + b for a, b in zip(own, other, strict=True)]
     return both if both[2] < _LARGEST else own
 

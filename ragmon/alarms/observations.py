@@ -429,6 +429,7 @@ class ObservationSelector:
         return observe_step(found)
 
     def _reader(self, step: Minute, key: CountedRecord, metric: str) -> Callable[[Membership], ItemSums]:
+        # By membership; what is measured on text may be unknown, as texts are not captured.
         index, members = self._indexes[metric], step.facts[key]
         if not self._table.metrics[metric].measured:
             return lambda member: _sums(self._table, members[member], index)

@@ -264,6 +264,7 @@ class PipelineAlarms:
         return list(values.values()) if self.state.latency[source].p95 is None else clusters.latencies(name, values)
 
     def _level(self, rule: AlarmRule) -> float | None:
+        # The lower bound for the mean, after an upper bound was inverted; None while the baseline is learned.
         baseline = self.baseline_of(rule)
         if rule.kind == "gate" or baseline is None:
             return rule.level if rule.at_least else 1.0 - rule.level
@@ -297,12 +298,14 @@ class PipelineAlarms:
                 latency.learn(minute, period)
 
     def _has_recent_alarm(self, minute: int) -> bool:
+        # One that is not chronic: a gate that never passed would stop all learning for ever.
         return any(
             alarm.firing is not None and (rule.kind != "gate" or minute - alarm.firing < CHRONIC_MINUTES)
             for rule, alarm in self.judged()
         )
 
     def _restart(self, switch: SourceSwitch, minute: int) -> list[AlarmTransition]:
+        # The population is another one where source or gold set changed.
         if switch == SourceSwitch():
             return []
         resolved: list[AlarmRule | DriftSignal] = []
@@ -473,6 +476,7 @@ class AlarmEngine:
         return alarms
 
     def _new(self, name: str, saved: PipelineState | None) -> PipelineAlarms:
+        # At the place it had if that is free, else at the first free one.
         settings, place = self._settings, 0
         if name not in settings.pipelines:
             taken = {alarms.state.place for alarms in self.pipelines.values()}

@@ -263,6 +263,7 @@ class Monitor:
             return replace(current, reloaded=self.trouble is None)
 
     def _cache_key(self) -> object:
+        # It changes whenever the result of `snapshot` may change.
         captured = SdkStats() if self.captured is None else self.captured()
         with self._lock:
             self._engine.advance(self._clock())

@@ -138,15 +138,18 @@ class _Part:
         self.spread = self.scale * self.scale * (sample.spread + moved)
 
     def residuals(self) -> list[float]:
+        # The sum of the linearised residuals of each group.
         mean = self.sample.mean - self.sample.shift
         pairs = zip(self.sample.counts, self.sample.totals, strict=True)
         return [self.scale * (total - mean * n) for n, total in pairs] or [0.0] * GROUPS
 
     def deviations(self) -> list[float]:
+        # The same, if all scores of a cluster deviated alike.
         deviation = math.sqrt(self.spread)
         return [deviation * n for n in self.sample.counts] or [0.0] * GROUPS
 
     def expected(self) -> list[float]:
+        # The variance of each group, if scores were independent.
         return [self.spread * n for n in self.sample.counts] or [0.0] * GROUPS
 
     @property
@@ -155,6 +158,7 @@ class _Part:
 
     @property
     def mixed(self) -> int:
+        # In how many groups the rarer kind of score, below 1 or above 0, occurs: what tells how it clusters.
         pairs = list(zip(self.sample.counts, self.sample.totals, strict=True))
         return min(sum(total < n for n, total in pairs), sum(total > 0 for _, total in pairs))
 
