@@ -15,7 +15,7 @@ from bench.data import gold_set
 from bench.groundedness import texts
 from ragmon.alarms.detector import Alarm, Detector
 from ragmon.alarms.observations import Observations
-from ragmon.alarms.pipelines import AlarmEngine, PipelineAlarms, build_alarms
+from ragmon.alarms.pipelines import AlarmEngine, PipelineAlarms
 from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
@@ -112,7 +112,7 @@ def armed(traffic: Traffic) -> tuple[Scorer, AlarmEngine]:
     """A scorer, and the alarms of a configuration without any setting."""
     plan = ScorerFactory(defaults(), (traffic.gold,))
     table = plan.table()
-    alarms = build_alarms(plan.settings, table)
+    alarms = AlarmEngine(plan.settings, table)
     return plan(table=table, observers=[alarms.steps]), alarms
 
 

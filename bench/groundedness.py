@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from time import process_time
 
-from ragmon.metrics.grounding import TokenCache, groundedness
+from ragmon.metrics.builtin import TokenCache, groundedness
 
 TRACES = 2000
 CHUNKS = 1000

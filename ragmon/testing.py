@@ -158,7 +158,7 @@ def check_metric(metric: Metric, records: Sequence[Record], gold: GoldSet | None
         AssertionError: A score lies outside [0, 1], or depends on more than the facts.
 
     Examples:
-        >>> from ragmon.metrics.retrieval import Recall
+        >>> from ragmon.metrics.builtin import Recall
         >>> check_metric(Recall(5), [make_record("a")], make_gold(("a", True)))
     """
     reader = FactReader()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -20,9 +20,7 @@ from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.errors import ConfigError
 from ragmon.core.policy import Gate
-from ragmon.scoring.cohorts import add_counts
-from ragmon.scoring.minutes import CLUSTER
-from ragmon.stats.histograms import MICRO, bucket, bucket_edge, buckets, quantile
+from ragmon.stats.histograms import MICRO, add_counts, bucket, bucket_edge, buckets, quantile
 from ragmon.stats.intervals import wilson
 
 DELAY: Final = 15
@@ -36,11 +34,9 @@ P95: Final = 0.95
 VERSION: Final = 1
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
-LEARN: Final = 60
-"""Minutes of traffic before a baseline is used."""
+LEARN: Final = 60  # minutes of traffic before a baseline is used
 INDEX_ALERT: Final = f"{constants.INDEX_HASH}:drift"
-KIND: Final = "ragmon-baseline"
-"""The `kind` of a baseline file."""
+KIND: Final = "ragmon-baseline"  # the `kind` of a baseline file
 _HINT: Final = "write it with `ragmon baseline freeze TRACES --output FILE`"
 
 
@@ -64,9 +60,6 @@ class Baseline(msgspec.Struct):
     Attributes:
         n, total: The number of learned observations and the sum of their scores.
         since: The first minute with an observation; None before.
-        given: It was taken from a file, and is not learned.
-        usable: It was learned for long enough, or given.
-        frozen: It does not change any more.
         waiting: Minute, number and sum of the observations that are learned after `DELAY`.
     """
 
@@ -100,13 +93,7 @@ class Baseline(msgspec.Struct):
     def level(self, z: float, margin: float, *, at_least: bool) -> float | None:
         """The lower bound for the metric; for an upper bound, the lower bound for one minus the metric.
 
-        Args:
-            z: Normal quantile that allows for the baseline's own error.
-            margin: The distance beyond that bound at which a change matters.
-            at_least: Detect a fall; else a rise.
-
-        Returns:
-            The level; None while the baseline is being learned.
+        The level; None while the baseline is being learned.
         """
         if not self.usable:
             return None
@@ -147,7 +134,6 @@ class LatencyBaseline(msgspec.Struct):
 
     Attributes:
         p95: In milliseconds, the upper edge of the bucket that holds the p95; None while it is learned.
-        share: The share of requests above the p95.
         since: The first minute with an observation; None before.
         counts: The latencies from which the p95 is learned, in log buckets of milliseconds.
         waiting: Minute and latencies in milliseconds that are learned after `DELAY`.
@@ -221,9 +207,7 @@ class FrozenMetric(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     """The baseline of one metric.
 
     Attributes:
-        n: The number of observations.
-        mean: Their mean, for human readers.
-        total: The sum of their scores, in [0, n].
+        total: The sum of the scores, in [0, n].
         p95: For the latency: the limit above which a request is slow, in milliseconds.
     """
 
@@ -262,23 +246,14 @@ class FrozenPipeline(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def version(pipelines: object) -> str:
-    """The version of a baseline file: a hash of its content.
-
-    >>> version({})
-    '44136fa3'
-    """
+    """The version of a baseline file: a hash of its content."""
     canonical = json.dumps(pipelines, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:SHOWN]
 
 
 @dataclass(frozen=True)
 class IndexLimit:
-    """An alarm on the number of indexes under one build.
-
-    Args:
-        limit: The number of indexes that is allowed.
-        alert, severity: The name and severity of the alarm.
-    """
+    """An alarm on the number of indexes under one build."""
 
     limit: int = 1
     alert: str = INDEX_ALERT
@@ -290,18 +265,13 @@ class AlarmSettings:
     """The alarm settings of one pipeline.
 
     Args:
-        rules: The alarm rules.
-        learn: Minutes of traffic before a baseline is used.
         given: The baselines of a release run; None: everything is learned.
-        cluster: The fields whose value groups several requests into one observation.
-        indexes: The alarms on the number of indexes under one build.
         citations_required: Whether every answer must cite; otherwise what is about citations waits for the first one.
     """
 
     rules: Sequence[AlarmRule]
     learn: int = LEARN
     given: FrozenPipeline | None = None
-    cluster: Collection[str] = CLUSTER
     indexes: Sequence[IndexLimit] = (IndexLimit(),)
     citations_required: bool = False
 

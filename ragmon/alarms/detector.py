@@ -31,8 +31,7 @@ from ragmon.stats.prediction import DROPS
 
 HIGHEST: Final = 0.9999
 """Maximum level: against a mean of exactly 1 a single failure would be proof, and a label may be wrong."""
-_MAX_EXPONENT: Final = 600.0
-"""Maximum exponent: far above any threshold and below the range of a double."""
+_MAX_EXPONENT: Final = 600.0  # maximum exponent: far above any threshold and below the range of a double
 _MAX_FACTORS: Final = 50
 """Up to this number, means between 0 and 1 are multiplied one by one; the product of more could overflow a double."""
 
@@ -45,8 +44,7 @@ _Bet = tuple[float, float, float, float]
 * the logarithm of what a score of 0 multiplies the wealth by,
 * and that of a score of 1.
 """
-SAME_INCIDENT: Final = 720
-"""Minutes after its end in which an alarm that fires again goes on with its incident."""
+SAME_INCIDENT: Final = 720  # minutes after its end in which an alarm that fires again goes on with its incident
 _MINUTE: Final = 60.0
 _MOST_DECIMALS: Final = 12
 Change = Literal["firing", "resolved"]
@@ -67,27 +65,12 @@ class Detector(msgspec.Struct):
 
     Args:
         wealth: The wealth for each drop, summed over all starting times; default: zero.
-
-    Examples:
-        >>> detector = Detector()
-        >>> for _ in range(100):
-        ...     mean = detector.update(Observations(ones=7, zeros=3), level=0.8)
-        >>> mean > 10_000
-        True
     """
 
     wealth: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(DROPS))
 
     def update(self, seen: Observations, level: float) -> float:
-        """Process one step.
-
-        Args:
-            seen: The step's observations, at least one.
-            level: The lower bound for the mean, fixed before the step was observed.
-
-        Returns:
-            The mean wealth: evidence that the mean lies below the level.
-        """
+        """Process one step."""
         (ones, zeros, parts), bets = seen, _bets(level)
         n = len(parts)
         largest_gain = bets[-1][2]
@@ -123,11 +106,7 @@ class Detector(msgspec.Struct):
 
 
 def evidence(mean: float, threshold: float) -> float:
-    """How close the wealth is to the threshold, in [0, 1], on a logarithmic scale.
-
-    >>> evidence(1.0, 10_000), evidence(100.0, 10_000)
-    (0.0, 0.5)
-    """
+    """How close the wealth is to the threshold, in [0, 1], on a logarithmic scale."""
     log_wealth = log(mean) if mean > 0 else -inf
     return min(1.0, max(0.0, log_wealth / log(threshold)))
 
@@ -162,7 +141,6 @@ class Stretch(msgspec.Struct, array_like=True):
     Attributes:
         begin: The minute of the first step.
         n, total: The observations of these steps and the sum of their scores.
-        gain: The logarithm of what the bet made of its stake.
     """
 
     begin: int
@@ -188,14 +166,7 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 def follow(stretches: dict[int, Stretch], minute: int, seen: Observations, growth: Sequence[float]) -> None:
-    """Add a step to the stretch of every bet; a bet that has won nothing starts again.
-
-    Args:
-        stretches: By the number of the bet; changed.
-        minute: The minute of the step.
-        seen: The observations of the step.
-        growth: What each bet gains in this step, as a logarithm.
-    """
+    """Add a step to the stretch of every bet; a bet that has won nothing starts again."""
     n, total = seen.n, seen.total
     for bet, gain in enumerate(growth):
         stretch = stretches.get(bet)
@@ -222,11 +193,7 @@ class Alarm(msgspec.Struct):
     """What the alarm of a rule has seen.
 
     Attributes:
-        detector: The evidence of a fault.
-        recovery: The evidence of recovery, while the alarm fires.
-        recovered_level: The mean above which the metric has recovered.
         firing: The minute since which the alarm fires; None while it is silent.
-        steps: The steps in which it fired, over one incident.
         resolved: The minute in which it was resolved last; None if it never was.
         stretches: What the evidence of a fault rests on, by the number of the bet.
         proof: What the alarm fired for; None while it is silent.
@@ -242,17 +209,7 @@ class Alarm(msgspec.Struct):
     proof: Proof | None = None
 
     def step(self, rule: AlarmRule, minute: int, seen: Observations, level: float) -> Change | None:
-        """Process one step.
-
-        Args:
-            rule: The rule.
-            minute: The step's minute since the epoch.
-            seen: The step's observations, oriented so that less is worse; at least one.
-            level: The lower bound for their mean.
-
-        Returns:
-            The transition, if any.
-        """
+        """Process one step."""
         needed = PAGE_PROOF if rule.severity == "page" else LOOK_PROOF
         if self.firing is not None:
             self.steps += 1
@@ -308,9 +265,6 @@ class ShownProof:
 
     Attributes:
         since, until: The beginning and the end of the stretch, seconds since the epoch.
-        n: Its observations: requests, sessions or gold items.
-        value: Their mean.
-        level: What the alarm compares it with.
         at_least: Whether the mean should be at least the level.
         text: All of this as one line. It has no interval: the alarm does not rest on one.
     """

@@ -17,35 +17,24 @@ import msgspec
 
 from ragmon.alarms.baselines import AlarmSettings
 from ragmon.core import constants
-from ragmon.scoring.cohorts import add_counts
 from ragmon.scoring.minutes import SHAPES, Minute
-from ragmon.stats.histograms import MICRO, bucket_edge, decile_edges
+from ragmon.stats.histograms import MICRO, add_counts, bucket_edge, decile_edges
 
-INDEX_WINDOW: Final = 60
-"""Minutes within which several indexes under one build are counted together."""
+INDEX_WINDOW: Final = 60  # minutes within which several indexes under one build are counted together
 REFERENCE: Final = 3_000
-BLOCK: Final = 300
-"""Observations of the reference; and the minimum of a block that is compared with it."""
-PERIOD: Final = 60
-"""Minimum length in minutes of a block and of the reference."""
-MIN_PSI: Final = 0.1
-"""Shifts below this population stability index are irrelevant, however certain."""
+BLOCK: Final = 300  # observations of the reference; and the minimum of a block that is compared with it
+PERIOD: Final = 60  # minimum length in minutes of a block and of the reference
+MIN_PSI: Final = 0.1  # shifts below this population stability index are irrelevant, however certain
 _CRITICAL: Final = (10.828, 13.816, 16.266, 18.467, 20.515, 22.458, 24.322, 26.124, 27.877)
 """The 99.9 % quantile of chi-squared with 1 to 9 degrees of freedom."""
-_SMALL: Final = 0.5
-"""The count used for an empty bin, because log(0) is undefined."""
-MIN_SHIFT: Final = 0.1
-"""Smaller changes of a mean are irrelevant, however certain."""
-FULL: Final = 168
-"""Blocks of a reference; it learns no more when it has them."""
-SILENT: Final = 1440
-"""Minutes without a score after which a version is forgotten."""
+_SMALL: Final = 0.5  # the count used for an empty bin, because log(0) is undefined
+MIN_SHIFT: Final = 0.1  # smaller changes of a mean are irrelevant, however certain
+FULL: Final = 168  # blocks of a reference; it learns no more when it has them
+SILENT: Final = 1440  # minutes without a score after which a version is forgotten
 MAX_VERSIONS: Final = 8
 """Versions of a judge that are compared at the same time; the one that was silent longest gives way."""
-Sums = list[int]
-"""`[n, sum, sum of squares]` in micro-units."""
-_LARGEST: Final = 2**63
-"""A sum is saved as a number of 64 bits."""
+Sums = list[int]  # `[n, sum, sum of squares]` in micro-units
+_LARGEST: Final = 2**63  # a sum is saved as a number of 64 bits
 _DISTRIBUTIONS: Final = {f"{name}:drift": name for name in SHAPES}
 """By alert, the property whose distribution is watched."""
 
@@ -71,9 +60,6 @@ def psi(reference: Sequence[int], block: Sequence[int]) -> float:
     """The population stability index: how far a block's counts by bin moved from those of a reference.
 
     Source: symmetrised Kullback-Leibler divergence (Jeffreys, Proc. R. Soc. A 186 (1946)) of two histograms.
-
-    >>> round(psi([50, 50], [70, 30]), 3)
-    0.169
     """
     m, n = sum(reference), sum(block)
     index = 0.0
@@ -141,7 +127,6 @@ class DistributionMonitor(DriftMonitor):
         return False
 
     def _close(self, minute: int, counts: Mapping[int, int]) -> bool:
-        """End a block: the first becomes the reference, later ones are compared with it."""
         block, begun = self.block, self.begun
         self.block, self.begun = dict(counts), minute
         if self.edges is None:
@@ -205,8 +190,6 @@ class BlockRule(NamedTuple):
 
     Attributes:
         size: Observations of a block, at least.
-        blocks: Blocks that the reference needs.
-        minutes: Minutes that the reference needs.
         z: How many standard errors are too many; more while the reference has few blocks.
     """
 
@@ -216,10 +199,8 @@ class BlockRule(NamedTuple):
     z: float
 
 
-SCORES: Final = BlockRule(300, 8, 1440, 4.0)
-"""Of scores: a day is the least, because traffic cycles by the day."""
-AGREEMENT: Final = BlockRule(50, 2, 0, 3.3)
-"""Of label minus score: labels are few."""
+SCORES: Final = BlockRule(300, 8, 1440, 4.0)  # of scores: a day is the least, because traffic cycles by the day
+AGREEMENT: Final = BlockRule(50, 2, 0, 3.3)  # of label minus score: labels are few
 
 
 class JudgeShift(NamedTuple):
@@ -241,7 +222,7 @@ class JudgeShift(NamedTuple):
 
 
 def _added(own: Sums, other: Sequence[int]) -> Sums:
-    """Both together; the first alone where the squares are too many to be saved, of more than nine million scores."""
+    # Both together; the first alone where the squares, of more than nine million scores, are too many to be saved.
     both = [a + b for a, b in zip(own, other, strict=True)]
     return both if both[2] < _LARGEST else own
 
@@ -326,13 +307,7 @@ class VersionMonitor(msgspec.Struct):
 
 
 class JudgeMonitor(DriftMonitor, kw_only=True):
-    """Compares the scores of a judge, or its agreement with labels, version by version.
-
-    Attributes:
-        metric: The judge's metric.
-        labelled: It compares label minus score, not scores.
-        versions: By version.
-    """
+    """Compares the scores of a judge, or its agreement with labels, version by version."""
 
     metric: str
     labelled: bool = False
@@ -366,11 +341,7 @@ class JudgeMonitor(DriftMonitor, kw_only=True):
 
 
 def alert_name(metric: str, *, labelled: bool) -> str:
-    """The name of the alarm.
-
-    >>> alert_name("judge_tone", labelled=True)
-    'judge_tone:label:drift'
-    """
+    """The name of the alarm."""
     return f"{metric}:label:drift" if labelled else f"{metric}:drift"
 
 
@@ -378,7 +349,6 @@ class DriftSignal(NamedTuple):
     """One drift alarm.
 
     Attributes:
-        alert, metric, severity: Which alarm.
         firing: The minute since which it fires; None while it is silent.
     """
 
@@ -442,16 +412,6 @@ class Drift:
         changed |= {alert for alert, judge in state.judges.items() if judge.step(minute, scored.get(alert, {}))}
         return [signal for signal in self.signals if signal.alert in changed] if changed else []
 
-    def judge_shift(self, alert: str) -> JudgeShift | None:
-        """How the scores of a judge moved; None for other alarms, and before a block was compared."""
-        monitor = self.state.judges.get(alert)
-        return None if monitor is None else monitor.shift()
-
-    def shift(self, alert: str) -> Shift | None:
-        """How the distribution of an alarm moved; None for other alarms, and before a block was compared."""
-        monitor = self.state.distributions.get(alert)
-        return None if monitor is None else monitor.shift()
-
     def restart(self) -> list[DriftSignal]:
         """Forget the distributions, because the traffic has another source now. Returns the alarms that fired."""
         state = self.state
@@ -465,12 +425,7 @@ class Drift:
     def clear(self, alert: str) -> bool:
         """Silence the alarm with a name; returns whether it fired."""
         state = self.state
-        monitors: dict[str, IndexMonitor | DistributionMonitor | JudgeMonitor] = {
-            **state.indexes,
-            **state.distributions,
-            **state.judges,
-        }
-        monitor = monitors[alert]
+        monitor = state.indexes.get(alert) or state.distributions.get(alert) or state.judges[alert]
         fired = monitor.firing is not None
         monitor.clear()
         return fired

@@ -29,11 +29,10 @@ from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Key
 from ragmon.scoring.minutes import CountedRecord, Membership, Minute, rank
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.windows import ItemSums, item_sums
+from ragmon.scoring.snapshot import ItemSums, item_sums
 from ragmon.stats.histograms import MICRO
 
-IDLE: Final = 30
-"""Minutes of silence after which a session is over."""
+IDLE: Final = 30  # minutes of silence after which a session is over
 LIFE: Final = 240
 """Minutes after which a session that goes on counts again: one name for all traffic must not silence every alarm."""
 REPEAT: Final = 10
@@ -45,8 +44,7 @@ CROWD: Final = 2
 """Requests in a minute from which on a question is no coincidence: a single one counts whenever it comes."""
 MOST: Final = 8_192
 """Sessions, and questions, that a pipeline remembers; with more of them it observes a sample."""
-_LONG: Final = 32
-"""Longer names of questions are hashed."""
+_LONG: Final = 32  # longer names of questions are hashed
 
 Cluster = tuple[str, ...]
 
@@ -79,7 +77,6 @@ class ClusterMemory(msgspec.Struct):
     Attributes:
         uses: What sessions and questions are counted for: the metrics of a source, each known by its place.
         sessions, questions: What was counted, by hash.
-        halvings: How often the observed sample was halved.
     """
 
     uses: list[str] = []
@@ -290,9 +287,6 @@ def observe(clusters: Iterable[tuple[int, int]]) -> Observations:
 
     A hundred requests of one session are one observation: they share their causes, and counting them as a hundred
     independent observations would break the false-alarm budget.
-
-    >>> observe([(1, 1_000_000), (2, 0), (2, 1_000_000), (0, 0)])
-    Observations(ones=1, zeros=1, parts=(0.5,))
     """
     ones = zeros = 0
     parts = []
@@ -330,11 +324,7 @@ NOTHING = StepObservations()
 
 
 def observe_step(clusters: Iterable[ItemSums]) -> StepObservations:
-    """The observations of the scores of clusters.
-
-    >>> observe_step([ItemSums(1, 0, 1), ItemSums(1, 1_000_000, 0)]).keeping(at_least=True)
-    Observations(ones=1, zeros=0, parts=(0.5,))
-    """
+    """The observations of the scores of clusters."""
     sums = list(clusters)
     assessed = observe((n, total) for n, total, _ in sums)
     if not any(unknown for _, _, unknown in sums):
@@ -342,9 +332,6 @@ def observe_step(clusters: Iterable[ItemSums]) -> StepObservations:
     high = observe((n + unknown, total + unknown * MICRO) for n, total, unknown in sums)
     low = observe((n + unknown, total) for n, total, unknown in sums)
     return StepObservations(assessed, high, low)
-
-
-_LOWER_IS_BETTER: Final = "lower"
 
 
 class SourceSwitch(NamedTuple):
@@ -366,7 +353,6 @@ class Selection(msgspec.Struct):
         sources: The chosen source, for metrics with gold (1) and without (0).
         golds: By source, the gold sets and their versions; the first is the chosen one.
         first: By metric and gold item, the item's first score in micro-units.
-        given: The version of each gold set in the baseline file.
     """
 
     sources: dict[int, str] = {}
@@ -408,16 +394,6 @@ class ObservationSelector:
                 if needs_gold in sources:
                     switched.add(needs_gold)
                 sources[int(needs_gold)] = chosen
-        switch = SourceSwitch(frozenset(switched), frozenset(self._swapped_gold(step)))
-        if True in switched or sources.get(True) in switch.golds:
-            self.state.first.clear()
-        return switch
-
-    def _swapped_gold(self, step: Minute) -> set[str]:
-        """The sources with a gold set whose version differs from the previous one or from the baseline file.
-
-        If both versions occur within the minute, the new one is chosen.
-        """
         versions_by_gold: dict[tuple[str, str], set[str]] = {}
         for key in step.facts:
             if key.gold:
@@ -426,10 +402,15 @@ class ObservationSelector:
         for (source, gold), versions in sorted(versions_by_gold.items()):  # in whatever order their records came
             current = self.state.golds.setdefault(source, {})
             previous = current.get(gold, self.state.given.get(gold))
-            current[gold] = max(versions - {previous}, default=previous or "")
+            current[gold] = max(
+                versions - {previous}, default=previous or ""
+            )  # of both versions in a minute the new one
             if previous not in (None, current[gold]):
                 swapped.add(source)
-        return swapped
+        switch = SourceSwitch(frozenset(switched), frozenset(swapped))
+        if True in switched or sources.get(True) in switch.golds:
+            self.state.first.clear()
+        return switch
 
     def concerns(self, turn: SourceSwitch, rule: AlarmRule) -> bool:
         """Whether a rule judges another population after a switch."""
@@ -448,7 +429,7 @@ class ObservationSelector:
         return observe_step(found)
 
     def _reader(self, step: Minute, key: CountedRecord, metric: str) -> Callable[[Membership], ItemSums]:
-        """The sums of a metric by membership; what is measured on text may be unknown, as texts are not captured."""
+        # By membership; what is measured on text may be unknown, as texts are not captured.
         index, members = self._indexes[metric], step.facts[key]
         if not self._table.metrics[metric].measured:
             return lambda member: _sums(self._table, members[member], index)
@@ -461,19 +442,12 @@ class ObservationSelector:
         return measured
 
     def paired(self, step: Minute, rule: AlarmRule, clusters: StepClusters, *, freeze: bool) -> StepObservations:
-        """One minus the loss of each gold item against its first score.
-
-        Args:
-            step: The step.
-            rule: The rule.
-            clusters: The clusters of the step.
-            freeze: Store the first score of items that are new.
-        """
+        """One minus the loss of each gold item against its first score."""
         source = rule.source or self.state.sources.get(True)
         if source is None:
             return NOTHING
         first = self.state.first.setdefault(rule.metric, {})
-        direction = -1 if self._table.metrics[rule.metric].better == _LOWER_IS_BETTER else 1
+        direction = -1 if self._table.metrics[rule.metric].better == "lower" else 1
         found: list[ItemSums] = []
         new: dict[str, list[int]] = {}
         for key in self._keys(step, rule, source):

@@ -5,9 +5,8 @@ No clock, no files, no randomness: the same steps give the same transitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import count
 from math import inf
 from typing import Any, Final, Literal
@@ -41,7 +40,7 @@ from ragmon.alarms.observations import (
     StepClusters,
     StepObservations,
 )
-from ragmon.alarms.plan import AlarmRule, budget_divisor, plan
+from ragmon.alarms.plan import AlarmBudget, AlarmRule, plan
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
@@ -49,22 +48,16 @@ from ragmon.scoring.minutes import MINUTE, Minute, MinuteBatches, Minutes
 from ragmon.scoring.score_table import ScoreTable
 
 MAX_ALARMS: Final = 100
-LONGEST_REASON: Final = 1000
-"""Characters of a reason that are kept; a journal has all of it."""
-SHOWN: Final = 7 * 86_400.0
-"""Seconds for which an acknowledgement is shown."""
-_USERS: Final = ""
-"""Stands for the source of user traffic, whichever that is."""
-CACHE_SIZE: Final = 1024
+LONGEST_REASON: Final = 1000  # characters of a reason that are kept; a journal has all of it
+SHOWN: Final = 7 * 86_400.0  # seconds for which an acknowledgement is shown
+_USERS: Final = ""  # stands for the source of user traffic, whichever that is
 
 
 class AcknowledgedAlarm(msgspec.Struct, frozen=True):
     """The last acknowledgement of an alarm.
 
     Attributes:
-        pipeline, alert: The alarm.
         by: Who acknowledged it; "" where nobody is named.
-        reason: Why.
         at: When, seconds since the epoch.
         fired: Whether the alarm fired then; else it only starts from nothing.
         until: When the alarm fired anew, seconds since the epoch; None as long as the acknowledgement holds.
@@ -111,9 +104,6 @@ class AlarmTransition:
 
     Attributes:
         ts: The end of the step that decided it, seconds since the epoch.
-        pipeline, alert, metric: Which alarm.
-        severity: page, look or ticket.
-        state: The new state.
     """
 
     ts: float
@@ -132,10 +122,6 @@ class PipelineState(msgspec.Struct):
         baselines: By `baseline_name` of the rules that use them.
         latency: The baselines of the latency by the source of the requests; "" is the source of user traffic.
         frozen_version: The version of the frozen baseline; "" where there is none.
-        selection: What was chosen to be judged.
-        drift: The drift alarms.
-        conventions: What the pipeline has shown.
-        clusters: The sessions and questions that were counted.
         place: The place of an unconfigured pipeline in the false-alarm budget; 0 where none was given.
     """
 
@@ -154,17 +140,11 @@ class PipelineAlarms:
     """The alarms of a pipeline.
 
     Args:
-        pipeline: The pipeline's name.
-        settings: The alarm rules and baseline settings of the pipeline.
-        table: The metrics.
         state: What they have seen, where they continue; alarms and baselines that are new start empty.
-        place: Its place in the false-alarm budget (`ragmon.alarms.plan.budget_divisor`); 0 for a configured pipeline.
+        place: Its place in the false-alarm budget (`ragmon.alarms.plan.AlarmBudget`); 0 for a configured pipeline.
 
     Attributes:
-        state: What they have seen.
         rules: By alert name.
-        drift: The drift alarms.
-        selector: Chooses the observations that rules judge.
     """
 
     def __init__(
@@ -194,14 +174,11 @@ class PipelineAlarms:
         state.latency = {source: state.latency.get(source, LatencyBaseline()) for source in sources}
         self.drift = Drift(settings, state.drift)
         self.selector = ObservationSelector(table, state.selection)
-        self._give(settings.given, known)
-
-    def _give(self, frozen: FrozenPipeline | None, known: Container[str]) -> None:
-        """Use the baselines of a file: all of them at first, and later those of metrics without a baseline so far."""
-        state = self.state
         used, state.frozen_version = state.frozen_version, ""
+        frozen = settings.given
         if frozen is None:
             return
+        # The baselines of a file: all of them at first, and later those of metrics without a baseline so far.
         state.frozen_version = version(msgspec.to_builtins(frozen))
         is_new = used != state.frozen_version
         for name, metric in frozen.metrics.items():
@@ -287,7 +264,7 @@ class PipelineAlarms:
         return list(values.values()) if self.state.latency[source].p95 is None else clusters.latencies(name, values)
 
     def _level(self, rule: AlarmRule) -> float | None:
-        """The lower bound for the mean, after an upper bound was inverted; None while the baseline is learned."""
+        # The lower bound for the mean, after an upper bound was inverted; None while the baseline is learned.
         baseline = self.baseline_of(rule)
         if rule.kind == "gate" or baseline is None:
             return rule.level if rule.at_least else 1.0 - rule.level
@@ -321,14 +298,14 @@ class PipelineAlarms:
                 latency.learn(minute, period)
 
     def _has_recent_alarm(self, minute: int) -> bool:
-        """Whether an alarm fires that is not chronic: a gate that never passed would stop all learning for ever."""
+        # One that is not chronic: a gate that never passed would stop all learning for ever.
         return any(
             alarm.firing is not None and (rule.kind != "gate" or minute - alarm.firing < CHRONIC_MINUTES)
             for rule, alarm in self.judged()
         )
 
     def _restart(self, switch: SourceSwitch, minute: int) -> list[AlarmTransition]:
-        """Reset the alarms and baselines whose source or gold set changed: the population is another one."""
+        # The population is another one where source or gold set changed.
         if switch == SourceSwitch():
             return []
         resolved: list[AlarmRule | DriftSignal] = []
@@ -414,12 +391,10 @@ class AlarmState:
     """The state of one alarm.
 
     Attributes:
-        pipeline, alert, metric, severity: Which alarm.
         firing: The end of the step since which it fires, seconds since the epoch; None while it is silent.
         evidence: How close it is to firing, in [0, 1].
         level: The level the metric is compared with, as exported; None while its baseline is being learned.
         baseline: `learning`, `growing`, `frozen` or `given`; "" for a gate, which needs none.
-        version: Of a baseline that is frozen or given.
         proof: What it fired for; None while it is silent, and for an alarm on drift, which counts no failures.
     """
 
@@ -468,31 +443,25 @@ class AlarmsState(msgspec.Struct):
 
 
 class AlarmEngine:
-    """The alarms of all pipelines. The false-alarm budget holds however often the state is read.
+    """The alarms of all pipelines, in their initial state. The false-alarm budget holds however often it is read.
 
-    Args:
-        table: The metrics.
-        settings: Returns the alarm settings of a pipeline at a place in the false-alarm budget.
-        slices: Slices with at least one gate.
-        configured: Pipelines with a share of the budget of their own, at place 0. Every other pipeline takes the first
-            free place from 1 on when its first minute closes, and gives it back when it is removed.
+    Configured pipelines have place 0 in the budget. Every other pipeline takes the first free place from 1 on when its
+    first minute closes, and gives it back when it is removed.
 
     Attributes:
         steps: Collects the scored records by minute.
-        pipelines: The state of each pipeline that had records.
+
+    Raises:
+        ConfigError: A baseline file cannot be read, or is invalid.
     """
 
-    def __init__(
-        self,
-        table: ScoreTable,
-        settings: Callable[[str, int], AlarmSettings],
-        slices: frozenset[str],
-        configured: Collection[str] = (),
-    ) -> None:
-        self._table = table
-        self._settings = settings
-        self._configured = frozenset(configured)
-        self.steps = MinuteBatches(slices, lambda pipeline: settings(pipeline, 0).cluster)
+    def __init__(self, settings: Settings, table: ScoreTable) -> None:
+        self._settings, self._table = settings, table
+        pipelines = (settings.unconfigured, *settings.pipelines.values())
+        files = {path for pipeline in pipelines if (path := pipeline.alarms.baseline.file) is not None}
+        self._frozen = {path: read_frozen(path) for path in files}
+        slices = {gate.where for pipeline in pipelines for gate in pipeline.resolved_gates if gate.where}
+        self.steps = MinuteBatches(slices, lambda pipeline: settings.of(pipeline).metrics.cluster)
         self.pipelines: dict[str, PipelineAlarms] = {}
 
     def advance(self, now: float) -> list[AlarmTransition]:
@@ -506,14 +475,23 @@ class AlarmEngine:
             alarms = self.pipelines[pipeline] = self._new(pipeline, None)
         return alarms
 
-    def _new(self, pipeline: str, saved: PipelineState | None) -> PipelineAlarms:
-        """The alarms of a pipeline, at the place it had if that is free, else at the first free one."""
-        place = 0
-        if pipeline not in self._configured:
+    def _new(self, name: str, saved: PipelineState | None) -> PipelineAlarms:
+        # At the place it had if that is free, else at the first free one.
+        settings, place = self._settings, 0
+        if name not in settings.pipelines:
             taken = {alarms.state.place for alarms in self.pipelines.values()}
             place = 0 if saved is None or saved.place in taken else saved.place
             place = place or next(number for number in count(1) if number not in taken)
-        return PipelineAlarms(pipeline, self._settings(pipeline, place), self._table, saved, place=place)
+        pipeline = settings.of(name)
+        budget, baseline = AlarmBudget.of(pipeline.alarms, len(settings.pipelines), place), pipeline.alarms.baseline
+        alarm_settings = AlarmSettings(
+            plan(pipeline.resolved_gates, self._table.metrics, budget),
+            learn=LEARN if baseline.learn is None else max(1, round(float(baseline.learn) / 60)),
+            given=None if baseline.file is None else self._frozen[baseline.file].get(pipeline.name),
+            indexes=index_limits(pipeline.resolved_gates),
+            citations_required=bool(pipeline.metrics.citations_required),
+        )
+        return PipelineAlarms(name, alarm_settings, self._table, saved, place=place)
 
     def states(self) -> list[AlarmState]:
         """The state of every alarm of every pipeline that had records."""
@@ -546,39 +524,3 @@ class AlarmEngine:
         by_place = sorted(state.pipelines.items(), key=lambda entry: (entry[1].place or inf, entry[0]))
         for name, saved in by_place:  # who has a place keeps it
             self.pipelines[name] = self._new(name, saved)
-
-
-def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
-    """The alarms of a configuration, in their initial state.
-
-    Raises:
-        ConfigError: A baseline file cannot be read, or is invalid.
-    """
-    pipelines = (settings.unconfigured, *settings.pipelines.values())
-    files = {path for pipeline in pipelines if (path := pipeline.alarms.baseline.file) is not None}
-    frozen = {path: read_frozen(path) for path in files}
-    slices = frozenset(gate.where for pipeline in pipelines for gate in pipeline.resolved_gates if gate.where)
-
-    @lru_cache(CACHE_SIZE)  # pipeline names come from the traffic
-    def settings_of(name: str, place: int) -> AlarmSettings:
-        pipeline = settings.of(name)
-        divisor = budget_divisor(len(settings.pipelines), place)
-        alarms, baseline_file = pipeline.alarms, pipeline.alarms.baseline.file
-        rules = plan(
-            pipeline.resolved_gates,
-            table.metrics,
-            false_pages_per_30d=alarms.false_pages_per_30d,
-            looks_per_day=alarms.looks_per_day,
-            divisor=divisor,
-        )
-        learn = alarms.baseline.learn
-        return AlarmSettings(
-            rules,
-            learn=LEARN if learn is None else max(1, round(float(learn) / 60)),
-            given=None if baseline_file is None else frozen[baseline_file].get(pipeline.name),
-            cluster=pipeline.metrics.cluster,
-            indexes=index_limits(pipeline.resolved_gates),
-            citations_required=bool(pipeline.metrics.citations_required),
-        )
-
-    return AlarmEngine(table, settings_of, slices, frozenset(settings.pipelines))

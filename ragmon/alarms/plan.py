@@ -8,26 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from ragmon.config.settings import Settings
+from ragmon.config.settings import AlarmsTable, Settings
 from ragmon.core import constants
 from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.policy import Gate, Outcome, Policy
 from ragmon.metrics.base import Metric
 from ragmon.scoring.scorer import Scorer
-from ragmon.stats.prediction import labels_to_detect, minutes_to_detect
+from ragmon.stats.prediction import labels_to_detect
 
 Kind = Literal["gate", "baseline", "paired"]
 
-PAGE_STEPS: Final = 30 * 24 * 60
-"""Minutes in the period of the page budget."""
-LOOK_STEPS: Final = 24 * 60
-"""Minutes in the period of the look budget."""
-MIN_THRESHOLD: Final = 20.0
-"""Minimum threshold: wealth below this proves nothing, however large the budget."""
-SLOW_SHARE: Final = 0.05
-"""Share of requests above the p95."""
+PAGE_STEPS: Final = 30 * 24 * 60  # minutes in the period of the page budget
+LOOK_STEPS: Final = 24 * 60  # minutes in the period of the look budget
+MIN_THRESHOLD: Final = 20.0  # minimum threshold: wealth below this proves nothing, however large the budget
+SLOW_SHARE: Final = 0.05  # share of requests above the p95
 
 GOLD_METRICS: Final = ("answer_precision", "citation_hit_rate", "under_refusal_rate", "over_refusal_rate", "hit_rate")
 """Gold metrics that are compared with their own baseline."""
@@ -42,8 +38,7 @@ LIVE_METRICS: Final = (
 """Label-free metrics that are compared with their baseline on the bad side; the refusal rate on both sides."""
 PAGE_MARGIN: Final = 0.10
 """The distance beyond its threshold that is worth a page, for a gate without `page_beyond`."""
-MIN_MINUTES: Final = 60.0
-"""Minimum span of a run in minutes before its rate is used as that of live traffic."""
+MIN_MINUTES: Final = 60.0  # minimum span of a run in minutes before its rate is used as that of live traffic
 
 
 @dataclass(frozen=True)
@@ -81,41 +76,39 @@ class AlarmRule:
     threshold: float = 0.0
 
 
-def budget_divisor(configured: int, place: int = 0) -> int:
-    """By how much a budget is divided for one pipeline, so that no other pipeline ever changes its thresholds.
+class AlarmBudget(NamedTuple):
+    """How often alarms may be wrong: of severity page, and of all lower ones.
 
-    Every configured pipeline has one part, and all others together have one part as well. Of that part, the k-th place
-    has 1 / (k (k + 1)): however many places are taken, they use no more than the part.
-
-    Args:
-        configured: The number of configured pipelines.
-        place: The place of an unconfigured pipeline, from 1; 0 for a configured one.
-
-    >>> [budget_divisor(2), budget_divisor(2, 1), budget_divisor(2, 2), budget_divisor(0, 1)]
-    [3, 6, 18, 2]
+    Attributes:
+        divisor: By how much both are divided for one pipeline, so that no other pipeline ever changes its thresholds.
     """
-    return (configured + 1) * (place * (place + 1) if place else 1)
+
+    false_pages_per_30d: float = 1.0
+    looks_per_day: float = 4.0
+    divisor: int = 1
+
+    @classmethod
+    def of(cls, whole: Policy | AlarmsTable, configured: int, place: int = 0) -> AlarmBudget:
+        """The part of one pipeline, given the number of configured ones, and its place from 1 where it is none of them.
+
+        Every configured pipeline has one part, and all others together have one part as well. Of that part, the k-th
+        place has 1 / (k (k + 1)): however many places are taken, they use no more than the part.
+
+        >>> [AlarmBudget.of(Policy(()), *of).divisor for of in ((2, 0), (2, 1), (2, 2), (0, 1))]
+        [3, 6, 18, 2]
+        """
+        divisor = (configured + 1) * (place * (place + 1) if place else 1)
+        return cls(whole.false_pages_per_30d, whole.looks_per_day, divisor)
 
 
-def plan(
-    gates: Sequence[Gate],
-    metrics: Mapping[str, Metric],
-    *,
-    false_pages_per_30d: float = 1.0,
-    looks_per_day: float = 4.0,
-    divisor: int = 1,
-) -> tuple[AlarmRule, ...]:
+WHOLE: Final = AlarmBudget()
+
+
+def plan(gates: Sequence[Gate], metrics: Mapping[str, Metric], budget: AlarmBudget = WHOLE) -> tuple[AlarmRule, ...]:
     """The alarm rules of a pipeline.
 
     Pages: every declared gate, and gold metrics far below their baseline. Looks: gold metrics a little below it, also
     item by item, and label-free metrics that differ from their baseline.
-
-    Args:
-        gates: The pipeline's gates.
-        metrics: Every metric that is counted.
-        false_pages_per_30d: The budget of pages, over all pipelines.
-        looks_per_day: The budget of all lower severities, over all pipelines.
-        divisor: By how much the budgets are divided for this pipeline (`budget_divisor`).
     """
     gate_names = {gate.name for gate in gates}
     own_past = [
@@ -123,10 +116,10 @@ def plan(
         for rule in _baseline_rules(metrics)
     ]
     rules = [*_gate_rules(gates, metrics), *own_past]
-    pages = sum(rule.severity == constants.PAGE for rule in rules) * divisor
-    looks = len(rules) * divisor - pages
-    page_threshold = max(MIN_THRESHOLD, pages * PAGE_STEPS / false_pages_per_30d)
-    look_threshold = max(MIN_THRESHOLD, looks * LOOK_STEPS / looks_per_day)
+    pages = sum(rule.severity == constants.PAGE for rule in rules) * budget.divisor
+    looks = len(rules) * budget.divisor - pages
+    page_threshold = max(MIN_THRESHOLD, pages * PAGE_STEPS / budget.false_pages_per_30d)
+    look_threshold = max(MIN_THRESHOLD, looks * LOOK_STEPS / budget.looks_per_day)
     return tuple(
         replace(rule, threshold=page_threshold if rule.severity == constants.PAGE else look_threshold) for rule in rules
     )
@@ -187,10 +180,8 @@ class Detectability:
     """What the alarm of one gate detects.
 
     Attributes:
-        gate: The gate.
-        at: The level worth a page.
-        labels: The approximate number of observations until detection of a change to that level; None where it is never
-            detected.
+        labels: The approximate number of observations until detection of a change to the level `at`, which is
+            worth a page; None where it is never detected.
         minutes: The time this takes at the present rate; None where the rate is unknown or nothing is ever detected.
         per_minute: That rate, in observations a minute; None where it is unknown.
     """
@@ -206,24 +197,13 @@ def detectability(
     gates: Sequence[Gate],
     metrics: Mapping[str, Metric],
     rates: Mapping[str, float],
-    *,
-    false_pages_per_30d: float = 1.0,
-    looks_per_day: float = 4.0,
-    divisor: int = 1,
+    budget: AlarmBudget = WHOLE,
 ) -> list[Detectability]:
     """What the alarms of one pipeline's gates detect, gate by gate.
 
-    Args:
-        gates: The pipeline's gates.
-        metrics: Every metric that is counted.
-        rates: Observations a minute, by gate.
-        false_pages_per_30d: The budget of pages, over all pipelines.
-        looks_per_day: The budget of all lower severities, over all pipelines.
-        divisor: By how much the budgets are divided for this pipeline (`budget_divisor`).
-
     Source: `ragmon.stats.prediction.labels_to_detect`.
     """
-    rules = plan(gates, metrics, false_pages_per_30d=false_pages_per_30d, looks_per_day=looks_per_day, divisor=divisor)
+    rules = plan(gates, metrics, budget)
     thresholds = {rule.alert: rule.threshold for rule in rules if rule.kind == "gate"}
     detectable = []
     for gate in gates:
@@ -233,7 +213,7 @@ def detectability(
             labels = labels_to_detect(
                 at, gate.threshold, thresholds[gate.name], at_least=gate.at_least, per_step=per_step
             )
-            minutes = None if per_minute is None else minutes_to_detect(labels, per_minute)
+            minutes = labels / per_minute if labels is not None and per_minute else None
             detectable.append(Detectability(gate, at, labels, minutes, per_minute))
     return detectable
 
@@ -264,11 +244,7 @@ def describe(detectability: Detectability) -> str:
 
 
 def duration(minutes: float) -> str:
-    """A readable duration.
-
-    >>> duration(0.4), duration(45.2), duration(156.0), duration(6000.0)
-    ('1 min', '45 min', '2.6 h', '4.2 days')
-    """
+    """A readable duration."""
     if minutes < 90:
         return f"{max(1, round(minutes))} min"
     hours = minutes / 60
@@ -291,9 +267,7 @@ def detectable_in_run(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome
             gates,
             scorer.table.metrics,
             {gate.name: observations[gate] / minutes for gate in gates},
-            false_pages_per_30d=policy.false_pages_per_30d,
-            looks_per_day=policy.looks_per_day,
-            divisor=budget_divisor(len(policy.configured), place),
+            AlarmBudget.of(policy, len(policy.configured), place),
         )
     return detectable
 
@@ -311,8 +285,6 @@ def detectable_now(settings: Settings, outcomes: Sequence[Outcome], outcome: Out
         pipeline.resolved_gates,
         settings.build_metrics(),
         rates,
-        false_pages_per_30d=pipeline.alarms.false_pages_per_30d,
-        looks_per_day=pipeline.alarms.looks_per_day,
-        divisor=budget_divisor(len(settings.pipelines), place),
+        AlarmBudget.of(pipeline.alarms, len(settings.pipelines), place),
     )
     return next((each for each in reach if each.gate.name == gate.name), None)

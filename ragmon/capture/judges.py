@@ -46,8 +46,8 @@ from ragmon.core.process import current_version
 from ragmon.core.record import Record, encode
 from ragmon.core.semconv import RAGMON_INTERNAL
 from ragmon.metrics.base import judged, register
+from ragmon.metrics.builtin import precision_sum
 from ragmon.metrics.facts import FactReader, Facts
-from ragmon.metrics.retrieval import precision_sum
 
 if TYPE_CHECKING:
     import httpx

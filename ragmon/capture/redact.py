@@ -50,8 +50,8 @@ from ragmon.core.text import normalise_question
 from ragmon.ingest.gold import GoldIndex
 from ragmon.metrics import facts as bits
 from ragmon.metrics.base import Metric
+from ragmon.metrics.builtin import DEFAULT_THRESHOLD, Groundedness
 from ragmon.metrics.facts import FactReader
-from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 
 Span = tuple[int, int]
 

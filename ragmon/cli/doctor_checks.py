@@ -17,8 +17,8 @@ from importlib import import_module, metadata
 from typing import Any, Final, NamedTuple
 
 import ragmon
-from ragmon.alarms.pipelines import build_alarms
-from ragmon.alarms.plan import Detectability, budget_divisor, duration
+from ragmon.alarms.pipelines import AlarmEngine
+from ragmon.alarms.plan import AlarmBudget, Detectability, duration
 from ragmon.alarms.plan import detectability as reach
 from ragmon.cli.client import NoResponseError, captured, get_page, parse_server_url
 from ragmon.config.services import ExportTable, StreamTable
@@ -128,7 +128,7 @@ def local_checks(settings: Settings) -> Iterator[Check]:
         share = f"which {calibration.kept:.0%} of {calibration.pairs} paraphrases reach"
         yield Check(name, ok=True, finding=f"similarity {calibration.threshold:.3f}, {share}")
     try:
-        alarms = build_alarms(settings, ScoreTable(settings.build_metrics()))
+        alarms = AlarmEngine(settings, ScoreTable(settings.build_metrics()))
         for name in settings.expected_pipelines:
             alarms.of(name)
         files = {settings.of(name).alarms.baseline.file for name in settings.expected_pipelines}
@@ -187,9 +187,7 @@ def detectability(settings: Settings, per_minute: float) -> list[Detectability]:
             pipeline.resolved_gates,
             metrics,
             dict.fromkeys((gate.name for gate in pipeline.resolved_gates), per_minute),
-            false_pages_per_30d=pipeline.alarms.false_pages_per_30d,
-            looks_per_day=pipeline.alarms.looks_per_day,
-            divisor=budget_divisor(len(settings.pipelines), int(not settings.pipelines)),
+            AlarmBudget.of(pipeline.alarms, len(settings.pipelines), int(not settings.pipelines)),
         )
     ]
 

@@ -41,18 +41,18 @@ def _gates(*thresholds: Threshold) -> tuple[Gate, ...]:
     return tuple(Gate(metric, metric, threshold, direction) for metric, direction, threshold in thresholds)
 
 
-def default() -> tuple[Gate, ...]:
+def default_gates() -> tuple[Gate, ...]:
     """The default gates of all registered metrics, including those of plugins."""
     return _gates(*((name, *family.default_gate) for name, family in families().items() if family.default_gate))
 
 
 def preset_gates(name: str) -> tuple[Gate, ...]:
     """The gates of a preset; the default preset is computed now, so that metrics registered later are included."""
-    return default() if name == "default" else PRESETS[name]
+    return default_gates() if name == "default" else PRESETS[name]
 
 
 PRESETS: Final[dict[str, tuple[Gate, ...]]] = {
-    "default": default(),
+    "default": default_gates(),
     "wfgy-eval": _gates(*WFGY_EVAL),
     "wfgy-example-08": _gates(*WFGY_EXAMPLE_08),
     "wfgy-live": (

@@ -45,7 +45,7 @@ from ragmon.config.units import (
 from ragmon.core.addresses import Address, shown_url, split_url
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import nearest
-from ragmon.metrics.grounding import Groundedness
+from ragmon.metrics.builtin import Groundedness
 
 OTEL: Final = "otel"
 """The endpoint that stands for OpenTelemetry's variables."""

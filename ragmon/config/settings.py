@@ -54,8 +54,8 @@ from ragmon.core.refusals import RefusalRule, explodes
 from ragmon.core.text import fold
 from ragmon.metrics import Metric, base, build
 from ragmon.metrics.base import DEPTH_HINT, judged
+from ragmon.metrics.builtin import DEFAULT_THRESHOLD, Groundedness
 from ragmon.metrics.facts import DEPTH
-from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 
 Content = Literal["none", "hash", "redacted", "full"]
 Source = Literal["probe", "match", "label", "live", "replay"]

@@ -57,7 +57,7 @@ from ragmon.export.panels import (
     timeline,
 )
 from ragmon.metrics.base import JudgeMetric, judged
-from ragmon.scoring.cohorts import METRIC
+from ragmon.scoring.buckets import METRIC
 
 _YES = {"0": ("no", "red"), "1": ("yes", "green")}
 _BYTES = "bytes"

@@ -59,7 +59,7 @@ from ragmon.gates.history import (
 from ragmon.gates.request import MetricResult, RequestReport
 from ragmon.ingest.gold import GoldInfo
 from ragmon.metrics.base import is_labelled, judged, parse
-from ragmon.scoring.cohorts import METRIC
+from ragmon.scoring.buckets import METRIC
 from ragmon.scoring.ratings import RESULTS
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.stats.histograms import quantile

@@ -30,7 +30,7 @@ from ragmon.export.status import MonitorSnapshot, ServerStats
 from ragmon.gates import coverage as gold_coverage
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import is_labelled, judged, parse
-from ragmon.scoring.cohorts import METRIC, JudgeVersion
+from ragmon.scoring.buckets import METRIC, JudgeVersion
 from ragmon.scoring.labels import Prediction
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, Exemplar, SeriesStats, Snapshot

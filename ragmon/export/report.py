@@ -21,7 +21,7 @@ from ragmon.metrics import build, facts
 from ragmon.metrics.facts import Facts
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.scorer import Scorer
-from ragmon.scoring.windows import item_outcome
+from ragmon.scoring.snapshot import item_outcome
 
 if TYPE_CHECKING:
     import pandas as pd

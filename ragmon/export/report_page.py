@@ -42,8 +42,7 @@ from ragmon.export.text import (
     why,
 )
 from ragmon.gates.history import GateHistory, GateKey
-from ragmon.scoring.snapshot import ALL
-from ragmon.scoring.windows import RIGHT
+from ragmon.scoring.snapshot import ALL, RIGHT
 from ragmon.stats.betting import ALPHA
 
 FEW: Final = 2

@@ -24,7 +24,7 @@ from ragmon.gates.coverage import CaptureReport, match_counts
 from ragmon.gates.evaluate import bounds
 from ragmon.gates.history import GateHistory, GateKey
 from ragmon.gates.releases import Comparison, Flip
-from ragmon.scoring.cohorts import METRIC, JudgeVersion
+from ragmon.scoring.buckets import METRIC, JudgeVersion
 from ragmon.scoring.labels import Labelled, Prediction
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.stats.histograms import MICRO, quantile

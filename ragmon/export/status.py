@@ -25,7 +25,7 @@ from ragmon.export.text import bounds_text, percent, value
 from ragmon.gates import coverage
 from ragmon.gates.coverage import CaptureReport
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan
-from ragmon.scoring.cohorts import JudgeVersion
+from ragmon.scoring.buckets import JudgeVersion
 from ragmon.scoring.labels import Prediction
 from ragmon.scoring.snapshot import Exemplar, Snapshot
 

@@ -19,14 +19,11 @@ from ragmon.core import constants
 from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS
 from ragmon.core.policy import Gate, Kind, Outcome, Verdict
 from ragmon.metrics.facts import Key
-from ragmon.scoring.buckets import UNTIMED, Bucket, SeriesKey, State, Table, add_table
-from ragmon.scoring.calls import by_stratum
-from ragmon.scoring.cohorts import add_counts
+from ragmon.scoring.buckets import UNTIMED, Bucket, SeriesKey, State, Table, add_table, by_stratum
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
-from ragmon.scoring.snapshot import FEW, SLACK
-from ragmon.scoring.windows import Clusters, clusters_of
+from ragmon.scoring.snapshot import FEW, SLACK, Clusters, clusters_of
 from ragmon.stats import histograms
-from ragmon.stats.histograms import MICRO, quantile
+from ragmon.stats.histograms import MICRO, add_counts, quantile
 from ragmon.stats.intervals import clustered_or_missing
 from ragmon.stats.prediction import kl
 from ragmon.stats.strata import Estimate
@@ -557,7 +554,7 @@ def reads(outcome: Outcome, state: State, table: ScoreTable) -> Reads:
         sizes: dict[str, int] = {}
         for key, series in state.series.items():
             if (key.pipeline, key.source, key.slice) == (gate.pipeline, outcome.source, gate.where) and key.gold:
-                sizes[key.gold] = sizes.get(key.gold, 0) + sum(row.count for row in state.window(series, None, 0))
+                sizes[key.gold] = sizes.get(key.gold, 0) + sum(row.count for row in series.buckets())
         gold = max(sorted(sizes), key=sizes.__getitem__, default="")
     return Reads(gate.pipeline, outcome.source, gold, gate.where)
 
@@ -732,8 +729,9 @@ class SideReader:
         """How many gold items have equal scores, in steps that are not folded yet."""
         items: Table = {}
         for key in self.selection.keys:
-            for table_of_step in self.selection.state.series[key].items(self.begin, self.end, hours=False):
-                add_table(items, table_of_step)
+            for start, step in self.selection.state.series[key].item_steps.items():
+                if self.begin <= start < self.end:
+                    add_table(items, step.facts)
         return clusters_of(table, items, metric)
 
 

@@ -24,8 +24,8 @@ from ragmon.metrics import facts as bits
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts
 from ragmon.scoring import captured as lacks
-from ragmon.scoring.buckets import State
 from ragmon.scoring.captured import FIRST, CapturedBucket, CapturedSeries, shortened
+from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 
 QUESTION: Final = "question"
@@ -471,21 +471,8 @@ class CaptureReport:
         return asdict(self)
 
 
-class GoldOf(NamedTuple):
-    """What a report asks of gold and metrics.
-
-    Attributes:
-        items: The gold items of a pipeline and source.
-        metrics: The metrics by key.
-    """
-
-    items: Callable[[str, str], Items]
-    metrics: Mapping[str, Metric]
-
-
 def capture_reports(
-    state: State,
-    gold: GoldOf,
+    scorer: Scorer,
     gates: Callable[[str], Sequence[Gate]],
     outcomes: Iterable[Outcome] = (),
     *,
@@ -495,25 +482,25 @@ def capture_reports(
     """The report of every pipeline and source that has records, without the trial records of `ragmon doctor`.
 
     Args:
-        state: The counts.
-        gold: Gold items and metrics.
+        scorer: Has counted the records.
         gates: The gates of a pipeline.
         outcomes: Their outcomes, where they were judged.
         whole: Report everything that was counted instead of the newest records.
         only: The pipeline and source to report; None for all.
     """
     judged = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in outcomes}
-    reports = []
-    for (pipeline, source), series in state.captured:
+    metrics, reports = scorer.table.metrics, []
+    for (pipeline, source), series in scorer.state.captured:
         if pipeline == DOCTOR_PIPELINE or only not in (None, (pipeline, source)):
             continue
         needed: list[Needed] = []
         for gate in gates(pipeline):
             fields = frozenset({LATENCY}) if gate.kind == "quantile_ratio" else frozenset[str]()
-            if gate.kind != "quantile_ratio" and gate.metric in gold.metrics:
-                fields = needs(gold.metrics[gate.metric])
+            if gate.kind != "quantile_ratio" and gate.metric in metrics:
+                fields = needs(metrics[gate.metric])
             needed.append((gate, judged.get((pipeline, gate.name)), fields))
-        reports.append(_Reader(pipeline, source, series, gold.items(pipeline, source), whole=whole).report(needed))
+        items = scorer.gold.items_for(pipeline, source)
+        reports.append(_Reader(pipeline, source, series, items, whole=whole).report(needed))
     return reports
 
 

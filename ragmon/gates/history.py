@@ -9,8 +9,7 @@ from typing import NamedTuple
 from ragmon.core.policy import Policy
 from ragmon.gates.evaluate import evaluate
 from ragmon.scoring.ratings import Raters
-from ragmon.scoring.snapshot import POINT, Snapshot
-from ragmon.scoring.windows import ItemPoint, SetPipeline
+from ragmon.scoring.snapshot import POINT, ItemPoint, SetPipeline, Snapshot
 from ragmon.stats.intervals import flip_chance, tail_chance
 
 GateKey = tuple[str, str]

@@ -16,16 +16,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final, Literal, NamedTuple
 
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
-from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Outcome, Policy, Verdict
-from ragmon.core.record import Record
 from ragmon.gates.evaluate import (
     MAX_MISSING,
     Evidence,
@@ -38,10 +36,9 @@ from ragmon.gates.evaluate import (
 from ragmon.ingest.gold import GoldInfo
 from ragmon.metrics.facts import Key
 from ragmon.scoring.buckets import MODEL_SLICE, State, Table, add_table
-from ragmon.scoring.minutes import MinuteBatches, cluster_of
+from ragmon.scoring.minutes import CountedRequest, MinuteBatches, cluster_of
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, take_snapshot
-from ragmon.scoring.windows import ItemSums, item_sums
+from ragmon.scoring.snapshot import ALL, ItemSums, SeriesStats, Snapshot, item_sums, take_snapshot
 from ragmon.stats import betting
 from ragmon.stats.betting import Scores, at_most, checked_margin, coarse, log_not_worse, log_worse, pairs_at_most
 
@@ -182,19 +179,9 @@ class Clusters(MinuteBatches):
         self._empty: _Counts = {}
         self._shared: dict[tuple[int, Key], _Counts] = {}
 
-    def collect(
-        self,
-        pipeline: str,
-        arrival: float,
-        source: str,
-        record: Record,
-        item: GoldItem | None,
-        key: Key,
-        measured: Mapping[str, int],
-        slices: Iterable[str],
-        in_gold: bool | None = None,
-    ) -> None:
+    def collect(self, request: CountedRequest) -> None:
         """Count a request in its cluster, if it was drawn uniformly at a known rate."""
+        record, item, pipeline, measured = request.record, request.item, request.pipeline, request.measured
         if record.sampling is not None and not record.sampling.drawn:
             return
         by = self._cluster(pipeline)
@@ -203,9 +190,9 @@ class Clusters(MinuteBatches):
             self.alone += 1
         if not cluster:
             cluster = f"alone {next(self._numbers)}"
-        gold, key = "" if item is None else item.set_name, self._table.shared(key)
-        for where in ("", *(where for where in slices if where in self._slices)):
-            location = SeriesLocation(pipeline, source, gold, where)
+        gold, key = "" if item is None else item.set_name, self._table.shared(request.key)
+        for where in ("", *(where for where in request.slices if where in self._slices)):
+            location = SeriesLocation(pipeline, request.source, gold, where)
             clusters = self._facts.setdefault(location, {})
             clusters[cluster] = self._with(clusters.get(cluster, self._empty), key)
             for name in self._measured & measured.keys():

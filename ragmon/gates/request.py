@@ -18,6 +18,7 @@ from ragmon.core.record import Answer, Latency, Record, TextFacts, is_redacted
 from ragmon.gates.coverage import BY_REASON
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import IDS, REFUSAL_LIKE, Facts, Key
+from ragmon.scoring.minutes import CountedRequest
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.scorer import Assessment
 from ragmon.stats.histograms import MICRO
@@ -88,27 +89,17 @@ class FailureDetector:
         self._cache: dict[tuple[str, str, Key], dict[str, float]] = {}
         self._gates: dict[tuple[str, str], list[tuple[str, int, bool, float]]] = {}
 
-    def collect(
-        self,
-        pipeline: str,
-        arrival: float,
-        source: str,
-        record: Record,
-        item: GoldItem | None,
-        key: Key,
-        measured: Mapping[str, int],
-        slices: Sequence[str],
-        in_gold: bool | None,
-    ) -> None:
+    def collect(self, request: CountedRequest) -> None:
         """Check a counted request; one that is counted as live traffic and as a gold match is reported once."""
+        pipeline, source, record, key = request.pipeline, request.source, request.record, request.key
         scores = self._cache.get((pipeline, source, key))
-        if scores is None or measured:
-            scores = self._judge(pipeline, source, key, measured)
+        if scores is None or request.measured:
+            scores = self._judge(pipeline, source, key, request.measured)
         if not scores:
             return
         if self.failures and self.failures[-1].record is record:
             scores = {**self.failures.pop().scores, **scores}
-        self.failures.append(Failed(pipeline, source, record, key, scores, slices))
+        self.failures.append(Failed(pipeline, source, record, key, scores, request.slices))
 
     def fails(self, pipeline: str, source: str, key: Key) -> bool:
         """Whether requests with some facts, of which no text was measured, fail a gate."""

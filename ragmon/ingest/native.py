@@ -22,7 +22,7 @@ from ragmon.ingest.otlp import NativeSpan, parse_message
 from ragmon.ingest.otlp_wire import MAX_ITEMS, check_size, too_many
 from ragmon.ingest.spans.mapper import own_record
 from ragmon.ingest.spans.span import OWN_SCOPE
-from ragmon.metrics.answers import AnswerCorrect
+from ragmon.metrics.builtin import AnswerCorrect
 from ragmon.stats.histograms import NOT_POSITIVE, bucket
 
 BUCKET_NS: Final = 10_000_000_000

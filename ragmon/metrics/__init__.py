@@ -3,7 +3,7 @@
 Importing this package registers the built-in metrics.
 """
 
-from ragmon.metrics import answers, grounding, retrieval, serving
+from ragmon.metrics import builtin
 from ragmon.metrics.base import Metric, build, families, register
 
-__all__ = ["Metric", "answers", "build", "families", "grounding", "register", "retrieval", "serving"]
+__all__ = ["Metric", "build", "builtin", "families", "register"]

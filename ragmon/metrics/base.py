@@ -18,7 +18,7 @@ From then on it is counted in every window, exported, judged by gates and writte
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final, Literal, TypeVar
 
 from ragmon.core.constants import JUDGE_PREFIX, RESERVED_ENDINGS, RESERVED_NAMES
@@ -190,21 +190,10 @@ def families() -> dict[str, type[Metric]]:
     return dict(_families)
 
 
-def build(ks: Sequence[int] = (1, 3, 5, 10), only: Iterable[str] | None = None) -> dict[str, Metric]:
-    """One instance of every metric; of a metric with a cut also one for every k.
-
-    Args:
-        ks: The cuts.
-        only: Metric keys to build; None means all.
-
-    Raises:
-        UnknownNameError: A key in `only` is no metric.
-    """
+def build(ks: Sequence[int] = (1, 3, 5, 10)) -> dict[str, Metric]:
+    """One instance of every metric by key; of a metric with a cut also one for every k."""
     instances = [family(k) for family in _families.values() for k in ((None, *ks) if family.at_k else (None,))]
-    metrics = {metric.key: metric for metric in instances}
-    if only is None:
-        return metrics
-    return {key: metrics.get(key) or parse(key) for key in only}
+    return {metric.key: metric for metric in instances}
 
 
 def parse(key: str) -> Metric:

@@ -34,8 +34,7 @@ DEPTH: Final = 1000
 VERSION: Final = 3
 """The version of the facts; counts of another version are made anew from the records that are kept."""
 
-Ranks = tuple[int, ...]
-"""Ranks in order, each once; the first document has rank 1."""
+Ranks = tuple[int, ...]  # ranks in order, each once; the first document has rank 1
 Key = tuple[int, int, int, Ranks, Ranks, Ranks, Ranks]
 """The plain tuple of facts, the key under which requests are counted."""
 
@@ -310,7 +309,6 @@ class FactReader:
     """Reduces records to facts.
 
     Args:
-        refusal: What counts as a refusal.
         within_ms: The declared latency bound in milliseconds; None leaves `answered_within` out.
         citations_required: An answer without a list of citations cites nothing, which is a fault; otherwise its
             citations count as not captured.
@@ -323,10 +321,7 @@ class FactReader:
     def read(self, record: Record, item: GoldItem | None, grounded: bool | None = None) -> Key:
         """The facts of one request.
 
-        Args:
-            record: The request.
-            item: Its gold item; None where it has none.
-            grounded: Whether the claim is grounded; None where text was not captured.
+        `grounded` says whether the claim is grounded; None where text was not captured.
         """
         answer = record.answer_json
         citations = answer.citations if answer is not None else None
@@ -343,7 +338,11 @@ class FactReader:
             flags |= BOUNDED
             if (latency := record.latency_ms) is not None and latency.total is not None:
                 flags |= TIMED | WITHIN if latency.total <= self.within_ms else TIMED
-        flags |= _cut_flags(record) if record.contexts or record.facts is not None else 0
+        if contexts := record.contexts:
+            # The longest context decides in nearly all cases, and max() over len() runs in C.
+            flags |= CONTEXTS_CUT if max(map(len, contexts)) > READ and any(map(is_cut, contexts)) else 0
+        if record.facts is not None and (cuts := record.facts.cut) is not None:
+            flags |= (CLAIM_CUT if "claim" in cuts else 0) | (CONTEXTS_CUT if "contexts" in cuts else 0)
         verdicts = _NO_RANKS
         if record.verdicts is not None:
             flags |= VERDICTS if len(record.verdicts) <= DEPTH else VERDICTS | VERDICTS_CUT
@@ -454,17 +453,6 @@ class FactReader:
         return (flags | RANKED, len(item.texts), len(record.contexts), relevant, (), verdicts, text_ranks)
 
 
-def _cut_flags(record: Record) -> int:
-    # Of texts that were cut, here or where the text facts were decided.
-    contexts = record.contexts
-    # The longest context decides in nearly all cases, and max() over len() runs in C.
-    flags = CONTEXTS_CUT if contexts and max(map(len, contexts)) > READ and any(map(is_cut, contexts)) else 0
-    text_facts = record.facts
-    if text_facts is not None and text_facts.cut is not None:
-        flags |= (CLAIM_CUT if "claim" in text_facts.cut else 0) | (CONTEXTS_CUT if "contexts" in text_facts.cut else 0)
-    return flags
-
-
 def scope(citations: Sequence[str] | None, seen: set[str] | frozenset[str]) -> int:
     """The flags of a list of distinct retrieved ids and of the citations from it."""
     flags = (IDS if len(seen) <= DEPTH else IDS | IDS_CUT) if seen else IDS | EMPTY
@@ -476,13 +464,7 @@ def scope(citations: Sequence[str] | None, seen: set[str] | frozenset[str]) -> i
 
 
 def ranks_among(ids: Sequence[str], seen: set[str] | frozenset[str], wanted: frozenset[str]) -> Ranks:
-    """The ranks of wanted ids.
-
-    Args:
-        ids: In rank order, each once.
-        seen: The same ids as a set.
-        wanted: The gold ids.
-    """
+    """The ranks of wanted ids."""
     if wanted.isdisjoint(seen):
         return ()
     return tuple([rank for rank, name in enumerate(ids[:DEPTH], start=1) if name in wanted])
@@ -496,9 +478,8 @@ def ranks_of(relevant: Iterable[bool]) -> Ranks:
 def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[Ranks, Ranks] | None:
     """Which contexts hold a gold text, and where each gold text is found first.
 
-    Returns:
-        The ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None where
-        the unread rest of a context may hold one.
+    The ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None where
+    the unread rest of a context may hold one.
     """
     first_ranks: dict[str, int] = {}
     relevant, exact = [], item.match == "exact"

@@ -28,7 +28,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon.alarms.plan import describe, detectable_now
-from ragmon.config.load import defaults
 from ragmon.config.settings import Settings
 from ragmon.core.addresses import HINT, is_ip_or_localhost, is_known
 from ragmon.core.constants import ACKS_PATH
@@ -130,14 +129,9 @@ class AdminView:
     """What an admin port shows of a monitor: functions that are called for each request.
 
     Attributes:
-        snapshot: Takes a snapshot.
         moment: The version of the snapshot: while it is equal, the same series are shown again.
-        status: The data of `/api/status`, given a snapshot.
         failure: Why the process must be restarted; "" for a healthy process.
         trouble: Why requests cannot be accepted; "" while they can.
-        note: A remark beside a positive readiness.
-        history: The past of the gates; None shows no history.
-        settings: The configuration in force.
         configured: When each later configuration came into force, sorted, seconds since the epoch.
         diagnose: Explains a gate, given its pipeline, its name, whether it is broken, and a filter of failing requests.
     """
@@ -145,11 +139,11 @@ class AdminView:
     snapshot: Callable[[], MonitorSnapshot]
     moment: Callable[[], object]
     status: Callable[[MonitorSnapshot], Mapping[str, Any]]
+    history: MonitorHistory
+    settings: Callable[[], Settings]
     failure: Callable[[], str] = str
     trouble: Callable[[], str] = str
     note: Callable[[], str] = str
-    history: MonitorHistory | None = None
-    settings: Callable[[], Settings] = defaults
     configured: Callable[[], Sequence[float]] = tuple
     diagnose: Callable[[str, str, bool, RequestFilter], GateFindings] = lambda *_: GateFindings()
 
@@ -169,8 +163,6 @@ def html(text: str) -> Response:
 def overview(view: AdminView, _: Request) -> Response:
     """The overview of all gates."""
     status = view.status(view.snapshot())
-    if view.history is None:
-        return html(overview_page(status))
     span, history = view.history.overview()
     return html(overview_page(status, history, span.words))
 
@@ -183,16 +175,12 @@ def monitor(view: AdminView, _: Request) -> Response:
 
 def alarms(view: AdminView, _: Request) -> Response:
     """The page of alarms."""
-    transitions = [] if view.history is None else view.history.transitions()
-    current = view.snapshot()
+    transitions, current = view.history.transitions(), view.snapshot()
     return html(alarms_page(view.status(current), current, view.settings(), transitions))
 
 
 def gold(view: AdminView, request: Request) -> Response:
     """The page of gold, labels and judges."""
-    if view.history is None:
-        message = "this monitor keeps no history of gold items"
-        raise HTTPError(404, UNKNOWN_PATH, message, hint="/metrics has their means")
     reader = view.history.gold
     found = reader.findings(request.query_params.get("span", ""))
     current = view.snapshot()
@@ -211,7 +199,7 @@ def pipeline(view: AdminView, request: Request) -> Response:
     asked = "/".join(names_in_path(request.scope))
     with_records = {series.pipeline for series in current.snapshot.series}
     by_label = {label(name): name for name in (*settings.pipelines, *sorted(with_records))}
-    if asked not in by_label or view.history is None:
+    if asked not in by_label:
         message = f"there is no pipeline {shorten(asked)}"
         raise HTTPError(404, UNKNOWN_PATH, message, hint=nearest(asked, list(by_label)))
     name, windows = by_label[asked], list(settings.windows)
@@ -227,7 +215,7 @@ def gate(view: AdminView, request: Request) -> Response:
     current, names = view.snapshot(), names_in_path(request.scope)
     status = view.status(current)
     found = next((gate for gate in status["gates"] if (label(gate["pipeline"]), gate["gate"]) == names), None)
-    if found is None or view.history is None:
+    if found is None:
         shown = [f"{label(gate['pipeline'])}/{gate['gate']}" for gate in status["gates"]]
         name = "/".join(names)
         raise HTTPError(404, UNKNOWN_PATH, f"there is no gate {shorten(name)}", hint=nearest(name, shown))
@@ -258,11 +246,7 @@ def admin_app(
 ) -> ASGIApp:
     """The ASGI application of an admin port.
 
-    Args:
-        view: The monitor.
-        hosts: The host names that requests may use, besides IP addresses and localhost.
-        queries: Answers the paths that need a journal; None without a journal.
-        acknowledge: Silences an alarm; None if a write port takes acknowledgements.
+    Without `queries` there is no journal; with `acknowledge` None a write port takes acknowledgements.
     """
     registry = CollectorRegistry()
     registry.register(Collector(view.snapshot, view.moment))
@@ -280,7 +264,7 @@ def admin_app(
         GOLD_PATH: partial(gold, view),
         "/metrics": partial(_metrics, registry),
         "/api/status": lambda _: JsonResponse(view.status(view.snapshot())),
-        "/api/history": lambda _: JsonResponse(_history(view)),
+        "/api/history": lambda _: JsonResponse(status_history(*view.history.overview())),
         "/api/records": queries.records,
         "/api/why": queries.why,
     }
@@ -412,12 +396,6 @@ def is_local(request: Request) -> bool:
 
 def _asset(name: str, _: Request) -> Response:
     return Response(asset(name), media_type=CONTENT_TYPES[name])
-
-
-def _history(view: AdminView) -> dict[str, Any]:
-    if view.history is None:
-        raise HTTPError(404, UNKNOWN_PATH, "this monitor keeps no history of its gates", hint="/api/status has them")
-    return status_history(*view.history.overview())
 
 
 def _metrics(registry: CollectorRegistry, request: Request) -> Response:

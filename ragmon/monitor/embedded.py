@@ -48,8 +48,7 @@ SUFFIX: Final = ".leader"
 _ATTEMPTS: Final = 20  # to lock the file while other processes remove it or its folder
 _MAX_SIZE: Final = 4096  # bytes of the file that are read
 _KILLED_AFTER: Final = 60.0  # seconds; an unlocked file that is older belongs to a killed leader
-GRACE: Final = 1.0
-"""Seconds that requests in flight get to finish when the monitor stops serving."""
+GRACE: Final = 1.0  # seconds that requests in flight get to finish when the monitor stops serving
 ANSWERS: Final = 10_000
 """Answers that are kept, without their texts, until a label comes: an embedded monitor has no journal."""
 
@@ -264,7 +263,7 @@ class Monitor:
             return replace(current, reloaded=self.trouble is None)
 
     def _cache_key(self) -> object:
-        """A key that changes whenever the result of `snapshot` may change."""
+        # It changes whenever the result of `snapshot` may change.
         captured = SdkStats() if self.captured is None else self.captured()
         with self._lock:
             self._engine.advance(self._clock())
@@ -337,9 +336,7 @@ class Monitor:
                 return status(current, self.settings, self._began, findings)
 
             history = MonitorHistory(self._locked)
-            view = AdminView(
-                self.snapshot, self._cache_key, current_status, history=history, settings=lambda: self.settings
-            )
+            view = AdminView(self.snapshot, self._cache_key, current_status, history, lambda: self.settings)
             app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
             app = app if self.beside is None else self.beside(app)
             connections = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0]).admin

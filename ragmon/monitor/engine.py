@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ragmon.alarms.pipelines import AcknowledgedAlarm, Acknowledgements, AlarmsState, AlarmTransition, build_alarms
+from ragmon.alarms.pipelines import AcknowledgedAlarm, Acknowledgements, AlarmEngine, AlarmsState, AlarmTransition
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DROPPED_PIPELINES, FRESH, HOUR
@@ -29,7 +29,7 @@ from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.families import budget
 from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.change import first_seen
-from ragmon.gates.coverage import CaptureLog, CaptureReport, GoldOf, capture_reports
+from ragmon.gates.coverage import CaptureLog, CaptureReport, capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import (
     ChangeMark,
@@ -46,18 +46,28 @@ from ragmon.ingest.gold import load_gold
 from ragmon.monitor.partial_counts import PartialCounts
 from ragmon.scoring.buckets import SeriesKey, State
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
-from ragmon.scoring.cohorts import add_counts
 from ragmon.scoring.labels import LabelJoiner, LabelObserver, predictions
 from ragmon.scoring.ratings import ORPHAN, TTL, LabelStore, raters_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ScoreObserver, ScorerFactory, retention_of
-from ragmon.scoring.snapshot import ALL, Exemplars, Snapshot, point_ends, retrieved_counts, take_history
-from ragmon.scoring.windows import ItemPoints, SetPipeline, add_points, item_tables, set_pipelines
+from ragmon.scoring.snapshot import (
+    ALL,
+    Exemplars,
+    ItemPoints,
+    SetPipeline,
+    Snapshot,
+    add_points,
+    item_tables,
+    point_ends,
+    retrieved_counts,
+    set_pipelines,
+    take_history,
+)
+from ragmon.stats.histograms import add_counts
 
 _log = logging.getLogger(constants.ALARM_LOG)
 
-MAX_TRANSITIONS: Final = 1000
-"""Alarm transitions that are kept in memory."""
+MAX_TRANSITIONS: Final = 1000  # alarm transitions that are kept in memory
 
 
 class EngineState(msgspec.Struct):
@@ -78,24 +88,14 @@ class Engine:
     """Scores records and judges gates and alarms.
 
     Args:
-        settings: The configuration.
         max_transitions: How many alarm transitions are kept; None for all.
         answers: How many answers are kept for labels that come without their answer.
         table: The scores of the metrics, if observers use them as well; default: a new table.
-        observers: Follow every counted request.
-        label_observer: Called for every label whose answer is known.
-        logs_capture: Log what the first records of each pipeline lack.
 
     Attributes:
-        settings: The configuration in force.
-        scorer: Counts records.
         alarms: The alarms, judged minute by minute.
-        transitions: The latest alarm transitions, in the order of time.
         errors: Scored user requests that ended in an error, by pipeline and error type.
         last_scored: When a record was scored last; None before the first.
-        labels: Joins labels to their answers.
-        acknowledged: The last acknowledgement of each alarm.
-        failed: The last error that may have left something half counted, if any.
 
     Raises:
         GoldError: A gold file is broken.
@@ -130,7 +130,7 @@ class Engine:
         state = State(retention=retention_of(settings), is_live=True)
         plan = ScorerFactory(settings, load_gold(settings.gold))
         table = plan.table() if table is None else table
-        self.alarms = build_alarms(settings, table)
+        self.alarms = AlarmEngine(settings, table)
         self.acknowledged = Acknowledgements()
         observers = (*observers, self.alarms.steps)
         self.scorer = plan(state=state, clock=lambda: self._arrival, table=table, observers=observers)
@@ -196,11 +196,7 @@ class Engine:
         return is_counted
 
     def add(self, counts: PartialCounts, now: float) -> list[Totals]:
-        """Add the counts of another process, which this one owns from now on; `advance` judges the sum.
-
-        Returns:
-            The totals of producers that were counted.
-        """
+        """Add the counts of another process, which this one owns from now on; `advance` judges the sum."""
         self._remove_silent(now)
         rename = cache(partial(self._limiter.names, now=now))
         state, counts.state.cut = self.scorer.state, self.scorer.table.cut
@@ -366,9 +362,7 @@ class Engine:
 
     def capture(self, outcomes: Sequence[Outcome] = (), *, only: tuple[str, str] | None = None) -> list[CaptureReport]:
         """What was captured of each pipeline and source, or of one of them, and what the gates lack of it."""
-        scorer = self.scorer
-        gold = GoldOf(scorer.gold.items_for, scorer.table.metrics)
-        return capture_reports(scorer.state, gold, lambda name: self.policy(name).gates, outcomes, only=only)
+        return capture_reports(self.scorer, lambda name: self.policy(name).gates, outcomes, only=only)
 
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
         """The gates of every pipeline that is configured or has records; an unconfigured one has the common gates."""
@@ -449,13 +443,11 @@ GOLD_SPANS: Final = (
 """The spans of gold findings; up to an hour they are cut at buckets of scoring, beyond it at hours."""
 USUAL: Final = ("6h", "1h", "10m")
 """The first span is shown that the monitor has counted before for as long, else the last."""
-SHOWN: Final = 20
-"""Items of each kind that are shown of a set and pipeline."""
+SHOWN: Final = 20  # items of each kind that are shown of a set and pipeline
 IDLE: Final = 50
 """Findings are shown again for so many times as long as reading them took, so pages take at most 2 % of a core."""
 _DAYS: Final = round(TTL / (24 * HOUR))  # for which ratings are kept
-ATTEMPTS: Final = 3
-"""How often reading is begun."""
+ATTEMPTS: Final = 3  # how often reading is begun
 
 
 class GoldReader:
@@ -531,12 +523,10 @@ OVERVIEW: Final = (TimeSpan("24h", "last 24 h", 24 * HOUR, HOUR), SPANS["1h"], S
 """Of all gates the first span is shown in which more than a few windows have a value, else the last."""
 GATE: Final = (SPANS["6h"], SPANS["1h"], SPANS["10m"])
 """The same for a single gate, unless the reader chooses a span."""
-FEW: Final = 3
-"""Windows with a value up to which a shorter span is shown."""
+FEW: Final = 3  # windows with a value up to which a shorter span is shown
 LATE: Final = 900.0
 """Seconds after which a window that is over is not read again: its point lacks records that come later."""
-STILL_OPEN: Final = 60
-"""The open window is read again after this part of its length, on pages of all gates."""
+STILL_OPEN: Final = 60  # the open window is read again after this part of its length, on pages of all gates
 BUDGET: Final = 0.02
 """Seconds of CPU in which past windows of all gates are computed for a page; the next page computes more of them."""
 T = TypeVar("T")
@@ -544,11 +534,7 @@ _Windows = tuple[str, int, str | None]  # `gates` or `series`, the length in sec
 
 
 class MonitorHistory:
-    """The past of a monitor. Windows that are over are computed once, the newest first.
-
-    Attributes:
-        gold: Reads how gold items were answered, and who rated answers.
-    """
+    """The past of a monitor. Windows that are over are computed once, the newest first."""
 
     def __init__(self, locked: Callable[[], AbstractContextManager[tuple[Engine, float]]]) -> None:
         self.gold = GoldReader(locked)

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from ragmon.alarms.pipelines import build_alarms
+from ragmon.alarms.pipelines import AlarmEngine
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.record import FAILING_ENTRY, SAMPLED_ENTRY, Label, Record, Totals, encode
@@ -119,7 +119,7 @@ class PartialCounter:
         self._now = 0.0
         plan = ScorerFactory(settings, tuple(gold))
         table = plan.table()
-        self._minutes = build_alarms(settings, table).steps
+        self._minutes = AlarmEngine(settings, table).steps
         self._failing = FailureDetector(table, partial(settings.policy, live=True)) if samples else None
         self._sample = RecordSample(samples)
         self._scorer = plan(

@@ -18,7 +18,7 @@ from ragmon.export.status import SdkStats, StageCounters
 from ragmon.ingest.native import NativeRecord, native_record, totals
 from ragmon.ingest.otlp import read
 from ragmon.ingest.receiver import Encoding, ExportResult, receiver_app
-from ragmon.scoring.cohorts import add_counts
+from ragmon.stats.histograms import add_counts
 
 if TYPE_CHECKING:
     from ragmon.monitor.embedded import Monitor

@@ -13,7 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import partial
 from pathlib import Path
 from signal import SIG_BLOCK, SIG_UNBLOCK, SIGINT, pthread_sigmask
 from threading import active_count
@@ -22,19 +22,18 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ragmon.alarms.baselines import GOLD, LIVE, frozen_file
-from ragmon.alarms.pipelines import AlarmEngine, AlarmTransition, as_alert_line, build_alarms
+from ragmon.alarms.pipelines import AlarmEngine, AlarmTransition, as_alert_line
 from ragmon.alarms.plan import detectable_in_run
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED_SECONDS, REPLAY
 from ragmon.core.errors import InputError, RagmonError, printable_json
-from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.process import current_version, without_collector
 from ragmon.core.record import Label, Line, Record, Totals, bounded
 from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.export.schema import ReportData, latency, load_report
-from ragmon.gates.coverage import GoldOf, capture_reports
+from ragmon.gates.coverage import capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan, gate_points
 from ragmon.gates.releases import By, Clusters, EvaluatedRun, Release, compare_runs, items_of, of_release
@@ -53,25 +52,20 @@ from ragmon.ingest.lines import Rejected, decode
 from ragmon.ingest.spans.span import NO_OPTIONS, SpanOptions
 from ragmon.ingest.table_files import Frame, frame_table
 from ragmon.ingest.tables import USUAL, TableOptions, gold_as_traces, is_gold
-from ragmon.metrics.facts import Key
 from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.scoring.buckets import State
 from ragmon.scoring.labels import FinalLabels, Labelled, Prediction, predictions
-from ragmon.scoring.minutes import Minute, MinuteBatches
+from ragmon.scoring.minutes import CountedRequest, Minute, MinuteBatches
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.scoring.snapshot import ALL, take_history
 
-HOLD: Final = 600.0
-"""Seconds a minute stays open for records that come later in the file."""
-WINDOWS: Final = 60
-"""Most windows in which a run is shown over time."""
+HOLD: Final = 600.0  # seconds a minute stays open for records that come later in the file
+WINDOWS: Final = 60  # most windows in which a run is shown over time
 STEPS: Final = (300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600)
 """Lengths of such a window, seconds."""
 Duplicates = Literal["all", "last", "first"]
-MakeScorer = Callable[[], Scorer]
-"""Creates the scorer of one process; must be picklable."""
-Follow = Callable[[Iterable[Line]], Iterable[Line]]
-"""Passes records through and observes them."""
+MakeScorer = Callable[[], Scorer]  # creates the scorer of one process; must be picklable
+Follow = Callable[[Iterable[Line]], Iterable[Line]]  # passes records through and observes them
 
 
 @dataclass(frozen=True)
@@ -126,28 +120,19 @@ def report_of(
     questions: bool = True,
     notes: Sequence[str] = (),
 ) -> Report:
-    """The report of a run, compared with a baseline, whose latency is also that of gates on latency, if there is one.
+    """The report of a run, compared with a baseline: gates that dropped by more than `max_drop` fail.
+
+    A baseline that is a report is compared value by value, one over traces item by item. Its latency is also that of
+    gates on latency.
 
     Raises:
         InputError: The baseline has nothing to compare with.
     """
-    if baseline is None:
-        return run.report(policy, windows=windows, questions=questions, notes=notes)
-    policy = replace(policy, baseline_p95_ms=baseline.p95_ms({gate.pipeline for gate in policy.gates}))
+    if baseline is not None:
+        policy = replace(policy, baseline_p95_ms=baseline.p95_ms({gate.pipeline for gate in policy.gates}))
     report = run.report(policy, windows=windows, questions=questions, notes=notes)
-    return compare_with_baseline(report, run, baseline, policy, max_drop=max_drop)
-
-
-def compare_with_baseline(
-    report: Report, run: Run, baseline: BaselineRun, policy: Policy, *, max_drop: float
-) -> Report:
-    """The report with the comparison; gates that dropped by more than `max_drop` fail.
-
-    A baseline that is a report is compared value by value, one over traces item by item.
-
-    Raises:
-        InputError: The baseline has nothing to compare with.
-    """
+    if baseline is None:
+        return report
     after = EvaluatedRun(items_of(run.scorer.state), report.outcomes)
     drops = compare_runs(baseline.evaluated(policy, report.outcomes), after, run.scorer.table, max_drop=max_drop)
     if not drops and not policy.baseline_p95_ms:
@@ -159,14 +144,13 @@ def compare_with_baseline(
         drop = failed.get((outcome.gate.pipeline, outcome.gate.name))
         if drop is not None:
             outcomes[index] = replace(outcome, verdict=drop.verdict, needed=None, reason=drop.reason)
-    earlier = baseline.report
-    versions = {} if earlier is None else {gold.name: gold.version for gold in earlier.gold}
-    changed = [gold for gold in report.snapshot.golds if versions.get(gold.name, gold.version) != gold.version]
-    notes = [
+    versions = {} if baseline.report is None else {gold.name: gold.version for gold in baseline.report.gold}
+    changed = [
         f"gold {gold.name} is not the baseline's: version {gold.version} now, {versions[gold.name]} then"
-        for gold in changed
+        for gold in report.snapshot.golds
+        if versions.get(gold.name, gold.version) != gold.version
     ]
-    notes = [*report.notes, *notes]
+    notes = [*report.notes, *changed]
     return replace(report, drops=drops, outcomes=outcomes, verdict=verdict_of(outcomes, policy), notes=notes)
 
 
@@ -189,39 +173,21 @@ def read_report(path: str, what: str) -> dict[str, Any] | None:
 
 
 class ReleaseSplitter:
-    """Scores records, and clusters those of some releases; records of other releases are only scored.
-
-    Args:
-        plan: Creates the scorer.
-        by: The field that identifies a release.
-        names: The releases.
-        gates: The gates that the releases will be compared by.
-    """
+    """Scores records, and clusters those of some releases; records of other releases are only scored."""
 
     def __init__(self, plan: ScorerFactory, by: By, names: Collection[str], gates: Sequence[Gate]) -> None:
         table = plan.table()
         # With this clock no record comes from the future, and records without a time are clustered as well.
         self.scorer = plan(clock=lambda: math.inf, table=table, observers=[self])
         self._by: By = by
-        cluster = cache(lambda pipeline: plan.settings.of(pipeline).metrics.cluster)
-        self._clusters = {name: Clusters(table, gates, cluster) for name in names}
+        settings = plan.settings
+        self._clusters = {name: Clusters(table, gates, lambda of: settings.of(of).metrics.cluster) for name in names}
 
-    def collect(
-        self,
-        pipeline: str,
-        arrival: float,
-        source: str,
-        record: Record,
-        item: GoldItem | None,
-        key: Key,
-        measured: Mapping[str, int],
-        slices: Sequence[str],
-        in_gold: bool | None,
-    ) -> None:
+    def collect(self, request: CountedRequest) -> None:
         """Cluster a request of one of the releases; called by the scorer (`ScoreObserver`)."""
-        clusters = self._clusters.get(getattr(record, self._by) or "")
+        clusters = self._clusters.get(getattr(request.record, self._by) or "")
         if clusters is not None:
-            clusters.collect(pipeline, arrival, source, record, item, key, measured, slices, in_gold)
+            clusters.collect(request)
 
     def release(self, name: str) -> Release:
         """The counts of a release.
@@ -241,16 +207,10 @@ class ReleaseSplitter:
         return notes
 
 
-@dataclass(frozen=True)
-class ScorersByMinute:
-    """Creates the scorers of several processes, which collect their records by minute; picklable."""
-
-    plan: ScorerFactory
-
-    def __call__(self) -> Scorer:
-        """Create a scorer."""
-        table = self.plan.table()
-        return self.plan(table=table, observers=[build_alarms(self.plan.settings, table).steps])
+def scorer_by_minute(plan: ScorerFactory) -> Scorer:
+    """The scorer of one of several processes, which collects its records by minute."""
+    table = plan.table()
+    return plan(table=table, observers=[AlarmEngine(plan.settings, table).steps])
 
 
 class Follower(ABC):
@@ -258,15 +218,14 @@ class Follower(ABC):
 
     Attributes:
         scorer: Scores the records of a run in one process, or collects the counts of several.
-        make_scorer: Creates the scorer of one of several processes.
     """
 
     def __init__(self, plan: ScorerFactory) -> None:
         table = plan.table()
-        self._alarms: AlarmEngine = build_alarms(plan.settings, table)
+        self._alarms = AlarmEngine(plan.settings, table)
         self._newest = 0.0
         self.scorer = plan(table=table, observers=[self._alarms.steps])
-        self.make_scorer: MakeScorer = ScorersByMinute(plan)
+        self.make_scorer: MakeScorer = partial(scorer_by_minute, plan)
 
     @property
     def untimed(self) -> int:
@@ -507,14 +466,12 @@ class Run:
     """One replay.
 
     Args:
-        scorer: Scores the records.
         intake: The reader's counts of lines; None: records passed to `feed` are counted here.
         duplicates: Which record of a gold question counts: all of them, the last or the first.
 
     Attributes:
         labels: The labels that were read, until `finalise` joins them to their answers.
         labelled: The result of the join; None without labels.
-        predictions: Predictions from labels and proxies.
     """
 
     def __init__(self, scorer: Scorer, intake: ReadSummary | None = None, duplicates: Duplicates = "all") -> None:
@@ -602,7 +559,6 @@ class Run:
                 at_end = self.scorer.snapshot(now=end - 1, windows=dict(policy.windows))
                 series += [replace(stats, end=end) for stats in at_end.series]
             snapshot = replace(snapshot, series=tuple(series))
-        gold = GoldOf(self.scorer.gold.items_for, self.scorer.table.metrics)
 
         def gates(pipeline: str) -> list[Gate]:
             return [gate for gate in policy.gates if gate.pipeline == pipeline]
@@ -629,7 +585,7 @@ class Run:
             labelled=self.labelled,
             predictions=self.predictions,
             judges=[judge for judge in self.scorer.state.cohorts.judges() if judge.version],
-            captured=capture_reports(self.scorer.state, gold, gates, outcomes, whole=True),
+            captured=capture_reports(self.scorer, gates, outcomes, whole=True),
         )
 
     def history(self, report: Report) -> dict[GateKey, GateHistory]:
@@ -669,18 +625,10 @@ def run_files(
     options: TableOptions = USUAL,
     span_options: SpanOptions = NO_OPTIONS,
 ) -> Run:
-    """Score trace files.
+    """Score trace files, with a scorer a process, or with those that a follower brings.
 
-    Args:
-        paths: The files.
-        make_scorer: Called once per process.
-        jobs: The number of processes. More than one needs `duplicates = "all"`: only a single one knows the order.
-        duplicates: Which record of a gold question counts.
-        progress: Callback for the bytes read; several jobs call it when one of their parts is counted.
-        follow: Gets every record before the scorer, with one job.
-        follower: Follows the run; it brings the scorers.
-        options: How tables are read, and which members of JSON hold which field.
-        span_options: How the spans of OTLP lines become records.
+    More than one job needs `duplicates = "all"`: only a single one knows the order. `progress` gets the bytes that were
+    read; of several jobs, when one of their parts is counted. `follow` gets every record before the scorer, of one job.
     """
     intake = ReadSummary()
     run = Run(make_scorer() if follower is None else follower.scorer, intake, duplicates)

@@ -19,10 +19,10 @@ import msgspec
 from ragmon.core import capture_hints
 from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
-from ragmon.core.record import Answer, Record
+from ragmon.core.record import Record
 from ragmon.ingest.gold import Items
 from ragmon.metrics.facts import IDS, REFUSAL_LIKE, SHIPPED, Key
-from ragmon.scoring.cohorts import add_counts, add_sums
+from ragmon.stats.histograms import add_counts, add_sums
 
 (
     NO_QUESTION,
@@ -52,11 +52,9 @@ and counts as an answer; that its answer cites something, which is counted elsew
 _USUAL: Final = SHIPPED | IDS
 _FLAGS: Final = _USUAL | REFUSAL_LIKE
 """The facts of the usual record, which has ids and an answer, and those that decide whether one is usual."""
-FIRST: Final = 20
-"""Records from which a gap is named, and records with a gold item from which strange ids are."""
+FIRST: Final = 20  # records from which a gap is named, and records with a gold item from which strange ids are
 MINUTE: Final = 60
-MINUTES: Final = 60
-"""Buckets of a series that are kept apart: the newest with records."""
+MINUTES: Final = 60  # buckets of a series that are kept apart: the newest with records
 EXAMPLES: Final = 3
 LONGEST_EXAMPLE: Final = 24
 SAMPLED: Final = 300
@@ -153,7 +151,7 @@ class CapturedSeries(msgspec.Struct):
         `items` are the gold items that records of this pipeline and source may match.
         """
         answer, flags = record.answer_json, key[0]
-        # Every test here is felt in a replay: what is rare is looked at in functions of its own.
+        # Every test here is felt in a replay: what is rare is looked at last.
         if record.q is None and record.qid is None:
             mask |= NO_QUESTION
         if answer is None or answer.citations is None:
@@ -169,7 +167,11 @@ class CapturedSeries(msgspec.Struct):
         if record.sampling is None:
             mask |= NOT_DECORATED
         if flags & _FLAGS != _USUAL:
-            mask |= _by_flags(flags, answer)
+            mask |= 0 if flags & IDS else NO_IDS
+            if not flags & SHIPPED:
+                mask |= NOT_SHIPPED if answer is not None and answer.claim is not None else NOT_SHIPPED | NO_ANSWER
+            elif flags & REFUSAL_LIKE:
+                mask |= UNCOUNTED_REFUSAL
         if record.facts is not None or record.partial or record.error is not None:
             mask = _explained(mask, record)
         if item is None:
@@ -331,13 +333,6 @@ def shortened(name: str) -> str:
     ('grey-heron#1', 'e1f72df8-9c1b-4c66-a6d1…')
     """
     return printable(name, LONGEST_EXAMPLE)
-
-
-def _by_flags(flags: int, answer: Answer | None) -> int:
-    mask = 0 if flags & IDS else NO_IDS
-    if flags & SHIPPED:
-        return mask | UNCOUNTED_REFUSAL if flags & REFUSAL_LIKE else mask
-    return mask | (NOT_SHIPPED if answer is not None and answer.claim is not None else NOT_SHIPPED | NO_ANSWER)
 
 
 def _explained(mask: int, record: Record) -> int:

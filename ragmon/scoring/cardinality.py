@@ -17,15 +17,14 @@ import msgspec
 from ragmon.core import constants
 from ragmon.core.constants import DROPPED_PIPELINES, OTHER
 from ragmon.core.record import Record, Totals
-from ragmon.scoring.cohorts import add_counts
+from ragmon.stats.histograms import add_counts
 
 PRODUCERS: Final = 20_000
 """Limit of (pipeline, source, stratum) counters over all processes, above which no new process is admitted.
 
 These are 5,000 processes with four strata. They take about 100 MB.
 """
-SILENT: Final = 86_400.0
-"""Seconds without a report after which a process may be gone."""
+SILENT: Final = 86_400.0  # seconds without a report after which a process may be gone
 _FRESH: Final = 60.0
 
 
@@ -70,29 +69,22 @@ class Processes(msgspec.Struct):
 
 PAIRS: Final = 32
 """Builds with their indexes that a configured pipeline may have, and how many any pipeline may add per hour."""
-BUILDS: Final = 8
-"""Builds and indexes of a pipeline that are exported: the latest ones."""
+BUILDS: Final = 8  # builds and indexes of a pipeline that are exported: the latest ones
 FEW_PAIRS: Final = BUILDS
 """Builds with their indexes that an unconfigured pipeline may have: as many as are exported."""
-CODES: Final = 32
-"""Error types of a pipeline with a series of their own; all others share one."""
+CODES: Final = 32  # error types of a pipeline with a series of their own; all others share one
 LONGEST: Final = 1 << 16
 LONGEST_BUILD: Final = 1024
 _HOUR: Final = 3600.0
 _USUAL: Final = (constants.LIVE, constants.MATCH, constants.LABEL, constants.PROBE)
 """Sources for which a configured pipeline always has series."""
 
-Pair = tuple[str, str]
-"""A build and its index."""
+Pair = tuple[str, str]  # A build and its index
 
 
 @dataclass(frozen=True)
 class SeriesBudget:
-    """How many Prometheus series unconfigured pipelines may have.
-
-    Attributes:
-        room: Series that are left beside configured pipelines and `__other__`.
-    """
+    """How many Prometheus series unconfigured pipelines may have."""
 
     room: int
     pipeline: int
@@ -110,8 +102,7 @@ class AdmittedPipeline(msgspec.Struct):
     sources: list[str] = []
 
 
-Names = tuple[str | None, ...]
-"""Pipeline, source, build, index and stratum of a record."""
+Names = tuple[str | None, ...]  # pipeline, source, build, index and stratum of a record
 
 
 class LimiterState(msgspec.Struct):
@@ -120,7 +111,6 @@ class LimiterState(msgspec.Struct):
     Attributes:
         overflow: How often a name was not admitted, by kind (`ragmon.core.constants.NAME_KINDS`).
         pairs: The builds and indexes of each pipeline, with the time of their last record.
-        recent_pairs: When each pipeline was given a new pair within the last hour.
         unchanged_until: Until when names that were unchanged stay so, seconds since the epoch.
     """
 

@@ -5,7 +5,7 @@ be undone, so later labels and corrections count only in reports. Reports count 
 the latest rating of each rater.
 
 The labels of a window are compared with the proxies of the answers they are about: those of the same hours and of the
-same version of the judge (`ragmon.scoring.cohorts`), whenever the labels came. So the estimate is of the answers whose
+same version of the judge (`ragmon.scoring.buckets`), whenever the labels came. So the estimate is of the answers whose
 labels came in the window, as the labels alone are.
 """
 
@@ -26,14 +26,13 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Label, Line, Record, TextFacts, accepts_labels, is_redacted
 from ragmon.core.text import READ, fold
 from ragmon.metrics import facts as bits
-from ragmon.metrics.answers import AnswerCorrect
-from ragmon.scoring.buckets import State, edges
-from ragmon.scoring.cohorts import UNTIMED, Cohorts, Judged, add_sums
+from ragmon.metrics.builtin import AnswerCorrect
+from ragmon.scoring.buckets import UNTIMED, Cohorts, Judged, State, edges
 from ragmon.scoring.minutes import question_of
 from ragmon.scoring.ratings import PROBED, Consensus, LabelStore, Rating, agreement, consensus, given_at
 from ragmon.scoring.scorer import Scorer
-from ragmon.stats.histograms import MICRO
-from ragmon.stats.prediction import FEWEST, Delays, Predicted, Stratified, StratumSample, Sums, predicted, stratified
+from ragmon.stats.histograms import MICRO, add_sums
+from ragmon.stats.prediction import FEWEST, Delays, Predicted, StratumSample, Sums, predicted, stratified
 
 
 def labelled_record(answer: Record, verdict: Consensus, ts: float | None) -> Record:
@@ -72,9 +71,7 @@ class LabelJoiner:
     """Joins labels to answers, whichever arrives first.
 
     Args:
-        admit: Gives a record the names it is counted under.
         answers: How many answers are remembered here; a server remembers none, it has them in its journal.
-        observer: Called for every label whose answer is known.
     """
 
     def __init__(
@@ -276,7 +273,7 @@ class Prediction(NamedTuple):
     pipeline: str
     window: str
     proxy: str
-    estimate: Predicted | Stratified
+    estimate: Predicted
 
 
 def predictions(
@@ -331,7 +328,6 @@ class _Answers:
         total, known, shipped: Its requests in the hours of the labels, those with a known outcome, and those with an
             answer that a label may rate.
         versions: Sums of labels and proxies by version of the judge.
-        alone: Sums of the labels whose proxies are not used.
     """
 
     total: int = 0

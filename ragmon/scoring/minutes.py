@@ -13,7 +13,7 @@ and Kaplan 2007, "Summarizing data using bottom-k sketches"). A dropped name may
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from operator import itemgetter
@@ -28,11 +28,10 @@ from ragmon.core.constants import ALSO_LIVE_SOURCES, JUDGE_PREFIX, LABEL, LIVE
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
-from ragmon.metrics.answers import AnswerCorrect
+from ragmon.metrics.builtin import AnswerCorrect
 from ragmon.metrics.facts import Key
-from ragmon.scoring.cohorts import add_counts, add_sums
 from ragmon.stats.clusters import GROUPS
-from ragmon.stats.histograms import bucket
+from ragmon.stats.histograms import add_counts, add_sums, bucket
 
 CLUSTER: Final = ("session", "question")
 HASH_DIGITS: Final = 16
@@ -150,16 +149,14 @@ def _group(text: str, kind: int) -> int:
     return (x ^ x >> 16) % GROUPS  # two rounds: of one, groups of numbered sessions are too even
 
 
-CLUSTERS: Final = 4096
-"""Clusters of one key that a minute keeps: more observations would decide nothing else."""
+CLUSTERS: Final = 4096  # clusters of one key that a minute keeps: more observations would decide nothing else
 MEMBERS: Final = 16
 """Memberships of a cluster that a minute keeps: a session that asks more questions a minute is a crawler."""
 _MIX: Final = 0x9E37_79B9_7F4A_7C15
 _MASK: Final = (1 << 64) - 1
 """An odd factor that spreads numbers over 64 bits (multiplicative hashing; Knuth, volume 3, section 6.4): names that
 look like hashes and are counted up are no worse than hashes."""
-ROOM: Final = 2 * CLUSTERS
-"""Memberships from which a cut is made in the middle of a minute."""
+ROOM: Final = 2 * CLUSTERS  # memberships from which a cut is made in the middle of a minute
 
 
 @lru_cache(2 * ROOM)  # a name is ranked wherever it is counted, and at every cut
@@ -177,31 +174,30 @@ def rank(name: str) -> int:
     return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-def left_out(members: Iterable[Membership], clusters: int = CLUSTERS, most: int = MEMBERS) -> list[Membership]:
-    """The memberships that are not kept: beyond `clusters` names, and `most` memberships of a name."""
+def left_out(members: Iterable[Membership]) -> list[Membership]:
+    """The memberships that are not kept: beyond `CLUSTERS` names, and `MEMBERS` memberships of a name."""
     every = list(members)
     names = names_of(every)
     found, sizes = list[Membership](), Counter(names)
-    if len(sizes) > clusters:
+    if len(sizes) > CLUSTERS:
         ranks = list(map(rank, sizes))
-        largest = sorted(ranks)[clusters - 1]
+        largest = sorted(ranks)[CLUSTERS - 1]
         kept = {name for name, ranked in zip(sizes, ranks, strict=True) if ranked <= largest}
         found = [member for member, name in zip(every, names, strict=True) if name not in kept]
         sizes = Counter({name: sizes[name] for name in kept})
-    crowded: dict[str, list[Membership]] = {name: [] for name, size in sizes.items() if size > most}
+    crowded: dict[str, list[Membership]] = {name: [] for name, size in sizes.items() if size > MEMBERS}
     for member, name in zip(every, names, strict=True) if crowded else ():
         if name in crowded:
             crowded[name].append(member)
     for together in crowded.values():
-        found += sorted(together, key=lambda member: rank("\0".join(astuple(member))))[most:]
+        found += sorted(together, key=lambda member: rank("\0".join(astuple(member))))[MEMBERS:]
     return found
 
 
 MINUTE: Final = 60
 SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
 """Label-free properties whose distribution is monitored; lengths are in characters."""
-INDEXES: Final = 256
-"""Builds with their indexes that a step keeps: the first in the order of their names."""
+INDEXES: Final = 256  # builds with their indexes that a step keeps: the first in the order of their names
 
 
 class CountedRecord(NamedTuple):
@@ -225,7 +221,6 @@ class Minute(msgspec.Struct, omit_defaults=True):
         in_gold: Whether retrieved ids occur in gold; None where there were none to compare.
         judged: By source, judge and version, `[n, sum, sum of squares]` of scores in micro-units; under `label`, of
             label minus score.
-        records: Its requests, each once, those that are not in the sample too.
     """
 
     minute: int
@@ -349,6 +344,26 @@ _counted_record: Final = lru_cache(256)(CountedRecord)
 """The key of the same names: to look it up is faster than to make it."""
 
 
+class CountedRequest(msgspec.Struct, frozen=True):
+    """A request that a scorer counts, as observers see it.
+
+    Attributes:
+        arrival: Seconds since the epoch.
+        measured: The scores, in micro-units, of measured metrics that apply.
+        in_gold: Whether retrieved ids occur in gold; None where there are none to compare.
+    """
+
+    pipeline: str
+    arrival: float
+    source: str
+    record: Record
+    item: GoldItem | None
+    key: Key
+    measured: Mapping[str, int] = {}
+    slices: Sequence[str] = ()
+    in_gold: bool | None = None
+
+
 class Minutes(msgspec.Struct):
     """The open steps, and what became of the closed ones.
 
@@ -375,22 +390,13 @@ class MinuteBatches:
         self._slices = frozenset(slices)
         self._cluster = lru_cache(256)(cluster)
 
-    def collect(
-        self,
-        pipeline: str,
-        arrival: float,
-        source: str,
-        record: Record,
-        item: GoldItem | None,
-        key: Key,
-        measured: Mapping[str, int],
-        slices: Iterable[str],
-        in_gold: bool | None = None,
-    ) -> None:
-        """Add a record to the step of its minute, as a `ScoreObserver`, if the uniform sampler kept it."""
+    def collect(self, request: CountedRequest) -> None:
+        """Add a request to the step of its minute, as a `ScoreObserver`, if the uniform sampler kept it."""
+        record, source, pipeline, item = request.record, request.source, request.pipeline, request.item
         if record.sampling is not None and not record.sampling.drawn:
             return
-        is_first, minute = source not in ALSO_LIVE_SOURCES, int(arrival) // MINUTE
+        key, measured, in_gold = request.key, request.measured, request.in_gold
+        is_first, minute = source not in ALSO_LIVE_SOURCES, int(request.arrival) // MINUTE
         if minute <= self.state.closed:  # matched and labelled records were already counted as live traffic
             self.state.late += is_first
         step, member = self._at(pipeline, minute), membership(record, item, source, self._cluster(pipeline))
@@ -400,7 +406,7 @@ class MinuteBatches:
             step.in_gold = step.in_gold or in_gold
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
         step.count(_counted_record(source, gold, version), member, key, measured)
-        for where in slices:
+        for where in request.slices:
             if where in self._slices:
                 step.count(_counted_record(source, gold, version, where), member, key, measured)
         if is_first:

@@ -142,8 +142,7 @@ RESULTS: Final = {
 }
 
 
-AHEAD: Final = 60.0
-"""Seconds by which the clock of a rater may be ahead."""
+AHEAD: Final = 60.0  # seconds by which the clock of a rater may be ahead
 
 
 def given_at(label: Label, now: float) -> float | None:
@@ -179,10 +178,9 @@ class Rating(msgspec.Struct, omit_defaults=True):
     def apply(self, label: Label, ts: float) -> str:
         """Apply a label that the rater gave at a time.
 
-        The later value counts; of two values at the same time the greater one. So the order of arrival has no effect.
+        `joined` where a field gets its first value, else `changed`, `late` or `duplicate`.
 
-        Returns:
-            `joined` where a field gets its first value, else `changed`, `late` or `duplicate`.
+        The later value counts; of two values at the same time the greater one. So the order of arrival has no effect.
         """
         relevant_ids = None if label.relevant_ids is None else tuple(sorted(set(label.relevant_ids)))
         correct = None if label.correct is None else float(label.correct)
@@ -211,11 +209,7 @@ class Rating(msgspec.Struct, omit_defaults=True):
 
 
 def consensus(raters: Collection[Rating]) -> Consensus:
-    """The combined judgement of raters; each has one vote.
-
-    >>> consensus([Rating(correct=(0.0, 1.0)), Rating(correct=(5.0, 0.0), answerable=(5.0, True))])
-    Consensus(correct=0.5, answerable=True, relevant_ids=None)
-    """
+    """The combined judgement of raters; each has one vote."""
     correct = sorted(rating.correct[1] for rating in raters if rating.correct is not None)
     answerable = Counter(rating.answerable[1] for rating in raters if rating.answerable is not None)
     lists = [rating.relevant_ids[1] for rating in raters if rating.relevant_ids is not None]
@@ -228,11 +222,7 @@ def consensus(raters: Collection[Rating]) -> Consensus:
 
 
 def agreement(raters: Collection[Rating]) -> dict[str, bool]:
-    """By field that at least two raters judged, whether all of them give the same value.
-
-    >>> agreement([Rating(correct=(0.0, 1.0)), Rating(correct=(5.0, 0.0), answerable=(5.0, True))])
-    {'correct': False}
-    """
+    """By field that at least two raters judged, whether all of them give the same value."""
     values = {name: [given[1] for rating in raters if (given := getattr(rating, name)) is not None] for name in FIELDS}
     return {name: all(value == given[0] for value in given) for name, given in values.items() if len(given) > 1}
 
@@ -242,7 +232,6 @@ class Raters(NamedTuple):
 
     Attributes:
         shared: Answers with ratings of at least two people.
-        disputed: Those of them on which people disagree.
         fields: By field of a label, the number of answers of which at least two people judge it, and of those on which
             all of them say the same.
     """
@@ -264,8 +253,7 @@ MAX_BYTES: Final = 64 << 20
 """Limit of the bytes of ratings, and of labels that wait; beyond it the oldest are evicted."""
 LARGEST_ANSWER: Final = 1 << 20
 _RATING_BYTES: Final = 400
-_NAME_BYTES: Final = 60
-"""Bytes of a rating without its names, and of a name without its characters."""
+_NAME_BYTES: Final = 60  # bytes of a rating without its names, and of a name without its characters
 
 
 class RatedAnswer(msgspec.Struct):
@@ -317,8 +305,7 @@ class LabelStore(msgspec.Struct, dict=True):
     def apply(self, label: Label, now: float) -> Consensus | None:
         """Apply a label that arrived now to an answer whose trace has arrived.
 
-        Returns:
-            The judgement of the answer, if this is its first label; else None.
+        The judgement of the answer, if this is its first label; else None.
         """
         answer = self.answers.get(label.trace_id)
         is_first = answer is None
@@ -357,11 +344,7 @@ class LabelStore(msgspec.Struct, dict=True):
         return [] if trace_id is None else self.waiting.take(trace_id)
 
     def erase(self, trace_ids: Iterable[str]) -> int:
-        """Erase the ratings of traces, and the labels that wait for them; the ids are in lower case.
-
-        Returns:
-            Number of traces that had ratings or labels.
-        """
+        """Erase the ratings of traces, and the labels that wait for them; the ids are in lower case."""
         erased = 0
         for trace_id in trace_ids:
             had_ratings = self._drop(trace_id)
@@ -402,19 +385,6 @@ _MAX_VARIANCE: Final = 0.25
 """The largest p (1 - p), at a score of a half: that score gives the least information."""
 
 
-class LabelPriority(NamedTuple):
-    """The priority of an answer in the queue; the smallest comes first.
-
-    Attributes:
-        drawn: 0 for an answer that won the uniform draw over all calls: labels of these estimate all traffic.
-        place: A hash of the trace id: a random order among equals, the same on every run.
-    """
-
-    drawn: int
-    certainty: float
-    place: bytes
-
-
 def queue(lines: Iterable[Line], most: int) -> list[Record]:
     """The answers most worth a label; labelled answers and answers to gold questions are left out.
 
@@ -428,20 +398,24 @@ def queue(lines: Iterable[Line], most: int) -> list[Record]:
             done.add(line.trace_id)
         elif isinstance(line, Record) and line.trace_id and line.error is None and accepts_labels(line):
             answers[line.trace_id.lower()] = line
-    unlabelled = ((priority(trace_id, record), record) for trace_id, record in answers.items() if trace_id not in done)
-    return [record for _, record in nsmallest(most, unlabelled, key=lambda entry: entry[0])]
+    unlabelled = [(trace_id, record) for trace_id, record in answers.items() if trace_id not in done]
+    return [record for _, record in nsmallest(most, unlabelled, key=lambda entry: _priority(*entry))]
 
 
-def priority(trace_id: str, record: Record) -> LabelPriority:
-    """The priority of an answer in the queue."""
-    audit = (record.sampling is None or record.sampling.drawn) and record.kind != FAILING_ENTRY
+def _is_drawn(record: Record) -> bool:
+    # Whether it won the uniform draw over all calls: labels of these estimate all traffic.
+    return (record.sampling is None or record.sampling.drawn) and record.kind != FAILING_ENTRY
+
+
+def _priority(trace_id: str, record: Record) -> tuple[bool, float, bytes]:
+    # The smallest comes first; among equals a hash of the trace id, a random order that is the same on every run.
     order = blake2b(trace_id.encode(), key=_SALT, digest_size=8).digest()
-    if audit:
-        return LabelPriority(0, 0.0, order)
+    if _is_drawn(record):
+        return False, 0.0, order
     measures = record.measures or {}
     scores = [score for name, score in measures.items() if name.startswith(JUDGE_PREFIX)] or [*measures.values()]
     certainty = min((1.0 - score * (1.0 - score) / _MAX_VARIANCE for score in scores), default=0.0)
-    return LabelPriority(1, certainty, order)
+    return True, certainty, order
 
 
 def rows(records: Iterable[Record], link: str | None, *, text: bool = False) -> Iterator[dict[str, object]]:
@@ -452,7 +426,7 @@ def rows(records: Iterable[Record], link: str | None, *, text: bool = False) -> 
             "pipeline": _cell(record.pipeline),
             "answered": record.ts,
         }
-        row["sample"] = "audit" if priority("", record).drawn == 0 else "informative"
+        row["sample"] = "audit" if _is_drawn(record) else "informative"
         if link is not None:
             row["link"] = link.replace("{trace_id}", record.trace_id or "")
         if text:

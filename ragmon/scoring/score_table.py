@@ -15,9 +15,8 @@ from ragmon.core.errors import Unassessed
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts, Key
 from ragmon.scoring.buckets import ALONE, CELLS, Bucket, rank
-from ragmon.scoring.cohorts import Sums, add_counts, add_sums, sums_of
 from ragmon.stats.clusters import GROUPS, DesignEffect, GroupedSample, design_effect
-from ragmon.stats.histograms import MICRO, micro
+from ragmon.stats.histograms import MICRO, Sums, add_counts, add_sums, micro, sums_of
 from ragmon.stats.intervals import graded
 from ragmon.stats.strata import Estimate, Stratum, post_stratified, shifts
 
@@ -28,10 +27,8 @@ Score = int | str | None
 
 For a measured metric the number is `IF_MEASURED` or `APPLIES`: its scores are kept apart.
 """
-IF_MEASURED: Final = 0
-"""The request is in the denominator if it was measured, and outside of it otherwise."""
-APPLIES: Final = 1
-"""The request is in the denominator, measured or not."""
+IF_MEASURED: Final = 0  # the request is in the denominator if it was measured, and outside of it otherwise
+APPLIES: Final = 1  # the request is in the denominator, measured or not
 
 
 @dataclass(slots=True)
@@ -40,7 +37,6 @@ class Spread:
 
     Attributes:
         groups: Requests by their scores in all metrics, and by group.
-        index: The index of the metric among these scores.
     """
 
     groups: Mapping[tuple[Score, ...], Mapping[int, int]] = field(default_factory=dict)
@@ -153,11 +149,7 @@ class Stat:
 
 
 class ScoreTable:
-    """The scores of every metric for each tuple of facts.
-
-    Args:
-        cells: Distinct facts that a bucket keeps.
-    """
+    """The scores of every metric for each tuple of facts."""
 
     def __init__(self, metrics: Mapping[str, Metric], *, cells: int = CELLS) -> None:
         self.metrics = dict(metrics)

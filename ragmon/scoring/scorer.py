@@ -20,16 +20,15 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, Sampling
 from ragmon.ingest.gold import GoldIndex, GoldSet, Items, hash_keys
 from ragmon.metrics.base import Metric, build
+from ragmon.metrics.builtin import DEFAULT_THRESHOLD, Groundedness
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
-from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
-from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Bucket, ItemTable, SeriesKey, State
+from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Bucket, ItemTable, SeriesKey, State, step_of
 from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
-from ragmon.scoring.cohorts import Sums, add_counts, add_sums, step_of, sums_of
-from ragmon.scoring.minutes import CLUSTER, group_of
+from ragmon.scoring.minutes import CLUSTER, CountedRequest, group_of
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesReader, Snapshot, take_snapshot
 from ragmon.stats import histograms
-from ragmon.stats.histograms import MICRO, micro
+from ragmon.stats.histograms import MICRO, Sums, add_counts, add_sums, micro, sums_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,6 @@ class ReductionRules:
 
     Args:
         slices: Tags that become series: allowed values by tag name.
-        cluster: What makes a cluster of dependent requests: `session`, `question`.
     """
 
     facts: FactReader = field(default_factory=FactReader)
@@ -63,8 +61,7 @@ class Assessment(NamedTuple):
 
 
 Names = tuple[str | None, str | None, str | None, str | None, str | None, tuple[bool, str] | None]
-Location = tuple[str, str, str]
-"""Where a request is counted: source, gold set and its version."""
+Location = tuple[str, str, str]  # where a request is counted: source, gold set and its version
 Slices = tuple[str, ...]
 Counted = tuple[GoldItem | None, int | None, int | None, Slices, Key]
 """What a request is counted under: its gold item, the random group of its cluster, the bits of what it lacks, its
@@ -97,9 +94,7 @@ class Stream:
     """What follows from the names and the sampling of a record, and the buckets of records that share them.
 
     Attributes:
-        names: The same as the record has them.
         model: The slice of its model; "" without one, or where models are slices of the configuration.
-        lacks: The bits of what all of its records lack.
     """
 
     names: Names
@@ -117,38 +112,21 @@ class Stream:
 
 
 _stages = attrgetter(*constants.STAGES)
-MODELS: Final = 16
-"""Models of a pipeline that are counted apart; further ones together, as `OTHER`."""
+MODELS: Final = 16  # models of a pipeline that are counted apart; further ones together, as `OTHER`
 LONGEST_MODEL: Final = 200
 MODEL_TAG: Final = "model"
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
-FUTURE = 300.0
-"""Seconds that a record's time may be ahead of the clock."""
+FUTURE = 300.0  # seconds that a record's time may be ahead of the clock
 STREAMS = 4096
 
 
 class ScoreObserver(Protocol):
     """Follows the requests that a scorer counts: for alarms, for failures of gates, for the clusters of a release."""
 
-    def collect(
-        self,
-        pipeline: str,
-        arrival: float,
-        source: str,
-        record: Record,
-        item: GoldItem | None,
-        key: Key,
-        measured: Mapping[str, int],
-        slices: Sequence[str],
-        in_gold: bool | None,
-    ) -> None:
-        """Follow a request, once for each source it is counted under.
-
-        `arrival` is in seconds since the epoch; `measured` has the scores, in micro-units, of measured metrics that
-        apply; `in_gold` says whether retrieved ids occur in gold, None where there are none to compare.
-        """
+    def collect(self, request: CountedRequest) -> None:
+        """Follow a request, once for each source it is counted under."""
 
 
 class Scorer:
@@ -449,8 +427,9 @@ class Scorer:
                 self._state.cohorts.see_scores(stream.pipeline, stream.sampling.stratum, ts, applying, versions)
         if self.observers and (arrival := ts if self._clock is None else self._clock()) is not None:
             in_gold = None if item is None else ids_in_gold(record, key, stream.items)
+            request = CountedRequest(stream.pipeline, arrival, source, record, item, key, applying, slices, in_gold)
             for observer in self.observers:
-                observer.collect(stream.pipeline, arrival, source, record, item, key, applying, slices, in_gold)
+                observer.collect(request)
 
     def _close_all(self) -> None:
         for bucket, (stream, location) in self._open.items():

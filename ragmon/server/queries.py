@@ -187,7 +187,7 @@ def _compared(alarms: PipelineAlarms, rule: AlarmRule, level: float | None) -> s
 
 
 def _of_drift(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, signal: DriftSignal) -> ExplainedAlarm:
-    firing, source = minute_end(signal.firing), alarms.selector.user_source
+    firing, source, drift = minute_end(signal.firing), alarms.selector.user_source, alarms.drift.state
     gate = Gate(
         name=signal.alert,
         metric=signal.metric,
@@ -201,8 +201,9 @@ def _of_drift(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, signal
     if signal.metric == constants.INDEX_HASH:
         text = "compares the indexes that answer under one build: a second one is a ticket"
         return ExplainedAlarm(_outcome(engine, snapshot, gate), firing, text, derived=True)
-    judge_shift = alarms.drift.judge_shift(signal.alert)
-    shift = alarms.drift.shift(signal.alert)
+    judge, distribution = drift.judges.get(signal.alert), drift.distributions.get(signal.alert)
+    judge_shift = None if judge is None else judge.shift()
+    shift = None if distribution is None else distribution.shift()
     outcome = Outcome(
         gate, source, "", "", None, None, None, 0, None, "insufficient", "it says that, not what is worse"
     )
@@ -698,7 +699,7 @@ class JournalView:
             self.snapshot,
             lambda: None,
             self.status,
-            history=MonitorHistory(self.queries.locked),
-            settings=lambda: settings,
+            MonitorHistory(self.queries.locked),
+            lambda: settings,
             diagnose=self.queries.diagnose,
         )

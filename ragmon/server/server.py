@@ -417,11 +417,11 @@ class Server:
             views.monitor_snapshot,
             views.moment,
             views.status,
+            MonitorHistory(queries.locked),
+            views.settings,
             views.failure,
             views.trouble,
             views.note,
-            history=MonitorHistory(queries.locked),
-            settings=views.settings,
             configured=views.configured,
             diagnose=queries.diagnose,
         )

@@ -26,33 +26,23 @@ from typing import Final, Literal, NamedTuple
 
 from ragmon.core.errors import RagmonError
 
-Scores = Mapping[float, float]
-"""How often each score occurs."""
-Seen = Sequence[tuple[float, float]]
-"""The same as checked pairs of score and count, without counts of 0."""
+Scores = Mapping[float, float]  # how often each score occurs
+Seen = Sequence[tuple[float, float]]  # the same as checked pairs of score and count, without counts of 0
 
-ALPHA: Final = 0.05
-"""Probability of ever giving a wrong verdict, both sides together."""
+ALPHA: Final = 0.05  # probability of ever giving a wrong verdict, both sides together
 BETS: Final = (0.003, 0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60, 0.80, 0.95)
 """Shares of the wealth that are staked; the initial wealth is divided equally among them.
 
 A share d is best where the share of bad scores is smaller by a fraction d than the gate allows (for the other side, the
 share of good scores): small d for many observations of a small change, large d for a flawless run.
 """
-HALVINGS: Final = 50
-"""Bisection steps of the unit interval, down to the precision of floating point."""
-MAX_NEEDED: Final = 1 << 40
-"""The most observations `needed` returns; beyond it the result is None."""
-MARKS: Final = 200
-"""Equal parts of the unit interval; many different scores are moved to their ends."""
+HALVINGS: Final = 50  # bisection steps of the unit interval, down to the precision of floating point
+MAX_NEEDED: Final = 1 << 40  # the most observations `needed` returns; beyond it the result is None
+MARKS: Final = 200  # equal parts of the unit interval; many different scores are moved to their ends
 
 
 def shares(total: float, n: float) -> dict[float, float]:
     """Counts of ones and zeros with a given sum: exact for scores of 0 and 1, cautious for graded scores.
-
-    Args:
-        total: Sum of the scores, between 0 and n.
-        n: Number of observations.
 
     >>> shares(8, 10)
     {1.0: 8, 0.0: 2}
@@ -64,13 +54,6 @@ def coarse(scores: Scores, marks: int = MARKS) -> Scores:
     """Scores rounded to marks, with the same sum: the count of a score between two marks is split between them.
 
     The wealth takes time for every different score, and the means of measured scores are all different.
-
-    Args:
-        scores: Counts by score; they stay unchanged if there are at most as many different scores as marks.
-        marks: The number of equal parts of the unit interval.
-
-    >>> coarse({0.125: 1, 0.5: 2, 0.875: 1}, marks=2)
-    {0.0: 0.75, 0.5: 2.5, 1.0: 0.75}
     """
     if len(scores) <= marks:
         return scores
@@ -86,18 +69,7 @@ def coarse(scores: Scores, marks: int = MARKS) -> Scores:
 def log_above(scores: Scores, mean: float) -> float:
     """Evidence that the mean lies above a value: the logarithm of an e-value against "at most this value".
 
-    Args:
-        scores: The observations.
-        mean: The value, in [0, 1].
-
-    Returns:
-        0 without observations; infinite where a single score refutes "at most 0".
-
-    Raises:
-        RagmonError: The value or a score lies outside [0, 1], or a count is negative.
-
-    >>> round(log_above(shares(95, 100), 0.80), 2)
-    7.38
+    0 without observations; infinite where a single score refutes "at most 0".
     """
     return wealth(checked(scores), checked_share("mean", mean))[0]
 
@@ -105,40 +77,17 @@ def log_above(scores: Scores, mean: float) -> float:
 def log_below(scores: Scores, mean: float) -> float:
     """Evidence that the mean lies below a value: the logarithm of an e-value against "at least this value".
 
-    Args:
-        scores: The observations.
-        mean: The value, in [0, 1].
-
-    Returns:
-        0 without observations; infinite where a single score refutes "at least 1".
-
-    Raises:
-        RagmonError: The value or a score lies outside [0, 1], or a count is negative.
-
-    >>> round(log_below(shares(60, 100), 0.80), 2)
-    8.45
+    0 without observations; infinite where a single score refutes "at least 1".
     """
     return wealth(mirrored(checked(scores)), 1 - checked_share("mean", mean))[0]
 
 
-def verdict(
-    scores: Scores, threshold: float, *, at_least: bool = True, alpha: float = ALPHA
-) -> Literal["pass", "fail"] | None:
+def verdict(scores: Scores, threshold: float, *, at_least: bool = True) -> Literal["pass", "fail"] | None:
     """Whether it is proven that the mean keeps or breaks a gate.
 
-    Args:
-        scores: The observations.
-        threshold: The gate, in [0, 1].
-        at_least: True for a floor, False for a ceiling.
-        alpha: Probability that any verdict over all looks is wrong; half of it for a mean that is not on the gate.
-
-    Returns:
-        `pass` or `fail`; None as long as neither is proven.
-
-    >>> verdict(shares(60, 100), 0.80), verdict(shares(85, 100), 0.80), verdict(shares(95, 100), 0.80)
-    ('fail', None, 'pass')
+    `pass` or `fail`; None as long as neither is proven.
     """
-    seen, bar = checked(scores), math.log(2 / alpha)
+    seen, bar = checked(scores), math.log(2 / ALPHA)
     if not at_least:
         seen, threshold = mirrored(seen), 1 - checked_share("threshold", threshold)
     if seen and threshold <= 0:
@@ -151,33 +100,16 @@ def verdict(
 def confidence_sequence(scores: Scores, alpha: float = ALPHA) -> tuple[float, float]:
     """Bounds on the mean: over all looks together they contain it with probability 1 - alpha.
 
-    Args:
-        scores: The observations.
-        alpha: Probability of ever missing the mean.
-
-    Returns:
-        Lower and upper bound, rounded outwards; (0, 1) without observations.
-
-    >>> [round(x, 3) for x in confidence_sequence(shares(80, 100))]
-    [0.649, 0.909]
+    Lower and upper bound, rounded outwards; (0, 1) without observations.
     """
     bar, seen = math.log(2 / alpha), checked(scores)
     return _lower_bound(seen, bar), 1 - _lower_bound(mirrored(seen), bar)
 
 
-def needed(scores: Scores, threshold: float, alpha: float = ALPHA) -> int | None:
+def needed(scores: Scores, threshold: float) -> int | None:
     """How many observations like these prove on which side of a gate their mean lies.
 
-    Args:
-        scores: The observations, whose proportions are assumed to stay; `{1.0: 1}` is a flawless run.
-        threshold: The gate, in [0, 1].
-        alpha: Probability of a wrong verdict, both sides together.
-
-    Returns:
-        The number; None where no number is enough, because the mean is too close to the gate for any bet to grow.
-
-    >>> needed({1.0: 1}, 0.80), needed({0.0: 1}, 0.05), needed(shares(86, 100), 0.80), needed(shares(8, 10), 0.80)
-    (27, 115, 446, None)
+    The number; None where no number is enough, because the mean is too close to the gate for any bet to grow.
     """
     seen, gate = checked(scores), checked_share("threshold", threshold)
     n = sum(count for _, count in seen)
@@ -185,7 +117,7 @@ def needed(scores: Scores, threshold: float, alpha: float = ALPHA) -> int | None
     growths = [[log / n for log, _ in _bets(scored, mean)] for scored, mean in sides if n]
 
     def decides(times: int) -> bool:
-        return any(log_mean_exp([times * growth for growth in side]) >= math.log(2 / alpha) for side in growths)
+        return any(log_mean_exp([times * growth for growth in side]) >= math.log(2 / ALPHA) for side in growths)
 
     enough = 1
     while not decides(enough):
@@ -200,11 +132,7 @@ def needed(scores: Scores, threshold: float, alpha: float = ALPHA) -> int | None
 
 
 def checked(scores: Scores) -> Seen:
-    """Valid scores as pairs of score and count.
-
-    Raises:
-        RagmonError: A score lies outside [0, 1], or a count is negative.
-    """
+    """Valid scores as pairs of score and count."""
     for x, count in scores.items():
         checked_share("score", x)
         if not count >= 0:
@@ -218,12 +146,7 @@ def mirrored(seen: Seen) -> Seen:
 
 
 def wealth(seen: Seen, mean: float) -> tuple[float, float]:
-    """The logarithm of the wealth from bets that the mean is above a value, and its slope in that value.
-
-    Args:
-        seen: The observations.
-        mean: The value, in [0, 1].
-    """
+    """The logarithm of the wealth from bets that the mean is above a value, and its slope in that value."""
     bets = _bets(seen, mean)
     total = log_mean_exp([log for log, _ in bets])
     if math.isinf(total):
@@ -233,11 +156,7 @@ def wealth(seen: Seen, mean: float) -> tuple[float, float]:
 
 
 def log_mean_exp(logs: Sequence[float]) -> float:
-    """The logarithm of the mean of numbers that are given by their logarithms.
-
-    >>> round(log_mean_exp([1000.0, 0.0]), 3)
-    999.307
-    """
+    """The logarithm of the mean of numbers that are given by their logarithms."""
     largest = max(logs)
     return largest if math.isinf(largest) else largest + math.log(sum(math.exp(x - largest) for x in logs) / len(logs))
 
@@ -267,11 +186,7 @@ def _lower_bound(seen: Seen, bar: float) -> float:
 
 
 def checked_share(name: str, value: float) -> float:
-    """The value, if it is a share.
-
-    Raises:
-        RagmonError: It lies outside [0, 1].
-    """
+    """The value, if it is a share."""
     if not 0 <= value <= 1:
         raise RagmonError(f"{name} {value!r} lies outside [0, 1]", hint="0.80 is 80 %")
     return value
@@ -282,36 +197,16 @@ def checked_share(name: str, value: float) -> float:
 # A drop lies below a value if it is proven that the mean fell by less. So a bound excludes what the test at the same
 # error probability excludes, and holds however often one looks.
 
-DROP_HALVINGS: Final = 12
-"""Halvings of the range from -1 to 1: bounds are exact to 1/2048, on the safe side."""
+DROP_HALVINGS: Final = 12  # halvings of the range from -1 to 1: bounds are exact to 1/2048, on the safe side
 
 
 def at_most(a: Scores, b: Scores, alpha: float) -> float:
-    """An upper bound on the drop from one sample to another, independent one.
-
-    Args:
-        a: The observations of the first sample.
-        b: The observations of the second one.
-        alpha: Probability of a drop above the bound.
-
-    >>> from ragmon.stats.betting import shares
-    >>> round(at_most(shares(450, 500), shares(440, 500), 0.025), 2)
-    0.1
-    """
+    """An upper bound on the drop from one sample to another, independent one."""
     return _least(lambda margin: log_worse(b, a, -margin) >= -math.log(alpha))
 
 
 def pairs_at_most(pairs: Pairs, alone: Unpaired, alpha: float) -> float:
-    """An upper bound on the drop between two runs over items.
-
-    Args:
-        pairs: Scores of the items that both runs were asked.
-        alone: Scores of the items that only one run was asked.
-        alpha: Probability of a drop above the bound.
-
-    >>> round(pairs_at_most({(1.0, 0.0): 5, (1.0, 1.0): 495}, Unpaired({}, {}), 0.025), 2)
-    0.03
-    """
+    """An upper bound on the drop between two runs over items."""
     reverse = backwards(pairs), Unpaired(alone.now, alone.then)
 
     def proven(margin: float) -> bool:
@@ -339,47 +234,17 @@ def _least(proven: Callable[[float], bool]) -> float:
 
 
 def log_worse(a: Scores, b: Scores, by: float = 0.0) -> float:
-    """Evidence that the mean of b lies below that of a: the logarithm of an e-value against "at least as high".
-
-    Args:
-        a: The observations of one sample.
-        b: The observations of another, independent one.
-        by: How far below it lies at least, in (-1, 1).
-
-    Raises:
-        RagmonError: A score lies outside [0, 1], or a count is negative.
-
-    >>> from ragmon.stats.betting import shares
-    >>> round(log_worse(shares(450, 500), shares(380, 500)), 2)
-    13.38
-    """
+    """Evidence that the mean of b lies below that of a: the logarithm of an e-value against "at least as high"."""
     return _least_evidence(checked(a), mirrored(checked(b)), 1.0 + by)
 
 
 def log_not_worse(a: Scores, b: Scores, margin: float) -> float:
-    """Evidence that the mean of b lies above that of a minus a margin: against "lower by the margin or more".
-
-    Args:
-        a: The observations of one sample.
-        b: The observations of another, independent one.
-        margin: In [0, 1); with 0 it is evidence that b is better.
-
-    Raises:
-        RagmonError: The margin or a score is out of range, or a count is negative.
-
-    >>> from ragmon.stats.betting import shares
-    >>> round(log_not_worse(shares(450, 500), shares(455, 500), 0.05), 2)
-    1.96
-    """
+    """Evidence that the mean of b lies above that of a minus a margin: against "lower by the margin or more"."""
     return _least_evidence(checked(b), mirrored(checked(a)), 1 - checked_margin(margin))
 
 
 def checked_margin(margin: float) -> float:
-    """Return a margin if it is in [0, 1).
-
-    Raises:
-        RagmonError: It is not.
-    """
+    """Return a margin if it is in [0, 1)."""
     if not 0 <= margin < 1:
         raise RagmonError(f"margin {margin!r} is no difference of shares", hint="from 0 to below 1: 0.02 is 2 points")
     return margin
@@ -441,36 +306,13 @@ def backwards(pairs: Pairs) -> Pairs:
 
 
 def worse(pairs: Pairs, alone: Unpaired = _NONE, alpha: float = ALPHA / 2, *, by: float = 0.0) -> bool:
-    """Whether it is proven that the mean fell.
-
-    Args:
-        pairs: Scores of the items that both runs were asked.
-        alone: Scores of the items that only one run was asked.
-        alpha: Probability of ever returning True where the mean did not fall.
-        by: How far it fell at least, in [0, 1).
-
-    >>> worse({(1.0, 0.0): 13, (0.0, 1.0): 1, (1.0, 1.0): 500})
-    True
-    """
+    """Whether it is proven that the mean fell."""
     in_pairs = _evidence(pairs, _earlier_mean(pairs, alone, alpha), by, falls=True)
     return _is_proven(in_pairs, log_worse(*alone, by), alpha)
 
 
 def not_worse(pairs: Pairs, margin: float, alone: Unpaired = _NONE, alpha: float = ALPHA / 2) -> bool:
-    """Whether it is proven that the mean fell by less than a margin.
-
-    Args:
-        pairs: Scores of the items that both runs were asked.
-        margin: In [0, 1).
-        alone: Scores of the items that only one run was asked.
-        alpha: Probability of ever returning True where the mean fell by the margin or more.
-
-    Raises:
-        RagmonError: The margin is out of range.
-
-    >>> not_worse({(1.0, 0.0): 1, (1.0, 1.0): 500}, 0.02), not_worse({(1.0, 0.0): 1, (1.0, 1.0): 50}, 0.02)
-    (True, False)
-    """
+    """Whether it is proven that the mean fell by less than a margin."""
     lower, upper = _earlier_mean(pairs, alone, alpha)
     # A mean below the margin cannot fall by the margin.
     means = max(lower, checked_margin(margin)), max(upper, margin)

@@ -18,10 +18,8 @@ from ragmon.stats.intervals import Z95, beta_quantile
 GROUPS: Final = 64
 """Random groups. With 32, requests that are all alone would look clustered in 1 of 100 windows instead of 1 of
 2,000 (χ² of 31 and of 63 degrees of freedom, beyond `ALONE` times its mean)."""
-ALONE: Final = 1.7
-"""Up to this mean size of a cluster (weighted by size) requests count as independent."""
-PRIOR: Final = 3.0
-"""Degrees of freedom that a correlation of 1 within clusters has before anything was seen."""
+ALONE: Final = 1.7  # up to this mean size of a cluster (weighted by size) requests count as independent
+PRIOR: Final = 3.0  # degrees of freedom that a correlation of 1 within clusters has before anything was seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,28 +138,27 @@ class _Part:
         self.spread = self.scale * self.scale * (sample.spread + moved)
 
     def residuals(self) -> list[float]:
-        """The sum of the linearised residuals of each group."""
+        # The sum of the linearised residuals of each group.
         mean = self.sample.mean - self.sample.shift
         pairs = zip(self.sample.counts, self.sample.totals, strict=True)
         return [self.scale * (total - mean * n) for n, total in pairs] or [0.0] * GROUPS
 
     def deviations(self) -> list[float]:
-        """The same, if all scores of a cluster deviated alike."""
+        # The same, if all scores of a cluster deviated alike.
         deviation = math.sqrt(self.spread)
         return [deviation * n for n in self.sample.counts] or [0.0] * GROUPS
 
     def expected(self) -> list[float]:
-        """The variance of each group, if scores were independent."""
+        # The variance of each group, if scores were independent.
         return [self.spread * n for n in self.sample.counts] or [0.0] * GROUPS
 
     @property
     def alone(self) -> float:
-        """Scores of records in no group."""
         return self.sample.n - sum(self.sample.counts)
 
     @property
     def mixed(self) -> int:
-        """In how many groups the rarer kind of score, below 1 or above 0, occurs: what tells how it clusters."""
+        # In how many groups the rarer kind of score, below 1 or above 0, occurs: what tells how it clusters.
         pairs = list(zip(self.sample.counts, self.sample.totals, strict=True))
         return min(sum(total < n for n, total in pairs), sum(total > 0 for _, total in pairs))
 
@@ -183,9 +180,6 @@ def student_quantile(df: float) -> float:
 
     Source: NIST Digital Library of Mathematical Functions (DLMF), 8.17: the tail of t is an incomplete beta function of
     df / (df + t²).
-
-    >>> [round(student_quantile(df), 3) for df in (1, 4.5, 63)]
-    [12.706, 2.659, 1.998]
     """
     x = beta_quantile(0.05, df / 2, 0.5)
     return math.sqrt(df * (1 - x) / x)

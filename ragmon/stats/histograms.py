@@ -1,4 +1,4 @@
-"""Log-bucket histograms of positive values with integer counts, merged by addition; and the unit of graded scores."""
+"""Log-bucket histograms of positive values, the unit of graded scores, and the addition of counts and sums."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import math
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
 from operator import rshift
 from struct import Struct
-from typing import Final
+from typing import Final, TypeVar
 
 _DROPPED_BITS: Final = 46
 _HALF: Final = 1 << (_DROPPED_BITS - 1)
-NOT_POSITIVE: Final = 0
-"""The bucket of zero, of negative values, and of values too small for a normal double."""
+NOT_POSITIVE: Final = 0  # the bucket of zero, of negative values, and of values too small for a normal double
 _double, _bits = Struct("<d"), Struct("<q")
 _ROUNDING: Final = 1e-9  # ignored when a number is rounded up
 
@@ -49,26 +48,14 @@ def bucket_value(index: int) -> float:
 
 
 def bucket_edge(index: int) -> float:
-    """The upper edge of a bucket, in the unit of the values: all values in it are smaller.
-
-    >>> bucket_edge(bucket(100.0)) > 100.0, bucket(bucket_edge(bucket(100.0))) == bucket(100.0) + 1
-    (True, True)
-    """
+    """The upper edge of a bucket, in the unit of the values: all values in it are smaller."""
     return array("d", array("q", [(index + 1) << _DROPPED_BITS]).tobytes())[0]
 
 
 def quantile(histogram: Mapping[int, int], q: float) -> float | None:
     """A quantile of a log-bucket histogram, by nearest rank.
 
-    Args:
-        histogram: Counts by bucket.
-        q: The quantile, in [0, 1].
-
-    Returns:
-        The middle of the bucket that contains it, in the unit of the values; None when the histogram is empty.
-
-    >>> quantile({bucket(100.0): 9, bucket(900.0): 1}, 0.5) < 102
-    True
+    The middle of the bucket that contains it, in the unit of the values; None when the histogram is empty.
     """
     if not histogram:
         return None
@@ -79,17 +66,7 @@ def quantile(histogram: Mapping[int, int], q: float) -> float | None:
 
 
 def decile_edges(histogram: Mapping[int, int]) -> list[int]:
-    """The buckets that divide a histogram into ten bins of about equal counts; fewer where buckets repeat.
-
-    Args:
-        histogram: Counts by bucket.
-
-    Returns:
-        Inner edges in rising order: the edge is the last bucket of its bin.
-
-    >>> decile_edges({1: 50, 2: 40, 3: 10})
-    [1, 2]
-    """
+    """The buckets that divide a histogram into ten bins of about equal counts; fewer where buckets repeat."""
     indices = sorted(histogram)
     sums = list(accumulate(histogram[index] for index in indices))
     edges = {indices[bisect_left(sums, sums[-1] * tenth / 10)] for tenth in range(1, 10)} if indices else set()
@@ -102,3 +79,34 @@ MICRO: Final = 1_000_000
 def micro(score: float) -> int:
     """A score in [0, 1] as an integer number of micro-units, rounded half to even."""
     return round(score * MICRO)
+
+
+T = TypeVar("T")
+Sums = list[int]
+"""`[n, sum, squares // MICRO, squares % MICRO]` of a measure in micro-units: each part of the sum of squares adds up by
+itself, and fits the 64 bits of a saved number for a lifetime of requests."""
+
+
+def sums_of(n: int, score: int) -> Sums:
+    """The sums of requests with one score in micro-units."""
+    high, low = divmod(score * score, MICRO)
+    return [n, n * score, n * high, n * low]
+
+
+def add_counts(mine: dict[T, int], other: Mapping[T, int]) -> None:
+    """Add counts to a dictionary of counts."""
+    if not mine:  # as most are at first; this copies many at once
+        mine.update(other)
+        return
+    for key, n in other.items():
+        mine[key] = mine.get(key, 0) + n
+
+
+def add_sums(mine: dict[T, Sums], key: T, sums: Iterable[int]) -> None:
+    """Add sums to those of a key."""
+    own_sums = mine.get(key)
+    if own_sums is None:
+        mine[key] = list(sums)
+    else:
+        for i, x in enumerate(sums):
+            own_sums[i] += x

@@ -9,22 +9,15 @@ from functools import lru_cache
 from math import exp, lgamma
 from typing import Final
 
-Z95: Final = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
+Z95: Final = 1.959963984540054  # the 97.5 % quantile of the normal distribution
 
 _ROUNDING: Final = 1e-9  # ignored when a number is rounded up
 
 
 def wilson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
-    """The score interval for a proportion.
+    """The score interval for a proportion. Lower and upper bound; (0, 1) when n is 0.
 
-    Args:
-        successes: Sum of the scores, between 0 and n; need not be an integer (then it is conservative).
-        n: Number of observations, or the effective number.
-        z: Normal quantile of the level.
-
-    Returns:
-        Lower and upper bound; (0, 1) when n is 0.
+    The sum of the scores need not be an integer: then the interval is conservative.
 
     Source: Wilson, J. Am. Stat. Assoc. 22 (1927), p. 209.
 
@@ -44,24 +37,14 @@ def wilson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
 def graded(n: float, total: float, squares: float, z: float = Z95) -> tuple[float, float]:
     """The score interval for the mean of scores in [0, 1], from their sum and their sum of squares.
 
+    Lower and upper bound; (0, 1) when n is 0.
+
     For scores of 0 and 1 it equals `wilson`, and it is never wider. Scores in between vary less than 0 and 1 would with
     the same mean, by the ratio of the variances, and there are two ways to put this into Wilson's formula: as more
     observations, or as less variance around the same centre. The first misses rare extreme scores that a small sample
     does not contain, the second is pulled too far towards 0.5; the interval covers both.
 
-    Args:
-        n: Number of observations, or the effective number.
-        total: Sum of the scores, between 0 and n.
-        squares: Sum of the squared scores, at most `total`.
-        z: Normal quantile of the level.
-
-    Returns:
-        Lower and upper bound; (0, 1) when n is 0.
-
     Source: Wilson, J. Am. Stat. Assoc. 22 (1927), p. 209, with the sample variance in place of p(1 - p).
-
-    >>> [round(x, 4) for x in graded(100, 80, 66)], [round(x, 4) for x in wilson(80, 100)]
-    ([0.7563, 0.8264], [0.7112, 0.8666])
     """
     if n <= 1 or squares >= total or total >= n:
         return wilson(total, n, z)
@@ -81,54 +64,33 @@ def _wilson_bounds(p: float, noise: float, variance: float) -> tuple[float, floa
     return centre - half, centre + half
 
 
-def needed_for_pass(threshold: float, *, at_least: bool, z: float = Z95) -> int | None:
+def needed_for_pass(threshold: float, *, at_least: bool) -> int | None:
     """The smallest n at which a flawless sample can prove the gate.
 
-    Args:
-        threshold: The gate, in [0, 1].
-        at_least: True for a floor, False for a ceiling.
-        z: Normal quantile of the level.
-
-    Returns:
-        The n; 1 when every value meets the gate, None when no finite sample can prove it (at least 1, at most 0).
-
-    >>> needed_for_pass(0.80, at_least=True), needed_for_pass(0.05, at_least=False)
-    (16, 73)
+    The n; 1 when every value meets the gate, None when no finite sample can prove it (at least 1, at most 0).
     """
-    return needed_to_decide(1.0 if at_least else 0.0, threshold, z)
+    return needed_to_decide(1.0 if at_least else 0.0, threshold)
 
 
-def needed_to_decide(p: float, threshold: float, z: float = Z95) -> int | None:
+def needed_to_decide(p: float, threshold: float) -> int | None:
     """How many observations put Wilson's interval around p on one side of the gate.
 
-    Args:
-        p: The value observed so far, assumed to stay as it is.
-        threshold: The gate, in [0, 1].
-        z: Normal quantile of the level.
-
-    Returns:
-        The n, at least 1; None when p lies on the gate.
+    The n, at least 1; None when p lies on the gate.
 
     Source: a gate g lies within Wilson's interval as long as (p - g)² <= z² g (1 - g) / n, solved for n.
-
-    >>> needed_to_decide(0.90, 0.80)
-    62
     """
     if p == threshold:
         return None
-    exact = threshold * (1 - threshold) * (z / (p - threshold)) ** 2
+    exact = threshold * (1 - threshold) * (Z95 / (p - threshold)) ** 2
     return max(1, math.ceil(exact - _ROUNDING))
 
 
-def clustered(clusters: Mapping[tuple[int, float], int], z: float = Z95) -> tuple[float, float, float]:
+def clustered(clusters: Mapping[tuple[int, float], int]) -> tuple[float, float, float]:
     """Wilson's interval for a ratio of sums when observations come in clusters (one gold item asked many times).
 
-    Args:
-        clusters: How many clusters have each `(n, sum of scores)`; empty clusters do not count.
-        z: Normal quantile of the level.
+    Lower bound, upper bound and the effective number of observations, at most the number of clusters.
 
-    Returns:
-        Lower bound, upper bound and the effective number of observations, at most the number of clusters.
+    `clusters` says how many clusters have each `(n, sum of scores)`.
 
     Source: linearised variance of a ratio with clusters as units (Cochran, Sampling Techniques, 3rd ed., 1977,
     section 6.3), put into Wilson's interval as an effective n.
@@ -145,25 +107,17 @@ def clustered(clusters: Mapping[tuple[int, float], int], z: float = Z95) -> tupl
         variance = residual * m / (m - 1) / total**2
         # Without the cap the coverage is .91 instead of .95 for 50 items of which a few always fail.
         n_eff = min(float(m), p * (1 - p) / variance)
-    lower, upper = wilson(p * n_eff, n_eff, z)
+    lower, upper = wilson(p * n_eff, n_eff)
     return lower, upper, n_eff
 
 
-def clustered_or_missing(clusters: Mapping[tuple[int, float, int], int], z: float = Z95) -> tuple[float, float, float]:
+def clustered_or_missing(clusters: Mapping[tuple[int, float, int], int]) -> tuple[float, float, float]:
     """The interval of `clustered` where some scores are unknown: it covers the mean whatever they are.
 
-    Args:
-        clusters: How many clusters have each `(n, sum of scores, unknown scores)`.
-        z: Normal quantile of the level.
-
-    Returns:
-        Lower bound if every unknown score were 0, upper bound if every one were 1, and the effective number of
-        observations of the known scores.
+    Lower bound if every unknown score were 0, upper bound if every one were 1, and the effective number of
+    observations of the known scores.
 
     Source: worst-case bounds, Manski, Am. Econ. Rev. 80 (1990), p. 319.
-
-    >>> [round(x, 3) for x in clustered_or_missing({(1, 1.0, 0): 18, (0, 0.0, 1): 2})[:2]]
-    [0.693, 1.0]
     """
 
     def filled(unknown_n: int, score: int) -> Counter[tuple[int, float]]:
@@ -173,9 +127,9 @@ def clustered_or_missing(clusters: Mapping[tuple[int, float, int], int], z: floa
             sums[n + unknown_n * unknown, total + score * unknown] += times
         return sums
 
-    lower, upper, n_eff = clustered(filled(0, 0), z)
+    lower, upper, n_eff = clustered(filled(0, 0))
     if any(unknown for _, _, unknown in clusters):
-        lower, upper = clustered(filled(1, 0), z)[0], clustered(filled(1, 1), z)[1]
+        lower, upper = clustered(filled(1, 0))[0], clustered(filled(1, 1))[1]
     return lower, upper, n_eff
 
 
@@ -188,18 +142,11 @@ _TERMS: Final = 10_000  # more than the continued fraction needs: about 400 for 
 def clopper_pearson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
     """The exact interval for a proportion: its coverage is at least the level, whatever the true share is.
 
-    Args:
-        successes: Sum of the scores, between 0 and n; need not be an integer (then it is conservative).
-        n: Number of observations.
-        z: Normal quantile of the level.
+    Lower and upper bound; (0, 1) when n is 0.
 
-    Returns:
-        Lower and upper bound; (0, 1) when n is 0.
+    The sum of the scores need not be an integer: then the interval is conservative.
 
     Source: Clopper and Pearson, Biometrika 26 (1934), p. 404, as quantiles of beta distributions.
-
-    >>> [round(x, 4) for x in clopper_pearson(8, 10)]
-    [0.4439, 0.9748]
     """
     if n <= 0:
         return 0.0, 1.0
@@ -260,9 +207,6 @@ def flip_chance(right: int, n: int, later: int) -> float:
         right: How many of the answers are right.
         n: How many answers there are.
         later: How many of them are in the later part.
-
-    >>> round(flip_chance(1, 2, 1), 3), flip_chance(5, 5, 2)
-    (1.0, 0.0)
     """
     earlier = n - later
     shares = _shares(right, n, later)
@@ -280,9 +224,6 @@ def tail_chance(right: int, n: int, later: int, seen: int) -> float:
         n: How many answers there are.
         later: How many of them are in the later part.
         seen: How many answers of the later part are right.
-
-    >>> round(tail_chance(3, 6, 3, 0), 3)
-    0.05
     """
     falls = seen * n <= right * later
     return min(

@@ -12,13 +12,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Final, NamedTuple, Self
 
-from ragmon.core.errors import RagmonError
-from ragmon.stats.betting import checked_share
 from ragmon.stats.histograms import MICRO
 from ragmon.stats.intervals import Z95, graded
 from ragmon.stats.strata import Stratum, post_stratified
@@ -30,119 +28,41 @@ DROPS: Final = (0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60)
 def kl(p: float, q: float) -> float:
     """The evidence of one label on average against a share q when the true share is p, in nats.
 
-    Args:
-        p: The true share, in [0, 1].
-        q: The share that is tested, in [0, 1].
-
-    Returns:
-        The Kullback-Leibler divergence of two coins; infinite where q excludes what p allows.
-
-    Source: Kullback and Leibler, Ann. Math. Stat. 22 (1951), p. 79.
-
-    >>> round(kl(0.70, 0.80), 4)
-    0.0282
+    It is the Kullback-Leibler divergence of two coins (Ann. Math. Stat. 22 (1951), p. 79), infinite where q excludes
+    what p allows.
     """
-    parts = ((checked_share("p", p), checked_share("q", q)), (1 - p, 1 - q))
+    parts = ((p, q), (1 - p, 1 - q))
     if any(x > 0 and y <= 0 for x, y in parts):
         return math.inf
     return max(0.0, sum(x * math.log(x / y) for x, y in parts if x > 0))
 
 
-def information_floor(p: float, gate: float, threshold: float) -> float:
-    """How many labels the best possible bet, which knows the share, needs for an evidence.
-
-    It holds to first order: an alarm that had gathered evidence before the change can be a little faster.
-
-    Args:
-        p: The share after the change, in [0, 1].
-        gate: The gate, in [0, 1].
-        threshold: Evidence that raises the alarm, above 1. Where an alarm looks once a minute this is the number of
-            minutes to one false alarm: 43,200 for 30 days.
-
-    Returns:
-        The labels; infinite where the share lies on the gate.
-
-    Raises:
-        RagmonError: A share lies outside [0, 1], or the threshold is not above 1.
-
-    Source: Lorden, Ann. Math. Stat. 42 (1971), p. 1897.
-
-    >>> round(information_floor(0.70, 0.80, 43_200)), round(information_floor(0.77, 0.80, 43_200))
-    (379, 3931)
-    """
-    distance = kl(p, gate)
-    return math.log(_checked_evidence(threshold)) / distance if distance > 0 else math.inf
-
-
 def labels_to_detect(
-    p: float,
-    gate: float,
-    threshold: float,
-    *,
-    at_least: bool = True,
-    per_step: float | None = None,
-    drops: Sequence[float] = DROPS,
+    p: float, gate: float, threshold: float, *, at_least: bool = True, per_step: float | None = None
 ) -> float | None:
-    """How many labels an alarm needs after a change, by its best bet alone.
+    """How many labels an alarm needs after a change to a share, by its best bet alone.
+
+    None where no bet wins, because the share keeps the gate or lies too close to it. `threshold` is the evidence that
+    raises the alarm: where an alarm looks once a minute, the minutes to one false alarm. `per_step` is how many labels
+    come in a step, where that is known.
 
     The figure is cautious, because the other bets win as well. In simulations alarms needed .8 to 1.1 of it where the
     number of labels per step is known, and .55 to 1.1 where it is not: an alarm adds up bets started at every step, and
     smaller steps mean more starts.
-
-    Args:
-        p: The share after the change, in [0, 1].
-        gate: The gate, in [0, 1].
-        threshold: Evidence that raises the alarm, above 1.
-        at_least: True for a floor, False for a ceiling.
-        per_step: Labels per step; None where it is unknown.
-        drops: The drops that are bet on, as shares of the gate between 0 and 1, in equal parts.
-
-    Returns:
-        The labels; None where no bet wins, because the share keeps the gate or lies too close to it.
-
-    Raises:
-        RagmonError: A share lies outside [0, 1], or the threshold is not above 1.
-
-    >>> round(labels_to_detect(0.70, 0.80, 43_200)), labels_to_detect(0.80, 0.80, 43_200)
-    (469, None)
     """
-    p, gate = checked_share("p", p), checked_share("gate", gate)
     if not at_least:
         p, gate = 1 - p, 1 - gate
     if gate >= 1:
         return 1 / (1 - p) if p < 1 else None  # the first bad label refutes it
-    growth = max(p * math.log1p(-d) + (1 - p) * math.log1p(d * gate / (1 - gate)) for d in drops)
+    growth = max(p * math.log1p(-d) + (1 - p) * math.log1p(d * gate / (1 - gate)) for d in DROPS)
     if growth <= 0:
         return None
-    stake = _checked_evidence(threshold) * len(drops)
+    stake = threshold * len(DROPS)
     # After n labels the wealth of all starts is e^(growth n) times the sum of a geometric series over the steps.
     return (math.log(stake) if per_step is None else math.log1p(stake * -math.expm1(-growth * per_step))) / growth
 
 
-def minutes_to_detect(labels: float | None, per_minute: float) -> float | None:
-    """How long it takes until a number of labels has arrived.
-
-    Args:
-        labels: As returned by `labels_to_detect`.
-        per_minute: Labels per minute.
-
-    Returns:
-        Minutes; None where so many labels never arrive.
-
-    >>> minutes_to_detect(469.0, 10)
-    46.9
-    """
-    return labels / per_minute if labels is not None and per_minute > 0 else None
-
-
-def _checked_evidence(threshold: float) -> float:
-    if not threshold > 1:
-        raise RagmonError(f"threshold {threshold!r} is no evidence", hint="above 1: 43200 for 30 days")
-    return threshold
-
-
-ENOUGH: Final = 20
-"""The fewest reports from which the distribution of delays is estimated."""
+ENOUGH: Final = 20  # the fewest reports from which the distribution of delays is estimated
 
 
 class Delays:
@@ -154,9 +74,6 @@ class Delays:
 
     Args:
         reports: For each report its delay, and the longest delay with which it would have arrived by now, in seconds.
-
-    >>> Delays([(1.0, 9.0), (1.0, 9.0), (5.0, 9.0), (1.0, 2.0)]).share(1.0)
-    0.6666666666666667
     """
 
     def __init__(self, reports: Sequence[tuple[float, float]]) -> None:
@@ -191,8 +108,7 @@ class Delays:
         return len(self._reports) / math.fsum(1.0 / self.share(limit) for _, limit in self._reports)
 
 
-FEWEST: Final = 20
-"""With fewer labels the quality of the proxy is unknown, and it is not used."""
+FEWEST: Final = 20  # with fewer labels the quality of the proxy is unknown, and it is not used
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,21 +120,10 @@ class Sums:
 
     Args:
         labels: Number of labelled records.
-        y: Sum of their labels.
-        yy: Sum of their squared labels.
-        f: Sum of the proxies of the labelled records.
-        ff: Sum of their squared proxies.
-        yf: Sum of label times proxy.
-        records: Number of all records, labelled or not. A record whose label came late may be among them or not.
-        proxies: Sum of their proxies.
-
-    Raises:
-        RagmonError: The numbers contradict each other.
-
-    >>> Sums.of_record(800_000) + Sums.of_record(300_000) + Sums.of_label(1_000_000, 800_000) == Sums(
-    ...     1, 1_000_000, 10**12, 800_000, 64 * 10**10, 8 * 10**11, records=2, proxies=1_100_000
-    ... )
-    True
+        y, yy: Sum of their labels, and of the squared labels.
+        f, ff, yf: Sum of their proxies, of the squared proxies, and of label times proxy.
+        records, proxies: Number of all records, labelled or not, and the sum of their proxies. A record whose label
+            came late may be among them or not.
     """
 
     labels: int = 0
@@ -229,22 +134,6 @@ class Sums:
     yf: int = 0
     records: int = 0
     proxies: int = 0
-
-    def __post_init__(self) -> None:
-        consistent = (
-            0 <= self.y <= self.labels * MICRO
-            and self.y**2 <= self.labels * self.yy <= self.labels * self.y * MICRO
-            and 0 <= self.f <= self.labels * MICRO
-            and self.f**2 <= self.labels * self.ff <= self.labels * self.f * MICRO
-            and 0 <= self.yf <= MICRO * min(self.y, self.f)
-            and self.covariance**2 <= self.variance * self.spread
-            and (self.labels > 0 or self.yy == self.ff == 0)
-        )
-        if not consistent:
-            raise RagmonError(f"labels do not add up: {self}", hint="labels and proxies lie in [0, 1], in micro-units")
-        if not 0 <= self.proxies <= self.records * MICRO:
-            numbers = f"proxies is {self.proxies}, records is {self.records}"
-            raise RagmonError(f"proxies do not add up: {numbers}", hint="proxies lie in [0, 1], in micro-units")
 
     @classmethod
     def of_record(cls, proxy: int) -> Self:
@@ -281,16 +170,12 @@ class Predicted:
 
     Attributes:
         value: The mean; None without a label, whatever the proxies are.
-        lower: Lower bound.
-        upper: Upper bound.
+        lower, upper: Bounds, whatever the labels of strata without a label would be.
         n: Number of labels.
         n_eff: How many labels without proxies would give the same precision: at least `n`, at most the number of
-            records.
-        gain: `n_eff / n`: how many labels each label is worth; None without a label.
-        se: The standard error of the value; None with fewer than two labels.
-        rho: The correlation of label and proxy; None where it cannot be estimated: with fewer than 20 labels, or where
-            all labels or all their proxies are equal.
-        weight: λ in [0, 1], the weight of the proxies' difference; 0 where the proxies are not used.
+            records. Of several strata, how many labels of an unweighted sample.
+        gain: How many labels each label is worth; None without a label.
+        weight: λ in [0, 1], the weight of the proxies' difference; 0 where the proxies are not used, None over strata.
     """
 
     value: float | None
@@ -299,12 +184,10 @@ class Predicted:
     n: int
     n_eff: float
     gain: float | None
-    se: float | None
-    rho: float | None
-    weight: float
+    weight: float | None = None
 
 
-def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
+def predicted(sums: Sums) -> Predicted:
     """The mean of the labels all records would have, from the labels of some and the proxies of all.
 
         value = mean label + λ (mean proxy of all records - mean proxy of the labelled ones)
@@ -321,47 +204,34 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
     3 / n. Thirty labels that a proxy predicts without an error are worth about seventy, a hundred about seven hundred.
     Where a label would be worth less than one label, it counts as one and λ is smaller in proportion.
 
-    Args:
-        sums: Of labels and proxies.
-        z: Normal quantile of the level.
-
     Source: Angelopoulos, Duchi and Zrnic, "PPI++" (arXiv 2311.01453). There only the N records without a label are
     compared with the labelled ones: the same estimate, by a λ that is smaller by 1 + n / N. Wilson, J. Am. Stat. Assoc.
     22 (1927), p. 209. Rule of three: Hanley and Lippman-Hand, J. Am. Med. Assoc. 249 (1983), p. 1743.
 
     >>> judge = Sums(100, 80 * MICRO, 80 * MICRO**2, 76 * MICRO, 76 * MICRO**2, 72 * MICRO**2, 10_000, 7_300 * MICRO)
     >>> found = predicted(judge)
-    >>> [round(x, 3) for x in (found.value, found.lower, found.upper, found.rho, found.gain)]
-    [0.782, 0.712, 0.838, 0.656, 1.637]
+    >>> [round(x, 3) for x in (found.value, found.lower, found.upper, found.gain)]
+    [0.782, 0.712, 0.838, 1.637]
     """
     if not sums.labels:
-        return Predicted(None, 0.0, 1.0, 0, 0.0, None, None, None, 0.0)
-    sample = equivalent_sample(sums, z=z)
-    lower, upper = graded(sample.n, sample.total, sample.squares, z)
-    labels, rho = sums.labels, None
-    if labels >= FEWEST and sums.variance and sums.spread:
-        rho = min(max(sums.covariance / math.sqrt(sums.variance) / math.sqrt(sums.spread), -1.0), 1.0)
+        return Predicted(None, 0.0, 1.0, 0, 0.0, None, 0.0)
+    sample = equivalent_sample(sums)
+    lower, upper = graded(sample.n, sample.total, sample.squares)
     return Predicted(
         value=sample.value,
         lower=lower,
         upper=upper,
-        n=labels,
+        n=sums.labels,
         n_eff=sample.n,
-        gain=sample.n / labels,
-        se=math.sqrt(sums.variance / (labels * (labels - 1) * sample.n)) / MICRO if labels > 1 else None,
-        rho=rho,
-        weight=float(_slope_and_gain(sums, z)[0]),
+        gain=sample.n / sums.labels,
+        weight=float(_slope_and_gain(sums)[0]),
     )
 
 
 class EffectiveSample(NamedTuple):
     """A sample of labels alone that gives the same estimate and precision as labels and proxies together.
 
-    Attributes:
-        value: Its mean.
-        n: Its size; not an integer.
-        total: The sum of its labels.
-        squares: The sum of their squares.
+    Its size n is no integer.
     """
 
     value: float
@@ -370,15 +240,10 @@ class EffectiveSample(NamedTuple):
     squares: float
 
 
-def equivalent_sample(sums: Sums, *, z: float = Z95) -> EffectiveSample:
-    """The sample of labels alone that has the mean and the interval of `predicted`.
-
-    Args:
-        sums: With at least one label.
-        z: Normal quantile of the level.
-    """
+def equivalent_sample(sums: Sums) -> EffectiveSample:
+    """The sample of labels alone that has the mean and the interval of `predicted`."""
     labels, p = sums.labels, sums.y / (sums.labels * MICRO)
-    slope, gain = _slope_and_gain(sums, z)
+    slope, gain = _slope_and_gain(sums)
     if not slope:
         return EffectiveSample(p, float(labels), sums.y / MICRO, sums.yy / MICRO**2)
     proxy_difference = Fraction(sums.proxies, sums.records) - Fraction(sums.f, labels)
@@ -389,7 +254,7 @@ def equivalent_sample(sums: Sums, *, z: float = Z95) -> EffectiveSample:
     return EffectiveSample(value, n, value * n, value * n * (value + ratio * (1 - value)))
 
 
-def _slope_and_gain(sums: Sums, z: float) -> tuple[Fraction, float]:
+def _slope_and_gain(sums: Sums) -> tuple[Fraction, float]:
     # λ, and the variance of the mean label over that of the value, at least 1; 0 and 1 where proxies are not used.
     #
     # With V the variance of the labels and R the variance that the proxy leaves open, that of the value is
@@ -404,10 +269,10 @@ def _slope_and_gain(sums: Sums, z: float) -> tuple[Fraction, float]:
     # exp(-errors) is the probability to see no error when so many are expected: above three or four only the
     # first part remains.
     errors = labels * residual * variance
-    wilson = z * z / 4
-    rule_of_three = (math.log(math.erfc(z / math.sqrt(2))) / z) ** 2
+    wilson = Z95 * Z95 / 4
+    rule_of_three = (math.log(math.erfc(Z95 / math.sqrt(2))) / Z95) ** 2
     residual = (labels * residual + (wilson + (rule_of_three - wilson) * math.exp(-errors)) / variance) / (
-        labels + z * z
+        labels + Z95 * Z95
     )
     labelled_share = labels / sums.records
     gain = 1 / (residual * (1 - labelled_share) + labelled_share)
@@ -419,8 +284,6 @@ class StratumSample:
     """The labels and proxies of one stratum.
 
     Args:
-        name: The name of the stratum.
-        total: Calls in it, kept or not.
         assessed: Records of which it is known whether they belong to the denominator.
         sums: Labels and proxies of the records in the denominator; `sums.records` counts all of them, labelled or not,
             or is the number of records that would tell their mean proxy as precisely.
@@ -435,74 +298,30 @@ class StratumSample:
     domain: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stratified:
-    """A mean of labels over all traffic.
-
-    Attributes:
-        value: The mean over the strata with labels; None without a label.
-        lower: Lower bound, whatever the labels of the other strata would be.
-        upper: Upper bound, likewise.
-        n: Number of labels.
-        n_eff: How many labels of an unweighted sample would give the same precision for the strata with labels.
-        gain: `n_eff` divided by the same number without proxies; None without a label.
-        unobserved: Share of the weight in strata without a label.
-        missing: The names of those strata, sorted.
-        strata: The estimate of each stratum, by name.
-    """
-
-    value: float | None
-    lower: float
-    upper: float
-    n: int
-    n_eff: float
-    gain: float | None
-    unobserved: float
-    missing: tuple[str, ...]
-    strata: Mapping[str, Predicted]
-
-
-def stratified(parts: Iterable[StratumSample], *, z: float = Z95) -> Stratified:
+def stratified(parts: Iterable[StratumSample]) -> Predicted:
     """The mean over all traffic of the labels all records would have: `predicted` within strata, then weighted.
 
     In a stratum with fewer than 20 labels the proxies are not used. A stratum without a label could have any mean,
     whatever its proxies are: it counts as unobserved in `post_stratified`. Without proxies this is `post_stratified` of
     the labels.
-
-    Args:
-        parts: All of the traffic, each call in one stratum; the order does not matter.
-        z: Normal quantile of the level.
-
-    Raises:
-        RagmonError: The numbers of a stratum contradict each other.
-
-    >>> judge = Sums.of_label(1_000_000, 900_000) + Sums.of_record(900_000)
-    >>> found = stratified([StratumSample("rest", 800, 1, judge), StratumSample("slow", 200, 0, Sums())])
-    >>> found.value, found.unobserved, found.missing
-    (1.0, 0.2, ('slow',))
     """
     samples = tuple(parts)
-    estimate = post_stratified((_stratum(sample, sample.sums, z) for sample in samples), z=z)
-    labels_only = post_stratified(
-        (_stratum(sample, replace(sample.sums, records=0, proxies=0), z) for sample in samples), z=z
-    )
-    return Stratified(
+    estimate = post_stratified(_stratum(sample, sample.sums) for sample in samples)
+    labels_only = post_stratified(_stratum(sample, replace(sample.sums, records=0, proxies=0)) for sample in samples)
+    return Predicted(
         value=estimate.value,
         lower=estimate.lower,
         upper=estimate.upper,
         n=sum(sample.sums.labels for sample in samples),
         n_eff=estimate.n_eff,
         gain=estimate.n_eff / labels_only.n_eff if labels_only.n_eff else None,
-        unobserved=estimate.unobserved,
-        missing=estimate.missing,
-        strata={sample.name: predicted(sample.sums, z=z) for sample in samples},
     )
 
 
-def _stratum(sample: StratumSample, sums: Sums, z: float) -> Stratum:
+def _stratum(sample: StratumSample, sums: Sums) -> Stratum:
     # With the denominator of the sample, and with the equivalent sample of these labels as its scores.
     domain = max(sample.sums.records, sample.sums.labels) if sample.domain is None else sample.domain
     if not sums.labels:
         return Stratum(sample.name, sample.total, sample.assessed, domain, 0.0, 0.0, 0.0)
-    labels = equivalent_sample(sums, z=z)
+    labels = equivalent_sample(sums)
     return Stratum(sample.name, sample.total, sample.assessed, domain, labels.total, labels.squares, labels.n)

@@ -12,18 +12,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from ragmon.core.errors import RagmonError
 from ragmon.stats.intervals import Z95, clopper_pearson, graded, wilson
 
-SMALL: Final = 20
-"""A stratum with fewer records in the denominator is small."""
+SMALL: Final = 20  # A stratum with fewer records in the denominator is small
 MANY: Final = 6
 """If more strata than this are small, they get exact intervals: the sum of Wilson's distances would be too small."""
 EMPTY: Final = 0.75
 """Where no assessed record was in the denominator: the share that is assumed of it, by its upper bound."""
 SHARED: Final = 2.5
 """From so many equal contributions to the variance, the interval is at least as wide as Wilson's at the effective n."""
-_ROUNDING: Final = 1e-9  # relative, of a sum
 _exact: Final = lru_cache(maxsize=4096)(clopper_pearson)  # small strata have the same few counts again and again
 
 
@@ -41,9 +38,6 @@ class Stratum:
         scores: The number of scores, possibly an effective number, behind `sum` and `squares`; None: equal to `domain`.
         unknown: Further records that may belong to the denominator, whose score is unknown for a reason that may depend
             on the score.
-
-    Raises:
-        RagmonError: The numbers contradict each other.
     """
 
     name: str
@@ -54,23 +48,6 @@ class Stratum:
     squares: float
     scores: float | None = None
     unknown: int = 0
-
-    def __post_init__(self) -> None:
-        spare = 1 + _ROUNDING
-        if not 0 <= self.total < math.inf:
-            raise RagmonError(f"stratum {self.name}: total is {self.total}", hint="a number of calls")
-        if not 0 <= self.domain <= self.assessed:
-            numbers = f"domain is {self.domain}, assessed is {self.assessed}"
-            raise RagmonError(f"stratum {self.name}: {numbers}", hint="domain counts some of the assessed records")
-        if not 0 <= self.n <= self.domain * spare:
-            numbers = f"scores is {self.scores}, domain is {self.domain}"
-            raise RagmonError(f"stratum {self.name}: {numbers}", hint="scores are those of records in the domain")
-        count = "domain" if self.scores is None else "scores"
-        if not 0 <= self.squares <= self.sum * spare <= self.n * spare * spare:
-            numbers = f"squares is {self.squares}, sum is {self.sum}, {count} is {self.n}"
-            raise RagmonError(
-                f"stratum {self.name}: {numbers}", hint=f"scores lie in [0, 1]: squares <= sum <= {count}"
-            )
 
     def with_unknown_as(self, score: float) -> Stratum:
         """The stratum if every unknown score were this score, 0 or 1."""
@@ -115,8 +92,7 @@ class Estimate:
 
     Attributes:
         value: The mean over the observed strata; None where no record is in the denominator.
-        lower: Lower bound, whatever the scores of the unobserved strata are.
-        upper: Upper bound, likewise.
+        lower, upper: Bounds, whatever the scores of the unobserved strata are.
         n: Records in the denominator.
         n_eff: The size of an unweighted sample with the same precision for the observed strata; at most the scores.
         unobserved: Share of the weight in strata without a score. Where no record was assessed, all calls count as part
@@ -140,6 +116,8 @@ class Estimate:
 def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     """The mean over all traffic, with an interval that includes all uncertainty of the sample.
 
+    The estimate; value None and bounds (0, 1) where no record is in the denominator.
+
     The mean of each stratum is weighted by its calls in the denominator. The interval adds up the squares of the
     distances of each stratum (Wilson's, or `graded`), of the uncertainty of the weights, and of what strata may contain
     in which no assessed record was in the denominator. A single stratum gives Wilson's interval. A stratum without a
@@ -149,13 +127,6 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     The interval is for the process behind the traffic, not for the calls of this window: where every call is scored it
     is as wide as that of a simple random sample of that size. A stratum that cannot contain a record of the denominator
     (refused calls, where refused ones do not count) should be left out.
-
-    Args:
-        strata: All of the traffic, each call in one stratum; the order does not matter.
-        z: Normal quantile of the level.
-
-    Returns:
-        The estimate; value None and bounds (0, 1) where no record is in the denominator.
 
     Source: estimator and its variance: Cochran, Sampling Techniques, 3rd ed., 1977, chapter 5A (stratification after
     selection, means over subpopulations). Square-and-add: Newcombe, Stat. Med. 17 (1998), p. 873, and Zou and Donner,
@@ -204,13 +175,9 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
 def shifts(strata: Iterable[Stratum]) -> dict[str, tuple[float, float]]:
     """What the scores and the records of each stratum move the mean by.
 
-    Args:
-        strata: All of the traffic, as for `post_stratified`.
-
-    Returns:
-        By name of an observed stratum, its weight; and what one more record in it adds to the mean, beside its score
-        and relative to the weight of a score: its distance from the mean, times the root of the share of its variance
-        that is left where calls are counted and the domain is known of the assessed records alone.
+    By name of an observed stratum, its weight; and what one more record in it adds to the mean, beside its score
+    and relative to the weight of a score: its distance from the mean, times the root of the share of its variance
+    that is left where calls are counted and the domain is known of the assessed records alone.
     """
     observed = [s for s in strata if s.n]
     population = math.fsum(s.population for s in observed)
@@ -228,13 +195,7 @@ def _weight_variance(stratum: Stratum) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Mix:
-    """The strata with records in the denominator.
-
-    Attributes:
-        parts: The strata.
-        population: Their calls in the denominator.
-        value: Their weighted mean.
-    """
+    """The strata with records in the denominator."""
 
     parts: tuple[Stratum, ...]
     population: float

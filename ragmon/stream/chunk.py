@@ -30,7 +30,7 @@ from ragmon.ingest.spans.span import count_scope
 from ragmon.metrics.facts import VERSION
 from ragmon.monitor.partial_counts import PartialCounts
 from ragmon.scoring.buckets import DIGEST
-from ragmon.scoring.cohorts import add_counts
+from ragmon.stats.histograms import add_counts
 
 CHUNK_VERSION: Final = 1
 """The version of a chunk's format."""

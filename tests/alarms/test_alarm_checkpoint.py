@@ -87,8 +87,8 @@ class Replaceable:
     def __init__(self):
         self.steps = MinuteBatches({"lang=de"})
 
-    def collect(self, *counted):
-        self.steps.collect(*counted)
+    def collect(self, request):
+        self.steps.collect(request)
 
 
 def collecting(gold):

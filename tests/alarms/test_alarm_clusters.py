@@ -22,7 +22,7 @@ from ragmon.alarms.observations import CROWD, IDLE, LIFE, LULL, MOST, REPEAT, Cl
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core.record import Record
 from ragmon.scoring.minutes import CountedRecord, Membership, Minute
-from ragmon.scoring.windows import ItemSums
+from ragmon.scoring.snapshot import ItemSums
 from ragmon.stats.histograms import MICRO
 from tests.support.alarming import GOOD, World
 from tests.support.examples import cases

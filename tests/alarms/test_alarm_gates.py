@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.alarms.pipelines import build_alarms
-from ragmon.alarms.plan import plan
+from ragmon.alarms.pipelines import AlarmEngine
+from ragmon.alarms.plan import AlarmBudget, plan
 from ragmon.config.gates import PRESETS
 from ragmon.core import constants
 from ragmon.core.policy import Gate
@@ -195,7 +195,7 @@ def test_all_alarms_of_a_tier_share_its_budget_in_equal_parts(gated_on, pages, l
     gates = [
         Gate(name, name, 0.8, "at_least", severity=(PAGE, TICKET)[number % 2]) for number, name in enumerate(gated_on)
     ]
-    watches = plan(gates, METRICS, false_pages_per_30d=pages, looks_per_day=looks, divisor=pipelines)
+    watches = plan(gates, METRICS, AlarmBudget(pages, looks, pipelines))
     spent = shares(watches)
     assert [pipelines * one for one in spent] == pytest.approx([pages, looks])
     assert len({watch.threshold for watch in watches if watch.severity == PAGE}) == 1
@@ -218,7 +218,7 @@ def test_every_gate_and_every_guarded_metric_has_an_alarm():
 
 
 def engine_of(settings):
-    return build_alarms(settings, ScoreTable(settings.build_metrics()))
+    return AlarmEngine(settings, ScoreTable(settings.build_metrics()))
 
 
 def thresholds(alarms, pipeline):

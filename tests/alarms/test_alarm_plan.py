@@ -9,7 +9,7 @@ import pytest
 
 from ragmon.alarms.detector import Detector
 from ragmon.alarms.observations import Observations
-from ragmon.alarms.plan import describe, detectability, worth_a_page
+from ragmon.alarms.plan import AlarmBudget, describe, detectability, worth_a_page
 from ragmon.core.policy import Gate
 from ragmon.metrics.base import build
 
@@ -19,7 +19,7 @@ CEILING = Gate("refusals", "over_refusal_rate", 0.10, "at_most")
 
 
 def found(gate, per_minute=10.0, **budget):
-    (one,) = detectability([gate], METRICS, {gate.name: per_minute}, **budget)
+    (one,) = detectability([gate], METRICS, {gate.name: per_minute}, AlarmBudget(**budget))
     return one
 
 

@@ -12,7 +12,7 @@ from ragmon.alarms.observations import observe
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.ingest.gold import GoldSet
-from ragmon.scoring.minutes import SHAPES, CountedRecord, MinuteBatches, cluster_of
+from ragmon.scoring.minutes import SHAPES, CountedRecord, CountedRequest, MinuteBatches, cluster_of
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.stats.histograms import buckets
 from tests.support.examples import cases
@@ -261,7 +261,7 @@ def test_a_busy_minute_keeps_and_saves_counts_and_not_each_value():
     values = [1.001**n for n in range(20_000)]
     for n, value in enumerate(values):
         record = Record(ts=NOON, source="live", session="s", latency_ms=Latency(total=value))
-        steps.collect("p", NOON, "live", record, None, (0, 0, 0, (), (), (), ()), {}, ())
+        steps.collect(CountedRequest("p", NOON, "live", record, None, (0, 0, 0, (), (), (), ())))
         if n == 7_777:
             steps.state = saved(steps.state)
     ((_, step),) = steps.close(NOON + 120)
@@ -286,6 +286,6 @@ def test_every_audit_member_is_in_one_minute_with_the_facts_that_are_counted(wor
     counted = Counter()
     for key, series in scorer.state.series.items():
         if key.audit and not key.slice:
-            for row in scorer.state.window(series, None, 0):
+            for row in series.buckets():
                 counted.update({(key.pipeline, key.source, key.gold_version, k): n for k, n in row.cells.items()})
     assert seen == counted

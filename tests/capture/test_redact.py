@@ -23,7 +23,7 @@ from ragmon.core.text import normalise_question
 from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.gold import GoldIndex, GoldSet
 from ragmon.metrics import Metric, base, build
-from ragmon.metrics.grounding import Groundedness
+from ragmon.metrics.builtin import Groundedness
 from ragmon.monitor import replay
 from ragmon.monitor.install import Installation
 from ragmon.scoring.scorer import Scorer

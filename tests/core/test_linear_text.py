@@ -32,7 +32,7 @@ from ragmon.ingest.lines import decode, is_export
 from ragmon.ingest.spans import documents as entries
 from ragmon.ingest.spans import messages, tools
 from ragmon.ingest.spans.mapper import _name
-from ragmon.metrics import grounding
+from ragmon.metrics import builtin
 from ragmon.metrics.facts import FactReader, match_texts
 from ragmon.server.probe_client import is_from_cache
 from tests.support.adversarial import GENERAL, TooLongError, ended_after, growth, pumps, text_of
@@ -189,9 +189,9 @@ FUNCTIONS = {
     tools.value_at: lambda text: tools.value_at({"a": text}, ("a", "b")),
     citations.split_citations: citations.split_citations,
     citations.marked_citations: lambda text: citations.marked_citations(text, ["a", "b", "a#1"]),
-    grounding.words: grounding.words,
-    grounding.content_words: grounding.content_words,
-    grounding.groundedness: lambda text: grounding.groundedness(text, [text[::-1]], grounding.TokenCache()),
+    builtin.words: builtin.words,
+    builtin.content_words: builtin.content_words,
+    builtin.groundedness: lambda text: builtin.groundedness(text, [text[::-1]], builtin.TokenCache()),
     redact.redact: redact.redact,
     convert.answer: lambda text: convert.answer({"claim": text}, None),
     result.text_of: lambda text: result.text_of([{"content": text}]),
@@ -286,7 +286,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, citations, grounding, redact, messages, entries, tools, judges, tables, errors)
+READERS = (texts, citations, builtin, redact, messages, entries, tools, judges, tables, errors)
 """Modules of which every public function that takes a text first is tried."""
 GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once, judges.judge, judges.follow, judges.suppressed}
 """Functions that take a text of the configuration or of the program itself."""

@@ -25,7 +25,7 @@ from ragmon.ingest.gold import GoldIndex
 from ragmon.ingest.lines import decode
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.metrics.base import build
-from ragmon.metrics.grounding import groundedness
+from ragmon.metrics.builtin import groundedness
 from ragmon.monitor.install import Installation
 from ragmon.scoring.scorer import Scorer
 from ragmon.testing import Collected, make_gold, make_record

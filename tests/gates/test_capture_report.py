@@ -7,13 +7,13 @@ import uuid
 import pytest
 
 import ragmon
-from ragmon.config.gates import default
+from ragmon.config.gates import default_gates
 from ragmon.core import capture_hints, semconv
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.export.text import report_markdown
-from ragmon.gates.coverage import FIELDS, Gap, GoldOf, capture_reports, needs, remedy, sentence
+from ragmon.gates.coverage import FIELDS, Gap, capture_reports, needs, remedy, sentence
 from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import Metric, build
 from ragmon.monitor.replay import replay
@@ -50,15 +50,14 @@ def call(number=0, **fields):
     return Record(**{**told, **fields})
 
 
-GATES = default()
+GATES = default_gates()
 
 
 def reports(records, gold=GOLD, gates=GATES, **how):
     scorer = Scorer(gold)
     for record in records:
         assert scorer.observe(record)
-    found = GoldOf(scorer.gold.items_for, scorer.table.metrics)
-    return capture_reports(scorer.state, found, lambda _: gates, **how)
+    return capture_reports(scorer, lambda _: gates, **how)
 
 
 def report(records, **how):
@@ -197,7 +196,7 @@ def test_spans_without_content_name_the_switch_of_their_instrumentation(family, 
 
 def test_a_gap_of_a_file_names_the_field_of_its_lines():
     records = [Record(answer_json=Answer("yes", ["a"]), qid=f"g{number}") for number in range(30)]
-    found = replay(records, GOLD, Policy(default()))
+    found = replay(records, GOLD, Policy(default_gates()))
     (captured,) = found.captured
     assert captured.worst.remedy == "`retrieved_ids` in the file, or --map retrieved_ids=NAME"
     assert "no ids of retrieved documents in 30 of 30 records" in report_markdown(found)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ragmon.core.gold_item import ANSWERABLE, GOLD, HAS_GOLD_IDS
 from ragmon.gates.history import item_findings, oldest
 from ragmon.metrics.facts import CITATIONS_MISSING, HITS, OUTCOME_UNKNOWN, REFUSED, SHIPPED, Facts
-from ragmon.scoring.windows import ItemPoint, is_right
+from ragmon.scoring.snapshot import ItemPoint, is_right
 from ragmon.stats.intervals import flip_chance, tail_chance
 
 CAN = GOLD | ANSWERABLE | HAS_GOLD_IDS

@@ -29,7 +29,7 @@ from ragmon.metrics.base import build
 from ragmon.metrics.facts import FactReader, Facts
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.scorer import ReductionRules, Scorer
-from ragmon.scoring.windows import ItemSums
+from ragmon.scoring.snapshot import ItemSums
 from ragmon.stats.histograms import MICRO
 from ragmon.stats.intervals import wilson
 from ragmon.stats.strata import Stratum, post_stratified

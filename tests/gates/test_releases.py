@@ -50,11 +50,11 @@ class Counted:
         for record in itertools.chain(*records):
             assert self.scorer.observe(record)
 
-    def collect(self, pipeline, arrival, source, record, *counted):
-        name = getattr(record, self.by) or ""
+    def collect(self, request):
+        name = getattr(request.record, self.by) or ""
         if name not in self.clusters:
             self.clusters[name] = Clusters(self.scorer.table, (GROUNDED,), lambda _: CLUSTER)
-        self.clusters[name].collect(pipeline, arrival, source, record, *counted)
+        self.clusters[name].collect(request)
 
     def release(self, name, by="build"):
         state = of_release(self.scorer.state, by, name)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.text import fold
-from ragmon.metrics.grounding import (
+from ragmon.metrics.builtin import (
     STOP_WORDS,
     Groundedness,
     GroundedRate,

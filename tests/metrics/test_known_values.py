@@ -14,7 +14,7 @@ from ragmon.core.policy import Policy
 from ragmon.core.record import Record
 from ragmon.ingest.gold import GoldIndex, GoldSet
 from ragmon.ingest.lines import decode
-from ragmon.metrics import build
+from ragmon.metrics.base import parse
 from ragmon.metrics.facts import FactReader, Facts
 from ragmon.monitor.replay import Run, run_files
 from ragmon.scoring.scorer import Scorer
@@ -136,7 +136,7 @@ def scores(case):
     relevant, retrieved = case
     item = GoldItem("q", "?", answerable=True, citations=relevant)
     facts = Facts._make(FactReader().read(Record(qid="q", retrieved_ids=retrieved), item))
-    return {name: metric.score(facts) for name, metric in build(only=TREC).items()}
+    return {name: metric.score(facts) for name, metric in zip(TREC, map(parse, TREC), strict=True)}
 
 
 def as_trec(cases):
@@ -204,7 +204,7 @@ def judged(squad2):
 
 
 def test_contextual_precision_of_recorded_verdicts_question_by_question(squad2):
-    metric = build(only=["contextual_precision"])["contextual_precision"]
+    metric = parse("contextual_precision")
     found = {record.qid: metric.score(Facts._make(FactReader().read(record, None))) for record in judged(squad2)}
     expected = read_json(squad2 / "expected" / "contextual_precision_per_query.json")
     assert found == pytest.approx(expected, abs=1e-12)

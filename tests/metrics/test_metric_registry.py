@@ -11,7 +11,7 @@ from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Record
 from ragmon.export.text import report_markdown
-from ragmon.metrics import Metric, base, build, families, register
+from ragmon.metrics import Metric, base, families, register
 from ragmon.monitor.replay import Run, replay
 from ragmon.scoring.scorer import Scorer
 
@@ -69,12 +69,12 @@ def test_a_class_that_scores_nothing_is_refused(registry):
 @pytest.mark.parametrize("key", ["mrr@5", "recall@0", "recall@x", "recall@", "recal@5", "recall@-1"])
 def test_a_key_that_names_no_metric_is_refused_with_a_suggestion(key):
     with pytest.raises(UnknownNameError) as refused:
-        build(only=[key])
+        base.parse(key)
     assert refused.value.hint
 
 
 def test_a_cut_that_was_not_configured_can_still_be_asked_for():
-    assert build(only=["recall@7"])["recall@7"].k == 7
+    assert base.parse("recall@7").k == 7
 
 
 RECORDS = [

@@ -13,8 +13,8 @@ from ragmon.core.refusals import RefusalRule
 from ragmon.ingest.gold import GoldSet
 from ragmon.ingest.lines import decode
 from ragmon.metrics import build
+from ragmon.metrics.builtin import STOP_WORDS
 from ragmon.metrics.facts import FactReader
-from ragmon.metrics.grounding import STOP_WORDS
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from tests.support.examples import cases

@@ -15,7 +15,7 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling, encode
 from ragmon.export.text import render_gates, text
 from ragmon.ingest.files import ReadSummary, read_files
-from ragmon.monitor.replay import BaselineRun, Run, compare_with_baseline
+from ragmon.monitor.replay import BaselineRun, Run, report_of
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.testing import make_gold, make_record
 
@@ -66,7 +66,7 @@ class Bench:
     def compare(self, records, baseline, max_drop=0.02):
         run = scored(records, self.gold, self.rules)
         earlier = BaselineRun.read(baseline, self.score)
-        return compare_with_baseline(run.report(self.policy), run, earlier, self.policy, max_drop=max_drop)
+        return report_of(run, self.policy, earlier, max_drop=max_drop)
 
 
 @pytest.fixture

@@ -306,7 +306,7 @@ def acknowledging(client, content=GOOD, headers=JSON, host="127.0.0.1:9464"):
         came.append(alarm)
         return True
 
-    view = AdminView(lambda: pytest.fail("read"), object, lambda _: {})
+    view = AdminView(lambda: pytest.fail("read"), object, lambda _: {}, None, None)
     transport = httpx.ASGITransport(admin_app(view, {"app.example"}, acknowledge=acknowledge), client=client)
 
     async def post():
@@ -379,7 +379,7 @@ def test_an_error_of_one_request_says_nothing_of_the_data_and_harms_no_other(cap
     def status(_):
         raise ValueError("what a user asked")
 
-    view = AdminView(MonitorSnapshot, object, status)
+    view = AdminView(MonitorSnapshot, object, status, None, None)
     transport = httpx.ASGITransport(admin_app(view, ()))
 
     async def ask():

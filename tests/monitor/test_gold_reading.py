@@ -16,8 +16,7 @@ from ragmon.gates.history import GoldFindings
 from ragmon.metrics.facts import Facts
 from ragmon.monitor import engine
 from ragmon.monitor.engine import Engine, GoldReader
-from ragmon.scoring.snapshot import ALL
-from ragmon.scoring.windows import SetPipeline, add_points, item_outcome
+from ragmon.scoring.snapshot import ALL, SetPipeline, add_points, item_outcome
 
 START = 1_763_683_200.0
 ITEMS = 12

@@ -173,7 +173,7 @@ def test_every_path_of_the_write_port_is_named():
 
 
 def test_every_path_of_the_admin_port_is_named():
-    view = AdminView(lambda: None, lambda: None, dict)
+    view = AdminView(lambda: None, lambda: None, dict, None, None)
     app = inspect.getclosurevars(admin_app(view, (), acknowledge=lambda *_: True)).nonlocals["app"]
     routes = {route.path.partition("/{")[0] for route in app.routes}
     named = named_paths("The admin port")

@@ -23,7 +23,6 @@ MEASURE = "grounded"
 
 def keep_few(patch):
     """Let steps keep eight clusters of three memberships, and be cut in the middle of a minute from 16 on."""
-    patch.setattr(minutes.left_out, "__defaults__", (8, 3))
     patch.setattr(minutes, "CLUSTERS", 8)
     patch.setattr(minutes, "MEMBERS", 3)
     patch.setattr(minutes, "ROOM", 16)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS
 from ragmon.core.record import Totals
-from ragmon.scoring.calls import RECENT, CallKey, CallTotals, Count, CounterSeries, Producer
+from ragmon.scoring.buckets import RECENT, CallKey, CallTotals, Count, CounterSeries, Producer
 from ragmon.scoring.cardinality import Processes
 from tests.support.examples import cases
 from tests.support.saved import saved

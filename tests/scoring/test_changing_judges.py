@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from ragmon.scoring.cohorts import METRIC, Cohorts
+from ragmon.scoring.buckets import METRIC, Cohorts
 from ragmon.scoring.labels import samples
 from ragmon.stats.prediction import predicted
 from tests.support.judged_world import BEGIN, DAY, JUDGE, TRUTH, JudgedWorld, estimates

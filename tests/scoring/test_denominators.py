@@ -20,7 +20,7 @@ from ragmon.core.record import Answer, Record, Sampling, Totals
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.releases import Clusters
 from ragmon.metrics import build
-from ragmon.metrics.base import judged
+from ragmon.metrics.base import judged, parse
 from ragmon.monitor.replay import Run
 from ragmon.scoring.buckets import CELLS
 from ragmon.scoring.minutes import MinuteBatches
@@ -221,7 +221,7 @@ def test_a_judge_that_read_some_answers_says_nothing_of_calls_it_never_gets():
 
 
 def test_whether_an_answer_is_grounded_is_a_fact_whichever_metrics_are_asked_for():
-    alone = Scorer(metrics=build(only=[RATE]))
+    alone = Scorer(metrics={RATE: parse(RATE)})
     alone.observe(Record(contexts=["the ferry leaves"], answer_json=Answer("ferry", [])))
     assert alone.snapshot().series[0].metrics[RATE].value == 1.0
 

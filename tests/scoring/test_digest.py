@@ -17,8 +17,7 @@ from ragmon.ingest.gold import GoldSet, load_gold
 from ragmon.metrics.base import build
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.replay import Run, run_files
-from ragmon.scoring.buckets import CELLS
-from ragmon.scoring.calls import CallTotals
+from ragmon.scoring.buckets import CELLS, CallTotals
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.server.state import ServerState
 from ragmon.stream.chunk import BatchCounts

@@ -12,7 +12,7 @@ from ragmon.core.constants import IGNORABLE
 from ragmon.metrics.base import Metric, build
 from ragmon.scoring.buckets import ItemTable, Series, SeriesKey
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.windows import ItemWindows, Window
+from ragmon.scoring.snapshot import ItemWindows, Window
 from ragmon.stats.histograms import MICRO
 
 TABLE = ScoreTable(build())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.record import Totals
-from ragmon.scoring.calls import CallKey, CallTotals, Count, CounterSeries, by_stratum
+from ragmon.scoring.buckets import CallKey, CallTotals, Count, CounterSeries, by_stratum
 from tests.support.saved import saved
 
 START = 1_763_683_200

@@ -234,7 +234,7 @@ def test_rows_with_too_many_distinct_facts_lose_no_sum(world, cells):
     capped = scored(gold, records, cells=cells)
     whole = scored(gold, records)
     assert sums(capped) == sums(whole)
-    rows = [row for series in capped.state.series.values() for row in capped.state.window(series, None, 0)]
+    rows = [row for series in capped.state.series.values() for row in series.buckets()]
     assert all(len(row.cells) <= cells for row in rows if row.spilled)
     merged = scored(gold, [])
     merged.state.merge(saved(capped.state))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from functools import reduce
 from operator import add
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ragmon.core.errors import RagmonError
 from ragmon.scoring.score_table import Stat
 from ragmon.stats.histograms import MICRO
 from ragmon.stats.prediction import FEWEST, Sums, equivalent_sample, predicted
@@ -71,30 +69,6 @@ def test_sums_of_places_and_hours_add_up_in_any_order_to_the_same_estimate(sampl
     assert predicted(total(shuffled)) == predicted(total(parts))
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        {"labels": -1},
-        {"labels": 1, "y": ONE + 1, "yy": (ONE + 1) ** 2},
-        {"labels": 1, "y": -1, "yy": 1},
-        {"labels": 2, "y": ONE, "yy": ONE**2 // 4},
-        {"labels": 2, "y": ONE, "yy": 2 * ONE**2},
-        {"labels": 0, "yy": 5},
-        {"labels": 1, "f": 2, "ff": 3},
-        {"labels": 1, "f": ONE + 1, "ff": (ONE + 1) ** 2},
-        {"labels": 1, "y": 5, "yy": 25, "f": 5, "ff": 25, "yf": 24},
-        {"labels": 1, "y": 5, "yy": 25, "yf": 3},
-        {"records": 1, "proxies": ONE + 1},
-        {"records": 1, "proxies": -1},
-        {"proxies": 1},
-    ],
-)
-def test_sums_that_contradict_each_other_are_refused(numbers):
-    with pytest.raises(RagmonError, match="do not add up") as refused:
-        Sums(**numbers)
-    assert "micro-units" in refused.value.hint
-
-
 # --- whatever the numbers ---------------------------------------------------------------------------------------------
 
 
@@ -109,8 +83,6 @@ def test_the_value_lies_within_bounds_that_lie_within_the_unit_interval(sample):
     assert 0.0 <= found.weight <= 1.0
     assert found.n <= found.n_eff <= max(given.records, found.n) * (1 + 1e-12)
     assert found.gain == found.n_eff / found.n
-    assert found.rho is None or -1.0 <= found.rho <= 1.0
-    assert found.se is None or 0.0 <= found.se <= 0.72
 
 
 @given(samples(fewest=FEWEST))
@@ -119,20 +91,14 @@ def test_it_is_what_least_squares_say_of_the_records_themselves(sample):
     y, f = (np.array(column) / ONE for column in zip(*sample[0], strict=True))
     every = np.array([*f, *(np.array(sample[1]) / ONE)])
     found = predicted(sums(*sample))
-    assert (found.rho is None) == (np.ptp(y) == 0 or np.ptp(f) == 0)
     if np.ptp(f) < 1e-3 or np.ptp(y) < 1e-3 or not sample[1]:
         return
-    assert found.rho == pytest.approx(np.corrcoef(y, f)[0, 1], abs=1e-6)
     slope = min(1.0, max(0.0, np.polyfit(f, y, 1)[0]))
     if found.gain == 1.0:
         assert found.weight <= slope + 1e-6
         slope = found.weight
     assert found.weight == pytest.approx(slope, abs=1e-6)
     assert found.value == pytest.approx(min(1.0, max(0.0, y.mean() + slope * (every.mean() - f.mean()))), abs=1e-6)
-    assert found.se == pytest.approx(np.std(y, ddof=1) / math.sqrt(found.n_eff), abs=1e-9)
-    # Never narrower than what the line leaves open.
-    left, n, records = np.var(y - slope * f), len(y), len(every)
-    assert found.se >= math.sqrt(min(np.var(y), left) * (1 / n - 1 / records)) - 1e-9
 
 
 @pytest.mark.slow
@@ -160,21 +126,19 @@ def test_the_sample_that_is_alike_has_scores_in_the_unit_interval(sample):
 def test_without_a_label_there_is_no_value_whatever_the_proxies_say(proxies):
     found = predicted(sums([], proxies))
     assert (found.value, found.lower, found.upper) == (None, 0.0, 1.0)
-    assert (found.n, found.n_eff, found.gain, found.se, found.rho, found.weight) == (0, 0.0, None, None, None, 0.0)
+    assert (found.n, found.n_eff, found.gain, found.weight) == (0, 0.0, None, 0.0)
 
 
 @given(st.lists(st.tuples(graded, graded), min_size=1, max_size=FEWEST - 1), st.lists(graded, max_size=50))
 def test_with_fewer_than_twenty_labels_they_speak_alone(labels, others):
     found = predicted(sums(labels, others))
     speaks_alone(found, sums(labels, others))
-    assert found.rho is None
 
 
 @given(st.lists(graded, min_size=FEWEST, max_size=60), graded, st.lists(graded, max_size=50))
 def test_a_proxy_that_is_the_same_for_all_labels_says_nothing(labels, proxy, others):
     given = sums([(y, proxy) for y in labels], others)
     speaks_alone(predicted(given), given)
-    assert predicted(given).rho is None
 
 
 @pytest.mark.slow
@@ -183,13 +147,11 @@ def test_labels_that_are_all_alike_speak_alone(label, proxies, others):
     """Nobody knows how the proxy does on the other kind of answer."""
     given = sums([(label, f) for f in proxies], others)
     speaks_alone(predicted(given), given)
-    assert predicted(given).rho is None
 
 
 def test_a_proxy_that_falls_where_the_label_rises_is_not_turned_around():
     given = counts(5, 25, 15, 5, others=[ONE] * 500)
     speaks_alone(predicted(given), given)
-    assert predicted(given).rho < -0.4
 
 
 @given(samples(fewest=FEWEST))
@@ -213,14 +175,14 @@ def test_a_proxy_that_is_the_label_gives_the_mean_over_all_records(labels, other
     labels = [*labels, *[0] * 12, *[ONE] * 12]
     found = predicted(sums([(y, y) for y in labels], others))
     assert found.value == (sum(labels) + sum(others)) / ((len(labels) + len(others)) * ONE)
-    assert (found.weight, found.rho) == (1.0, pytest.approx(1.0))
+    assert found.weight == 1.0
     assert found.gain > 1
 
 
 def test_a_proxy_that_makes_no_label_worth_more_than_one_is_believed_less():
     """One answer of 25 is wrong, and the proxy found it: that may be chance."""
     found = predicted(counts(24, 0, 0, 1, others=[ONE] * 900 + [0] * 100))
-    assert (found.rho, found.gain) == (pytest.approx(1.0), 1.0)
+    assert found.gain == 1.0
     assert 0 < found.weight < 1
     assert 0.9 < found.value < 0.96
 
@@ -266,9 +228,3 @@ def test_labels_between_nought_and_one_have_a_narrower_interval_than_labels_of_n
     whole = predicted(sums([(ONE, ONE // 2), (0, 0)] * 50, [ONE // 2, 0] * 1000))
     assert half.value == pytest.approx(whole.value)
     assert half.upper - half.lower < 0.6 * (whole.upper - whole.lower)
-
-
-def test_another_level_has_another_interval():
-    given = counts(60, 20, 5, 15, others=[ONE] * 635 + [0] * 265)
-    wide, narrow = predicted(given, z=2.6), predicted(given, z=1.0)
-    assert wide.lower < predicted(given).lower < narrow.lower < narrow.value == wide.value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import random
 from fractions import Fraction
 
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.core.errors import RagmonError
 from ragmon.stats.intervals import graded, wilson
 from ragmon.stats.strata import Stratum, post_stratified
 
@@ -243,28 +241,7 @@ def test_without_a_record_in_the_denominator_there_is_no_value_and_anything_is_p
     assert (found.n, found.n_eff, found.unobserved) == (0, 0.0, unobserved)
 
 
-# --- what cannot be ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("numbers", "said"),
-    [
-        ((-1, 0, 0, 0, 0), "total is -1"),
-        ((math.inf, 0, 0, 0, 0), "total is inf"),
-        ((math.nan, 0, 0, 0, 0), "total is nan"),
-        ((10, 5, 6, 0, 0), "domain is 6, assessed is 5"),
-        ((10, 5, -1, 0, 0), "domain is -1"),
-        ((10, 5, 5, 5.1, 5), "sum is 5.1, domain is 5"),
-        ((10, 5, 5, -0.5, 0), "sum is -0.5"),
-        ((10, 5, 5, 3, 3.5), "squares is 3.5, sum is 3"),
-        ((10, 5, 5, 3, -1), "squares is -1"),
-        ((10, 5, 5, math.nan, 0), "sum is nan"),
-    ],
-)
-def test_numbers_that_contradict_each_other_are_refused_by_name(numbers, said):
-    with pytest.raises(RagmonError, match=f"stratum rest: .*{said}") as refused:
-        Stratum("rest", *numbers)
-    assert refused.value.hint
+# --- rounding ---------------------------------------------------------------------------------------------------------
 
 
 def test_sums_may_be_off_by_what_floating_point_adds():

@@ -95,7 +95,6 @@ def test_any_split_order_and_repeats_give_the_counts_and_edges_of_one_pass(day, 
 def test_past_the_caps_of_rows_and_minutes_it_holds_as_well(day, cells, monkeypatch):
     settings, records, end = day
     monkeypatch.setitem(ScoreTable.__init__.__kwdefaults__, "cells", cells)
-    monkeypatch.setattr(minutes.left_out, "__defaults__", (12, 2))
     monkeypatch.setattr(minutes, "CLUSTERS", 12)
     monkeypatch.setattr(minutes, "MEMBERS", 2)
     monkeypatch.setattr(minutes, "ROOM", 24)

@@ -9,7 +9,7 @@ from itertools import chain, count
 
 import msgspec
 
-from ragmon.alarms.pipelines import as_alert_line, build_alarms
+from ragmon.alarms.pipelines import AlarmEngine, as_alert_line
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
@@ -186,7 +186,7 @@ class World:
         settings = settings if settings is not None else with_template()
         plan = ScorerFactory(settings, tuple(gold))
         table = plan.table()
-        self.alarms = build_alarms(settings, table)
+        self.alarms = AlarmEngine(settings, table)
         self.scorer = plan(table=table, observers=[self.alarms.steps])
         self.minute = NOON
         self.edges = []

@@ -13,7 +13,7 @@ from math import pi
 
 import numpy as np
 
-from ragmon.alarms.pipelines import build_alarms
+from ragmon.alarms.pipelines import AlarmEngine
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.ingest.gold import GoldSet
@@ -287,7 +287,7 @@ def fortnight(settings, world, seed, shift=0):
     rng, found, clock = np.random.default_rng(seed), Fortnight(), FakeClock(START)
     factory = ScorerFactory(settings, tuple(map(gold_set, PIPELINES)))
     table = factory.table()
-    alarms = build_alarms(settings, table)
+    alarms = AlarmEngine(settings, table)
     scorer = factory(table=table, observers=[alarms.steps], clock=clock)
     requests = []
     for place, name in enumerate(PIPELINES):

@@ -17,7 +17,7 @@ from typing import Final
 
 from ragmon.alarms.detector import Detector, evidence
 from ragmon.alarms.observations import Observations
-from ragmon.alarms.plan import budget_divisor, plan
+from ragmon.alarms.plan import AlarmBudget, plan
 from ragmon.capture.call import SamplingDecision
 from ragmon.config.gates import preset_gates
 from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS, FRESH, STRATA
@@ -364,9 +364,7 @@ BEGIN: Final = 120
 
 def _page_threshold() -> tuple[float, int]:
     """The threshold of a page for one configured pipeline with the default gates, and how many page alarms it has."""
-    rules = [
-        rule for rule in plan(preset_gates("default"), build(), divisor=budget_divisor(1)) if rule.severity == "page"
-    ]
+    rules = [rule for rule in plan(preset_gates("default"), build(), AlarmBudget(divisor=2)) if rule.severity == "page"]
     return rules[0].threshold, len(rules)
 
 
