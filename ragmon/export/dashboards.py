@@ -8,7 +8,7 @@ fails, and how long does it take. They need `ragmon[dashboard]`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any, Final
@@ -69,8 +69,8 @@ Queries = Mapping[str, str]
 """The legend of each query, by its PromQL."""
 Look = Mapping[str, tuple[str, str]]
 """The text and the colour of each number."""
-Rows = Mapping[str, Sequence[Any]]
-"""The panels of a dashboard from left to right, by their heading."""
+Rows = Iterator[Any]
+"""The panels of a dashboard from left to right; a text is the heading of those that follow."""
 DATASOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 SHARE: Final = "percentunit"
 NUMBER: Final = "none"
@@ -214,10 +214,11 @@ def number(
     return panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
 
 
-def timeline(title: str, says: str, queries: Queries, appearance: Look) -> statetimeline.Panel:
-    """A panel of states over time, one line for each series."""
+def timeline(title: str, says: str, queries: Queries) -> statetimeline.Panel:
+    """A panel of alarms over time, one line for each series."""
     panel = statetimeline.Panel().title(title).description(says).datasource(DATASOURCE).span(12).height(8)
-    panel = panel.targets(_targets(queries)).no_value(NEVER).unit(NUMBER).mappings([_mapping(appearance)])
+    panel = panel.targets(_targets(queries)).no_value(NEVER).unit(NUMBER)
+    panel = panel.mappings([_mapping({"1": ("firing", "red")})])
     panel = panel.show_value(kinds.VisibilityMode.NEVER).row_height(0.8).fill_opacity(80).line_width(0)
     legend = common.VizLegendOptions().show_legend(False).display_mode(kinds.LegendDisplayMode.HIDDEN)
     return panel.legend(legend.placement(kinds.LegendPlacement.BOTTOM))
@@ -385,11 +386,13 @@ def dashboard(name: str, says: str, settings: Settings, variables: Iterable[str]
         board = board.annotation(query.icon_color(colour).expr(expr))
     link = dashboard_builder.DashboardLink("ragmon").type(DashboardLinkType.DASHBOARDS).tags([TAG]).as_dropdown(False)
     board = board.link(link.include_vars(True).keep_time(True))
-    for title, panels in rows.items():
-        if panels:
-            board = board.with_row(dashboard_builder.Row(title))
-        for panel in panels:
-            board = board.with_panel(panel)
+    heading = ""
+    for panel in rows:
+        if isinstance(panel, str):
+            heading = panel
+        else:
+            board = board.with_row(dashboard_builder.Row(heading)) if heading else board
+            board, heading = board.with_panel(panel), ""
     document = json.loads(json.dumps(board.build(), cls=JSONEncoder))
     for panel_id, panel in enumerate(document["panels"], start=1):
         panel["id"] = panel_id
@@ -400,260 +403,139 @@ def dashboard(name: str, says: str, settings: Settings, variables: Iterable[str]
 
 def health(_: Settings) -> Rows:
     """Whether the monitor itself fares well."""
-    numbers = [
-        number(
-            "Unaccounted records",
-            "Records nobody can account for: received less scored, ignored, dropped, duplicate and pending. 0, or a "
-            "bug.",
-            f"sum(abs({at(declared.RESIDUAL)}))",
-            limit=1,
-        ),
-        number(
-            "Last scored",
-            "How long ago a record was scored last.",
-            f"time() - min by (instance) ({at(declared.LAST_SCORED)})",
-            SECONDS,
-            legend="{{instance}}",
-            limit=STALE,
-        ),
-        number(
-            "Configuration loaded",
-            "Whether the configuration in force is the one on disk, everywhere.",
-            f"min({at(declared.RELOADED)})",
-            appearance=YES,
-        ),
-        number(
-            "Journal writable",
-            "Records are refused where it is not.",
-            f"min({at(declared.JOURNAL_WRITABLE)})",
-            appearance=YES,
-        ),
-        number("Series", "Prometheus series of all replicas in one scrape.", f"sum({at(declared.SERIES)})"),
-        number("Replicas", "How many answer.", f"count({at(declared.BUILD_INFO)})"),
-    ]
-    accounting = [
-        lines(
-            "Records",
-            "Records that came in, were counted, or were there already, a second, by stage.",
-            {
-                rate(declared.RECEIVED, "stage"): "{{stage}} received",
-                rate(declared.RECORDS_SCORED, "stage"): "{{stage}} scored",
-                rate(declared.DUPLICATE, "stage"): "{{stage}} duplicate",
-            },
-            PER_SECOND,
-            many=True,
-        ),
-        lines(
-            "Ignored and dropped",
-            "Records that are not RAG, and that were lost.",
-            {
-                rate(declared.IGNORED, "stage, reason"): "{{stage}} ignored: {{reason}}",
-                rate(declared.DROPPED, "stage, reason"): "{{stage}} dropped: {{reason}}",
-            },
-            PER_SECOND,
-            stacked=True,
-        ),
-        lines(
-            "Pending",
-            "Records that wait.",
-            {f"sum by (stage) ({at(declared.PENDING)})": "{{stage}}"},
-            NUMBER,
-            ceiling=1,
-        ),
-        lines(
-            "Unaccounted records by stage",
-            "0; anything else is a bug in ragmon.",
-            {f"sum by (stage, instance) ({at(declared.RESIDUAL)})": "{{stage}} {{instance}}"},
-            NUMBER,
-            floor=None,
-            ceiling=1,
-        ),
-    ]
-    losses = [
-        lines(
-            "Unassessed",
-            "Requests a metric is about that lack something it needs, by the reason, a minute. They are in no number. "
-            "Metrics with a cut lack what they lack without it.",
-            {per_minute(declared.UNASSESSED, "metric, reason", 'metric!~".+@.+"'): "{{metric}}: {{reason}}"},
-            PER_MINUTE,
-            width=24,
-            many=True,
-        ),
-        lines(
-            "Lost on the way",
-            "What never became a record, or came without its text, a minute.",
-            {
-                per_minute(declared.PRODUCER_DROPPED, "reason"): "lost by producers: {{reason}}",
-                per_minute(declared.REFUSED, "reason"): "refused: {{reason}}",
-                per_minute(declared.SPANS_DROPPED, "reason"): "spans: {{reason}}",
-                per_minute(declared.ORPHANS, ""): "said outside of a call",
-                per_minute(declared.REDACTION_FAILURES, ""): "text withheld: a redactor failed",
-            },
-            PER_MINUTE,
-            ceiling=1,
-        ),
-        lines(
-            "Fields unknown",
-            "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch. A minute.",
-            {per_minute(declared.FIELDS_UNKNOWN, "field, reason"): "{{field}}: {{reason}}"},
-            PER_MINUTE,
-        ),
-    ]
-    people_and_models = [
-        lines(
-            "Probes",
-            "Gold questions that were due, by what became of them, a minute.",
-            {per_minute(declared.PROBES, "probe, result"): "{{probe}}: {{result}}"},
-            PER_MINUTE,
-            stacked=True,
-        ),
-        lines(
-            "Judge calls",
-            "Requests before a judge, by what became of them, a minute.",
-            {per_minute(declared.JUDGE_CALLS, "judge, result"): "{{judge}}: {{result}}"},
-            PER_MINUTE,
-            stacked=True,
-        ),
-        lines(
-            "Labels",
-            "Labels people gave, by what became of them, a minute.",
-            {per_minute(declared.LABELS, "result"): "{{result}}"},
-            PER_MINUTE,
-            stacked=True,
-        ),
-        lines(
-            "Labels that wait",
-            "Labels whose answers have not come.",
-            {f"sum({at(declared.LABELS_WAITING)})": "waiting"},
-            NUMBER,
-            ceiling=1,
-        ),
-    ]
-    server = [
-        lines(
-            "Journal",
-            "Bytes of the journal; `[serve] max_size` bounds it.",
-            {worst(declared.JOURNAL_BYTES, "instance"): "{{instance}}"},
-            BYTES,
-        ),
-        lines(
-            "Records missing",
-            "Records that producers sent and that have not come.",
-            {f"sum({at(declared.PRODUCER_MISSING)})": "missing"},
-            NUMBER,
-            ceiling=1,
-        ),
-        lines(
-            "Accidents",
-            "Damaged journals that were set aside, jumps of the system's clock, a minute.",
-            {
-                per_minute(declared.STATE_RESETS, "instance"): "{{instance}} journals set aside",
-                per_minute(declared.CLOCK_JUMPS, "instance"): "{{instance}} jumps of the clock",
-            },
-            PER_MINUTE,
-            ceiling=1,
-        ),
-        table(
-            "Replicas and versions",
-            "Who answers, in which version, with how many series.",
-            [
-                *_labels("instance", "version"),
-                Column("series", worst(declared.SERIES, "instance"), decimals=0),
-                Column("", worst(declared.BUILD_INFO, "instance, version")),
-            ],
-            width=12,
-        ),
-    ]
-    return {
-        "Now": numbers,
-        "Accounting": accounting,
-        "What could not be judged": losses,
-        "Probes, judges, labels": people_and_models,
-        "The server": server,
+    yield "Now"
+    residual = f"sum(abs({at(declared.RESIDUAL)}))"
+    says = "Records nobody can account for: received less scored, ignored, dropped, duplicate and pending. 0, or a bug."
+    yield number("Unaccounted records", says, residual, limit=1)
+    age = f"time() - min by (instance) ({at(declared.LAST_SCORED)})"
+    says = "How long ago a record was scored last."
+    yield number("Last scored", says, age, SECONDS, legend="{{instance}}", limit=STALE)
+    says = "Whether the configuration in force is the one on disk, everywhere."
+    yield number("Configuration loaded", says, f"min({at(declared.RELOADED)})", appearance=YES)
+    writable = f"min({at(declared.JOURNAL_WRITABLE)})"
+    yield number("Journal writable", "Records are refused where it is not.", writable, appearance=YES)
+    yield number("Series", "Prometheus series of all replicas in one scrape.", f"sum({at(declared.SERIES)})")
+    yield number("Replicas", "How many answer.", f"count({at(declared.BUILD_INFO)})")
+
+    yield "Accounting"
+    says = "Records that came in, were counted, or were there already, a second, by stage."
+    queries = {
+        rate(declared.RECEIVED, "stage"): "{{stage}} received",
+        rate(declared.RECORDS_SCORED, "stage"): "{{stage}} scored",
+        rate(declared.DUPLICATE, "stage"): "{{stage}} duplicate",
     }
+    yield lines("Records", says, queries, PER_SECOND, many=True)
+    queries = {
+        rate(declared.IGNORED, "stage, reason"): "{{stage}} ignored: {{reason}}",
+        rate(declared.DROPPED, "stage, reason"): "{{stage}} dropped: {{reason}}",
+    }
+    says = "Records that are not RAG, and that were lost."
+    yield lines("Ignored and dropped", says, queries, PER_SECOND, stacked=True)
+    queries = {f"sum by (stage) ({at(declared.PENDING)})": "{{stage}}"}
+    yield lines("Pending", "Records that wait.", queries, NUMBER, ceiling=1)
+    queries = {f"sum by (stage, instance) ({at(declared.RESIDUAL)})": "{{stage}} {{instance}}"}
+    says = "0; anything else is a bug in ragmon."
+    yield lines("Unaccounted records by stage", says, queries, NUMBER, floor=None, ceiling=1)
+
+    yield "What could not be judged"
+    queries = {per_minute(declared.UNASSESSED, "metric, reason", 'metric!~".+@.+"'): "{{metric}}: {{reason}}"}
+    says = (
+        "Requests a metric is about that lack something it needs, by the reason, a minute. They are in no number. "
+        "Metrics with a cut lack what they lack without it."
+    )
+    yield lines("Unassessed", says, queries, PER_MINUTE, width=24, many=True)
+    queries = {
+        per_minute(declared.PRODUCER_DROPPED, "reason"): "lost by producers: {{reason}}",
+        per_minute(declared.REFUSED, "reason"): "refused: {{reason}}",
+        per_minute(declared.SPANS_DROPPED, "reason"): "spans: {{reason}}",
+        per_minute(declared.ORPHANS, ""): "said outside of a call",
+        per_minute(declared.REDACTION_FAILURES, ""): "text withheld: a redactor failed",
+    }
+    says = "What never became a record, or came without its text, a minute."
+    yield lines("Lost on the way", says, queries, PER_MINUTE, ceiling=1)
+    queries = {per_minute(declared.FIELDS_UNKNOWN, "field, reason"): "{{field}}: {{reason}}"}
+    says = "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch. A minute."
+    yield lines("Fields unknown", says, queries, PER_MINUTE)
+
+    yield "Probes, judges, labels"
+    queries = {per_minute(declared.PROBES, "probe, result"): "{{probe}}: {{result}}"}
+    says = "Gold questions that were due, by what became of them, a minute."
+    yield lines("Probes", says, queries, PER_MINUTE, stacked=True)
+    queries = {per_minute(declared.JUDGE_CALLS, "judge, result"): "{{judge}}: {{result}}"}
+    says = "Requests before a judge, by what became of them, a minute."
+    yield lines("Judge calls", says, queries, PER_MINUTE, stacked=True)
+    queries = {per_minute(declared.LABELS, "result"): "{{result}}"}
+    says = "Labels people gave, by what became of them, a minute."
+    yield lines("Labels", says, queries, PER_MINUTE, stacked=True)
+    queries = {f"sum({at(declared.LABELS_WAITING)})": "waiting"}
+    yield lines("Labels that wait", "Labels whose answers have not come.", queries, NUMBER, ceiling=1)
+
+    yield "The server"
+    queries = {worst(declared.JOURNAL_BYTES, "instance"): "{{instance}}"}
+    yield lines("Journal", "Bytes of the journal; `[serve] max_size` bounds it.", queries, BYTES)
+    queries = {f"sum({at(declared.PRODUCER_MISSING)})": "missing"}
+    says = "Records that producers sent and that have not come."
+    yield lines("Records missing", says, queries, NUMBER, ceiling=1)
+    queries = {
+        per_minute(declared.STATE_RESETS, "instance"): "{{instance}} journals set aside",
+        per_minute(declared.CLOCK_JUMPS, "instance"): "{{instance}} jumps of the clock",
+    }
+    says = "Damaged journals that were set aside, jumps of the system's clock, a minute."
+    yield lines("Accidents", says, queries, PER_MINUTE, ceiling=1)
+    columns = [
+        *_labels("instance", "version"),
+        Column("series", worst(declared.SERIES, "instance"), decimals=0),
+        Column("", worst(declared.BUILD_INFO, "instance, version")),
+    ]
+    yield table("Replicas and versions", "Who answers, in which version, with how many series.", columns, width=12)
 
 
 def overview(settings: Settings) -> Rows:
     """Which gates hold and which alarms fire."""
+    yield "Now"
     failing = f"sum({worst(declared.GATE_STATUS, _BY, PIPELINE, equals('status', 'fail'))})"
+    yield number("Gates that fail", "A gate fails where a replica proves that it does not hold.", failing, limit=1)
     undecided = f"sum(min by ({_BY}) ({at(declared.GATE_STATUS, PIPELINE, equals('status', 'insufficient'))}))"
-    numbers = [
-        number("Gates that fail", "A gate fails where a replica proves that it does not hold.", failing, limit=1),
-        number("Gates undecided", "Gates for whose verdict no replica has enough data.", undecided),
-        *(
-            number(
-                f"{name} firing",
-                f"Alarms of severity {severity} that fire; each keeps the false-alarm budget of `[alarms]`.",
-                f"sum({worst(declared.GATE_ALARM, _BY, PIPELINE, equals('severity', severity))})",
-                limit=1,
-            )
-            for severity, name in ((constants.PAGE, "Pages"), (constants.TICKET, "Tickets"), (constants.LOOK, "Looks"))
-        ),
-        number(
-            "Last scored",
-            "How long ago a record was scored last. Quiet is no data: gates keep what they know of their window.",
-            f"time() - max({at(declared.LAST_SCORED)})",
-            SECONDS,
-            limit=STALE,
-        ),
-    ]
+    yield number("Gates undecided", "Gates for whose verdict no replica has enough data.", undecided)
+    for severity, name in ((constants.PAGE, "Pages"), (constants.TICKET, "Tickets"), (constants.LOOK, "Looks")):
+        alarm = worst(declared.GATE_ALARM, _BY, PIPELINE, equals("severity", severity))
+        says = f"Alarms of severity {severity} that fire; each keeps the false-alarm budget of `[alarms]`."
+        yield number(f"{name} firing", says, f"sum({alarm})", limit=1)
+    age = f"time() - max({at(declared.LAST_SCORED)})"
+    says = "How long ago a record was scored last. Quiet is no data: gates keep what they know of their window."
+    yield number("Last scored", says, age, SECONDS, limit=STALE)
+    yield from _gate_tables(settings)
+
+    yield "Alarms"
     firing = f"max by (pipeline, gate, severity) ({at(declared.GATE_ALARM, PIPELINE)} == 1)"
-    alert_labels = ("alertname", "severity", "pipeline", "gate", "alarm")
-    alarms = [
-        timeline(
-            "Alarms that fired",
-            "When which alarm fired: gates by their name, a metric against its own past as `metric:what`.",
-            {firing: "{{pipeline}} {{gate}} ({{severity}})"},
-            {"1": ("firing", "red")},
-        ),
-        lines(
-            "Evidence",
-            "How far alarms are on their way to firing, 0 to 1, logarithmic; those above 0.2.",
-            {f"{worst(declared.GATE_EVIDENCE, _BY, PIPELINE)} > 0.2": "{{pipeline}} {{gate}}"},
-            SHARE,
-            ceiling=1,
-            many=True,
-        ),
-        table(
-            "Alerts that fire",
-            "What the alert rules say in Prometheus.",
-            [Column("", f"max by ({', '.join(alert_labels)}) ({declared.FIRES})"), *_labels(*alert_labels)],
-            empty="no alert fires",
-        ),
-        table(
-            "Builds and indexes",
-            "Which answered last; at most eight of each pipeline.",
-            [
-                Column("", worst(declared.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE)),
-                *_labels("pipeline", "build", "index_hash"),
-            ],
-            width=12,
-        ),
-        table(
-            "Gold sets",
-            "The gold sets in use, and how many items each has.",
-            [
-                *_labels("gold", "version"),
-                Column("items", worst(declared.GOLD_ITEMS, "gold"), decimals=0),
-                Column("", worst(declared.GOLD_INFO, "gold, version")),
-            ],
-            width=12,
-        ),
+    says = "When which alarm fired: gates by their name, a metric against its own past as `metric:what`."
+    yield timeline("Alarms that fired", says, {firing: "{{pipeline}} {{gate}} ({{severity}})"})
+    near = {f"{worst(declared.GATE_EVIDENCE, _BY, PIPELINE)} > 0.2": "{{pipeline}} {{gate}}"}
+    says = "How far alarms are on their way to firing, 0 to 1, logarithmic; those above 0.2."
+    yield lines("Evidence", says, near, SHARE, ceiling=1, many=True)
+    labels = ("alertname", "severity", "pipeline", "gate", "alarm")
+    columns = [Column("", f"max by ({', '.join(labels)}) ({declared.FIRES})"), *_labels(*labels)]
+    yield table("Alerts that fire", "What the alert rules say in Prometheus.", columns, empty="no alert fires")
+    seen = Column("", worst(declared.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE))
+    columns = [seen, *_labels("pipeline", "build", "index_hash")]
+    yield table("Builds and indexes", "Which answered last; at most eight of each pipeline.", columns, width=12)
+    columns = [
+        *_labels("gold", "version"),
+        Column("items", worst(declared.GOLD_ITEMS, "gold"), decimals=0),
+        Column("", worst(declared.GOLD_INFO, "gold, version")),
     ]
-    rows = {"Now": [*numbers, *_gate_tables(settings)], "Alarms": alarms}
+    yield table("Gold sets", "The gold sets in use, and how many items each has.", columns, width=12)
+
     for severity, title in ((constants.PAGE, "Gates worth a page"), (constants.TICKET, "Gates worth a ticket")):
-        rows[title] = [
-            gate_panel(name, same_name, settings)
-            for name, same_name in gates(settings).items()
-            if same_name[0].severity == severity
-        ]
-    return rows
+        yield title
+        for name, same_name in gates(settings).items():
+            if same_name[0].severity == severity:
+                yield gate_panel(name, same_name, settings)
 
 
-def _gate_tables(settings: Settings) -> list[Any]:
+def _gate_tables(settings: Settings) -> Rows:
     by_name = gates(settings)
     others = [name for name, same_name in by_name.items() if not all_shares(same_name)]
-    matchers = (PIPELINE, one_of("gate", others, others=True)) if others else (PIPELINE,)
 
     def columns(matchers: tuple[str, ...], figures: Sequence[Column], samples: str, unit: str) -> list[Column]:
         # Other alarms than those of the gates in this table are named after metrics.
@@ -674,33 +556,22 @@ def _gate_tables(settings: Settings) -> list[Any]:
             Column("", worst(declared.GATE_INFO, f"{_BY}, direction, metric, source, window", *matchers)),
         ]
 
+    matchers = (PIPELINE, one_of("gate", others, others=True)) if others else (PIPELINE,)
     estimate = pooled(declared.GATE, _BY, *matchers)
-    shares = [
-        Column("value", estimate.value, SHARE, 1, width=85),
-        Column("lower", estimate.lower, SHARE, 1, width=85),
-        Column("upper", estimate.upper, SHARE, 1, width=85),
-    ]
-    tables = [
-        table(
-            "Gates",
-            "The verdict (fail where a replica fails, else pass where one passes), the value with its 95 % interval "
-            "over all replicas, the threshold, requests behind it, and how far the gate's alarms are on their way to "
-            "firing.",
-            columns(matchers, shares, estimate.samples, SHARE),
-            height=2 + len(by_name) - len(others),
-            empty="no gates yet",
-            first="verdict",
-        )
-    ]
+    figures = [Column(name, getattr(estimate, name), SHARE, 1, width=85) for name in ("value", "lower", "upper")]
+    says = (
+        "The verdict (fail where a replica fails, else pass where one passes), the value with its 95 % interval over "
+        "all replicas, the threshold, requests behind it, and how far the gate's alarms are on their way to firing."
+    )
+    found = columns(matchers, figures, estimate.samples, SHARE)
+    height = 2 + len(by_name) - len(others)
+    yield table("Gates", says, found, height=height, empty="no gates yet", first="verdict")
     if others:
         matchers = (PIPELINE, one_of("gate", others))
-        value = Column("value", worst(declared.GATE_VALUE, _BY, *matchers), NUMBER, 2, width=85)
-        samples = worst(declared.GATE_SAMPLES, _BY, *matchers)
+        figures = [Column("value", worst(declared.GATE_VALUE, _BY, *matchers), NUMBER, 2, width=85)]
+        found = columns(matchers, figures, worst(declared.GATE_SAMPLES, _BY, *matchers), NUMBER)
         says = "Counts and ratios of times do not add up: of several replicas the largest is shown."
-        height = 3 + len(others)
-        figures = columns(matchers, [value], samples, NUMBER)
-        tables.append(table("Gates on counts and times", says, figures, height=height, empty="no gates yet"))
-    return tables
+        yield table("Gates on counts and times", says, found, height=3 + len(others), empty="no gates yet")
 
 
 def families(settings: Settings) -> dict[str, type[metrics.Metric]]:
@@ -770,119 +641,73 @@ def retrieval(settings: Settings) -> Rows:
     """Whether retrieval finds the right documents."""
     retrieval_metrics = [family for family in families(settings).values() if family.area == "retrieval"]
     labels, matchers = "pipeline, source", (PIPELINE, SOURCE)
+    yield "Against gold documents"
+    yield from (metric_panel(family, settings) for family in retrieval_metrics if family.needs_gold)
+
+    yield "Without gold"
+    yield from (metric_panel(family, settings) for family in retrieval_metrics if not family.needs_gold)
     count, total = (rate(f"{declared.DOCUMENTS}_{end}", labels, *matchers) for end in ("count", "sum"))
-    documents = [
-        lines(
-            "Documents retrieved",
-            "How many documents retrieval brought back; quantiles are read from buckets and rounded up to whole "
-            "documents.",
-            {
-                f"{total} / {count}": "{{pipeline}} {{source}} mean",
-                f"ceil({quantile(0.5, declared.DOCUMENTS, labels, *matchers)})": "{{pipeline}} {{source}} p50",
-                f"ceil({quantile(0.95, declared.DOCUMENTS, labels, *matchers)})": "{{pipeline}} {{source}} p95",
-            },
-            NUMBER,
-        ),
-        bars(
-            "Documents retrieved, distribution",
-            "How many requests brought back so many documents, at most, and more than the bar before; over the time "
-            "shown.",
-            increase_in_range(f"{declared.DOCUMENTS}_bucket", "le", *matchers),
-            "{{le}}",
-        ),
-    ]
+    queries = {
+        f"{total} / {count}": "{{pipeline}} {{source}} mean",
+        f"ceil({quantile(0.5, declared.DOCUMENTS, labels, *matchers)})": "{{pipeline}} {{source}} p50",
+        f"ceil({quantile(0.95, declared.DOCUMENTS, labels, *matchers)})": "{{pipeline}} {{source}} p95",
+    }
+    says = (
+        "How many documents retrieval brought back; quantiles are read from buckets and rounded up to whole documents."
+    )
+    yield lines("Documents retrieved", says, queries, NUMBER)
+    buckets = increase_in_range(f"{declared.DOCUMENTS}_bucket", "le", *matchers)
+    says = (
+        "How many requests brought back so many documents, at most, and more than the bar before; over the time shown."
+    )
+    yield bars("Documents retrieved, distribution", says, buckets, "{{le}}")
+
+    yield "Index and gold"
     hashes = f"count by (pipeline) (count by (pipeline, index_hash) ({at(declared.BUILD_SEEN, PIPELINE)}))"
+    says = "How many indexes answered lately, over all builds. More than one outside of a release is worth a look."
+    yield lines("Indexes that answer", says, {hashes: "{{pipeline}}"}, NUMBER)
+    ways = rate(declared.GOLD_MATCH, "pipeline, how", PIPELINE)
+    says = "How the gold items of users' questions were found, requests a second; `none`: there is no gold item."
+    yield lines("Gold matches", says, {ways: "{{pipeline}} {{how}}"}, REQUESTS, stacked=True)
     seen = worst(declared.GOLD_ITEMS_SEEN, "pipeline, source, gold", PIPELINE, SOURCE, WINDOW)
     share = f"{seen} / on (gold) group_left () {worst(declared.GOLD_ITEMS, 'gold')}"
-    index_and_gold = [
-        lines(
-            "Indexes that answer",
-            "How many indexes answered lately, over all builds. More than one outside of a release is worth a look.",
-            {hashes: "{{pipeline}}"},
-            NUMBER,
-        ),
-        lines(
-            "Gold matches",
-            "How the gold items of users' questions were found, requests a second; `none`: there is no gold item.",
-            {rate(declared.GOLD_MATCH, "pipeline, how", PIPELINE): "{{pipeline}} {{how}}"},
-            REQUESTS,
-            stacked=True,
-        ),
-        lines(
-            "Gold items seen",
-            "Share of the gold set that was asked in the window; of several replicas the one that saw most.",
-            {share: "{{pipeline}} {{source}} {{gold}}"},
-            SHARE,
-            ceiling=1,
-        ),
-    ]
-    without_gold = [metric_panel(family, settings) for family in retrieval_metrics if not family.needs_gold]
-    return {
-        "Against gold documents": [metric_panel(family, settings) for family in retrieval_metrics if family.needs_gold],
-        "Without gold": [*without_gold, *documents],
-        "Index and gold": index_and_gold,
-    }
+    says = "Share of the gold set that was asked in the window; of several replicas the one that saw most."
+    yield lines("Gold items seen", says, {share: "{{pipeline}} {{source}} {{gold}}"}, SHARE, ceiling=1)
 
 
 def traffic(settings: Settings) -> Rows:
     """How many requests there are, how many fail, and how long they take."""
     labels, matchers = "pipeline, source", (PIPELINE, SOURCE)
+    yield "Requests"
+    calls = rate(declared.REQUESTS, labels, *matchers)
+    yield lines("Requests", "All calls, sampled or not, a second.", {calls: "{{pipeline}} {{source}}"}, REQUESTS)
+    strata = rate(declared.REQUESTS, "stratum", *matchers)
+    says = "All calls by what they were kept for: errors, refusals and slow ones are kept more often than the rest."
+    yield lines("Requests by stratum", says, {strata: "{{stratum}}"}, REQUESTS, stacked=True)
+    errors = rate(declared.ERRORS, "pipeline, code", PIPELINE)
+    says = "Calls of users that ended in an error, by its kind, a second."
+    yield lines("Errors by kind", says, {errors: "{{pipeline}} {{code}}"}, REQUESTS, stacked=True)
+    failed = rate(declared.ERRORS, "pipeline", PIPELINE)
     of_users = rate(declared.REQUESTS, "pipeline", PIPELINE, equals("source", constants.LIVE))
-    requests = [
-        lines(
-            "Requests",
-            "All calls, sampled or not, a second.",
-            {rate(declared.REQUESTS, labels, *matchers): "{{pipeline}} {{source}}"},
-            REQUESTS,
-        ),
-        lines(
-            "Requests by stratum",
-            "All calls by what they were kept for: errors, refusals and slow ones are kept more often than the rest.",
-            {rate(declared.REQUESTS, "stratum", *matchers): "{{stratum}}"},
-            REQUESTS,
-            stacked=True,
-        ),
-        lines(
-            "Errors by kind",
-            "Calls of users that ended in an error, by its kind, a second.",
-            {rate(declared.ERRORS, "pipeline, code", PIPELINE): "{{pipeline}} {{code}}"},
-            REQUESTS,
-            stacked=True,
-        ),
-        lines(
-            "Share of errors",
-            "Share of users' calls that ended in an error: all errors over all calls, not a mean of replicas.",
-            {f"{rate(declared.ERRORS, 'pipeline', PIPELINE)} / {of_users}": "{{pipeline}}"},
-            SHARE,
-        ),
-    ]
-    latency = [
-        lines(
-            "Latency",
-            "How long calls take from end to end. Points are traces, where the data source has exemplars.",
-            {
-                quantile(q, declared.LATENCY, labels, *matchers): f"{{{{pipeline}}}} {{{{source}}}} p{100 * q:g}"
-                for q in _QUANTILES
-            },
-            SECONDS,
-            exemplars=True,
-        ),
-        lines(
-            "Latency by stage",
-            "How long the stages of sampled calls take.",
-            {
-                quantile(q, declared.STAGE_LATENCY, "stage", *matchers): f"{{{{stage}}}} p{100 * q:g}"
-                for q in _QUANTILES
-            },
-            SECONDS,
-        ),
-    ]
-    traffic_metrics = [family for family in families(settings).values() if family.area == "traffic"]
-    return {
-        "Requests": requests,
-        "Latency": latency,
-        "As gates see it": [metric_panel(family, settings) for family in traffic_metrics],
+    says = "Share of users' calls that ended in an error: all errors over all calls, not a mean of replicas."
+    yield lines("Share of errors", says, {f"{failed} / {of_users}": "{{pipeline}}"}, SHARE)
+
+    yield "Latency"
+    queries = {
+        quantile(q, declared.LATENCY, labels, *matchers): f"{{{{pipeline}}}} {{{{source}}}} p{100 * q:g}"
+        for q in _QUANTILES
     }
+    says = "How long calls take from end to end. Points are traces, where the data source has exemplars."
+    yield lines("Latency", says, queries, SECONDS, exemplars=True)
+    queries = {
+        quantile(q, declared.STAGE_LATENCY, "stage", *matchers): f"{{{{stage}}}} p{100 * q:g}" for q in _QUANTILES
+    }
+    yield lines("Latency by stage", "How long the stages of sampled calls take.", queries, SECONDS)
+
+    yield "As gates see it"
+    for family in families(settings).values():
+        if family.area == "traffic":
+            yield metric_panel(family, settings)
 
 
 def answers(settings: Settings) -> Rows:
@@ -896,36 +721,32 @@ def answers(settings: Settings) -> Rows:
             elif not family.__module__.startswith(_BUILT_IN):
                 heading = "Metrics of your own"
             rows[heading].append(metric_panel(family, settings))
+    for heading, panels in rows.items():
+        yield heading
+        yield from panels
+
+    yield "Labels people gave"
+    yield metric_panel(families(settings)[METRIC], settings)
     series_name = f"{declared.PREFIX}{METRIC}{declared.PPI}"
     labels = "pipeline, instance"
-    rows["Labels people gave"] = [
-        metric_panel(families(settings)[METRIC], settings),
-        lines(
-            f"{METRIC}, all answers",
-            f"{METRIC} of all answers, from the labels of some and a score of all (prediction-powered); dots: 95 % "
-            "interval. Labels come to one server, so replicas stand side by side.",
-            {
-                worst(series_name + ending, labels, PIPELINE, WINDOW): f"{{{{pipeline}}}} {{{{instance}}}}{suffix}"
-                for ending, suffix in (("", ""), (declared.LOWER, " lower"), (declared.UPPER, " upper"))
-            },
-            SHARE,
-            floor=None,
-        ),
-        lines(
-            "What a label is worth",
-            "How many labels each label is worth beside this score; 1: the score does not help.",
-            {worst(declared.PROXY_GAIN, f"{labels}, proxy", PIPELINE, WINDOW): ("{{pipeline}} {{instance}} {{proxy}}")},
-            NUMBER,
-        ),
-        lines(
-            "Labels",
-            "What became of the labels people gave, labels a minute.",
-            {per_minute(declared.LABELS, "result"): "{{result}}"},
-            PER_MINUTE,
-            stacked=True,
-        ),
-    ]
+    queries = {
+        worst(series_name + ending, labels, PIPELINE, WINDOW): f"{{{{pipeline}}}} {{{{instance}}}}{suffix}"
+        for ending, suffix in (("", ""), (declared.LOWER, " lower"), (declared.UPPER, " upper"))
+    }
+    says = (
+        f"{METRIC} of all answers, from the labels of some and a score of all (prediction-powered); dots: 95 % "
+        "interval. Labels come to one server, so replicas stand side by side."
+    )
+    yield lines(f"{METRIC}, all answers", says, queries, SHARE, floor=None)
+    gain = worst(declared.PROXY_GAIN, f"{labels}, proxy", PIPELINE, WINDOW)
+    says = "How many labels each label is worth beside this score; 1: the score does not help."
+    yield lines("What a label is worth", says, {gain: "{{pipeline}} {{instance}} {{proxy}}"}, NUMBER)
+    queries = {per_minute(declared.LABELS, "result"): "{{result}}"}
+    says = "What became of the labels people gave, labels a minute."
+    yield lines("Labels", says, queries, PER_MINUTE, stacked=True)
+
     if any(section.slices for section in (settings.unconfigured, *settings.pipelines.values())):
+        yield "Slices"
         labels = "pipeline, metric, source, slice, gold"
         score, scored = (
             increase_in_range(name, labels, PIPELINE, SOURCE) for name in (declared.SLICE_SCORE, declared.SLICE_SCORED)
@@ -936,8 +757,7 @@ def answers(settings: Settings) -> Rows:
             Column("n", f"{scored} > 0", decimals=0),
         ]
         says = "Every gated metric of every slice over the time shown. Small n says little."
-        rows["Slices"] = [table("Gated metrics by slice", says, columns, empty="no slice has data", height=12)]
-    return rows
+        yield table("Gated metrics by slice", says, columns, empty="no slice has data", height=12)
 
 
 DASHBOARDS: Final[Mapping[str, tuple[Callable[[Settings], Rows], tuple[str, ...], str]]] = {
@@ -946,16 +766,8 @@ DASHBOARDS: Final[Mapping[str, tuple[Callable[[Settings], Rows], tuple[str, ...]
         ("pipeline",),
         "Which gates hold, by how much and on how many requests; which alarms fire; which builds answer.",
     ),
-    "retrieval": (
-        retrieval,
-        _SELECTED,
-        "Does retrieval bring the right documents, how many, and from which index?",
-    ),
-    "answers": (
-        answers,
-        _SELECTED,
-        "Are the answers right, cited and grounded, and is refused what should be?",
-    ),
+    "retrieval": (retrieval, _SELECTED, "Does retrieval bring the right documents, how many, and from which index?"),
+    "answers": (answers, _SELECTED, "Are the answers right, cited and grounded, and is refused what should be?"),
     "traffic": (
         traffic,
         _SELECTED,
