@@ -60,12 +60,7 @@ _FLOW_TOP: Final = 14
 
 
 class ChartPoint(NamedTuple):
-    """One point of a chart over time.
-
-    Attributes:
-        end: The end of its window, seconds since the epoch.
-        value: The value; None where nothing was scored.
-    """
+    """One point of a chart over time."""
 
     end: float
     value: float | None
@@ -159,12 +154,7 @@ def stacked_bar(parts: Sequence[tuple[int, str]], *, width: int = INTERVAL_WIDTH
 
 
 class Tick(NamedTuple):
-    """What happened in a stretch of time.
-
-    Attributes:
-        begin, end: Its edges, seconds since the epoch.
-        kind: Its CSS class.
-    """
+    """What happened in a stretch of time."""
 
     begin: float
     end: float
@@ -339,7 +329,6 @@ class FlowBand(NamedTuple):
     Attributes:
         kind: What became of them: `scored`, `duplicate`, `pending`, `ignored`, `dropped` or `unaccounted`.
         reason: Why; "" where the kind says it.
-        n: How many.
     """
 
     kind: str

@@ -252,13 +252,7 @@ def by_reason(counts: Mapping[str, int]) -> str:
 
 
 def document(template: str, *, script: bool = False, **data: Any) -> str:
-    """A page as one file.
-
-    Args:
-        template: The name of a template that extends `document.html.jinja`.
-        script: Whether it has a table to sort and filter.
-        data: What it shows.
-    """
+    """A page as one file."""
     style = Markup(asset("ragmon.css").decode())  # noqa: S704 - a file of this package
     code = Markup(asset("report.js").decode() if script else "")  # noqa: S704 - a file of this package
     return render(template, style=style, script=code, generator=f"{GENERATOR}{current_version()}", **data)
@@ -359,13 +353,7 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
 
 
 class PipelineHistory:
-    """A pipeline over a span of time, in equal windows.
-
-    Args:
-        span: The span.
-        now: Its end, seconds since the epoch.
-        points: The state in each window, from `ragmon.scoring.snapshot.take_history`, in order of time.
-    """
+    """A pipeline over a span of time, in equal windows."""
 
     def __init__(self, span: TimeSpan, now: float, points: Sequence[Snapshot]) -> None:
         self.span = span
@@ -543,7 +531,6 @@ class RequestFilter(NamedTuple):
 
     Attributes:
         where: A slice, `tag=value`.
-        cursor: Where the page begins.
     """
 
     build: str = ""
@@ -769,13 +756,7 @@ def _judges(status: Mapping[str, Any], current: MonitorSnapshot, settings: Setti
 
 
 class AlarmSpan(NamedTuple):
-    """A time in which an alarm fired.
-
-    Attributes:
-        pipeline, alert, severity: The alarm.
-        begin: Since when, seconds since the epoch.
-        end: Until when; None while it fires.
-    """
+    """A time in which an alarm fired."""
 
     pipeline: str
     alert: str
