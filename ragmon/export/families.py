@@ -144,6 +144,16 @@ def _gate(name: str, text: str, labels: tuple[str, ...] = (), *, series: int = 1
     return Family(name, text, SeriesScope.GATE, (*_GATE, *labels), series=series)
 
 
+def _predicted(name: str, what: str) -> Family:
+    text = f"{what} of {{name}} from labels and a proxy (prediction-powered)"
+    return Family(name, text, SeriesScope.PREDICTION, _WINDOW)
+
+
+def _of_estimands(name: str, what: str) -> Family:
+    about = "gold_set: these very items; questions_like_these: what they stand for, items as observations"
+    return Family(name, f"{what} ({about})", SeriesScope.GATED_WINDOW, _ESTIMAND, series=2)
+
+
 PREFIX: Final = "rag_"
 VALUE: Final = Family("", "{help}", SeriesScope.METRIC_WINDOW, _WINDOW)
 LOWER: Final = Family("_lower", f"Lower 95 % bound of {{name}}{_ESTIMAND_NOTE}", SeriesScope.METRIC_WINDOW, _WINDOW)
@@ -154,21 +164,9 @@ SCORED: Final = Family("_scored_total", "Requests scored by {name}", SeriesScope
 SQUARES: Final = Family("_score_squares_total", "Sum of the squared scores of {name}", SeriesScope.METRIC_TOTAL, _TOTAL)
 """Endings of a metric: value, bounds and samples in a window; counters that add up over replicas and time. There are no
 squares where every score is 0 or 1."""
-PPI: Final = Family(
-    "_ppi", "Estimate of {name} from labels and a proxy (prediction-powered)", SeriesScope.PREDICTION, _WINDOW
-)
-PPI_LOWER: Final = Family(
-    "_ppi_lower",
-    "Lower 95 % bound of {name} from labels and a proxy (prediction-powered)",
-    SeriesScope.PREDICTION,
-    _WINDOW,
-)
-PPI_UPPER: Final = Family(
-    "_ppi_upper",
-    "Upper 95 % bound of {name} from labels and a proxy (prediction-powered)",
-    SeriesScope.PREDICTION,
-    _WINDOW,
-)
+PPI: Final = _predicted("_ppi", "Estimate")
+PPI_LOWER: Final = _predicted("_ppi_lower", "Lower 95 % bound")
+PPI_UPPER: Final = _predicted("_ppi_upper", "Upper 95 % bound")
 """Endings of estimates from labels and a proxy."""
 PROXY_GAIN: Final = Family(
     "ragmon_proxy_gain",
@@ -248,29 +246,9 @@ GATE_BASELINE_INFO: Final = Family(
     (*_GATE, "state", "version"),
 )
 
-_ESTIMANDS: Final = 2
-_ABOUT: Final = "gold_set: these very items; questions_like_these: what they stand for, items as observations"
-GOLD_LOWER: Final = Family(
-    "ragmon_gold_lower",
-    f"Lower 95 % bound of a gold metric ({_ABOUT})",
-    SeriesScope.GATED_WINDOW,
-    _ESTIMAND,
-    series=_ESTIMANDS,
-)
-GOLD_UPPER: Final = Family(
-    "ragmon_gold_upper",
-    f"Upper 95 % bound of a gold metric ({_ABOUT})",
-    SeriesScope.GATED_WINDOW,
-    _ESTIMAND,
-    series=_ESTIMANDS,
-)
-GOLD_N_EFF: Final = Family(
-    "ragmon_gold_n_eff",
-    f"How many plain samples it is worth ({_ABOUT})",
-    SeriesScope.GATED_WINDOW,
-    _ESTIMAND,
-    series=_ESTIMANDS,
-)
+GOLD_LOWER: Final = _of_estimands("ragmon_gold_lower", "Lower 95 % bound of a gold metric")
+GOLD_UPPER: Final = _of_estimands("ragmon_gold_upper", "Upper 95 % bound of a gold metric")
+GOLD_N_EFF: Final = _of_estimands("ragmon_gold_n_eff", "How many plain samples it is worth")
 GOLD_INFO: Final = Family("ragmon_gold_info", "Gold sets in use; always 1", SeriesScope.GOLD, ("gold", "version"))
 GOLD_ITEMS: Final = Family("ragmon_gold_items", "Items of a gold set", SeriesScope.GOLD, ("gold",))
 GOLD_ITEMS_SEEN: Final = Family(
