@@ -44,9 +44,8 @@ from ragmon.export.charts import (
 )
 from ragmon.export.families import label
 from ragmon.export.prometheus import exported_metrics, exported_series
-from ragmon.export.schema import BaselineDrop, ComparedGate
 from ragmon.export.status import MonitorSnapshot
-from ragmon.export.text import percent, shares
+from ragmon.export.text import better_by, bound, bounds_text, flipped, percent, shares, value, why
 from ragmon.gates import coverage
 from ragmon.gates.coverage import FIELDS, FieldShare, match_summary
 from ragmon.gates.history import (
@@ -83,8 +82,6 @@ _MINUTE: Final = 60.0
 _DAY: Final = 86_400.0
 GENERATOR: Final = "ragmon "
 """What the `generator` of a file begins with: `ragmon view` knows its own files by it."""
-FLIPS: Final = 50
-"""Flipped gold items that are listed for each gate."""
 REFRESH: Final = 10
 """Seconds after which the page is fetched again."""
 _ESTIMANDS: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
@@ -180,6 +177,8 @@ def environment() -> Environment:
         "match_summary": match_summary,
     }
     templates.globals |= {"share_bar": share_bar, "stacked_bar": stacked_bar, "share_of": _percent}
+    templates.globals |= {"percent": percent, "better_by": better_by, "flipped": flipped, "bounds_text": bounds_text}
+    templates.globals |= {"gate_value": value, "gate_bound": bound, "gate_why": why}
     return templates
 
 
@@ -256,12 +255,6 @@ def document(template: str, *, script: bool = False, **data: Any) -> str:
     style = Markup(asset("ragmon.css").decode())  # noqa: S704 - a file of this package
     code = Markup(asset("report.js").decode() if script else "")  # noqa: S704 - a file of this package
     return render(template, style=style, script=code, generator=f"{GENERATOR}{current_version()}", **data)
-
-
-def flips_of(comparison: BaselineDrop | ComparedGate) -> dict[str, Any]:
-    """The name of a gate and the gold items that flipped, for the macro `flips`."""
-    flips = [(flip.qid, percent(flip.before), percent(flip.after)) for flip in comparison.flips[:FLIPS]]
-    return {"name": comparison.name, "flips": flips, "more_flips": len(comparison.flips) - len(flips)}
 
 
 def overview_page(
