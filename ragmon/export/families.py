@@ -49,7 +49,6 @@ class SeriesScope(Enum):
     """The kind of thing that a family has series for. Families of one scope have series for the same things."""
 
     MONITOR = auto()
-    """The monitor itself."""
     METRIC = auto()
     """A metric, whatever its pipeline."""
     METRIC_TOTAL = auto()
@@ -63,13 +62,9 @@ class SeriesScope(Enum):
     PREDICTION = auto()
     """A pipeline with labels and a proxy, in one window."""
     SLICE = auto()
-    """A gated metric of one source in one slice."""
     STRATUM = auto()
-    """A source and a stratum of calls."""
     ERROR = auto()
-    """An error type of a pipeline."""
     SOURCE = auto()
-    """A source of a pipeline."""
     BUILD = auto()
     """A build of a pipeline and its index."""
     GATE = auto()
@@ -77,7 +72,6 @@ class SeriesScope(Enum):
     BASELINE = auto()
     """An alarm that compares with a baseline."""
     GOLD = auto()
-    """A gold set."""
     MATCHING = auto()
     """A pipeline whose traffic is matched with gold sets."""
     JUDGE = auto()
@@ -167,7 +161,6 @@ squares where every score is 0 or 1."""
 PPI: Final = _predicted("_ppi", "Estimate")
 PPI_LOWER: Final = _predicted("_ppi_lower", "Lower 95 % bound")
 PPI_UPPER: Final = _predicted("_ppi_upper", "Upper 95 % bound")
-"""Endings of estimates from labels and a proxy."""
 PROXY_GAIN: Final = Family(
     "ragmon_proxy_gain",
     "How many labels each label is worth beside this proxy",
@@ -178,7 +171,6 @@ PROXY_GAIN: Final = Family(
 LATENCY_BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Upper bounds in seconds of the exported latency buckets."""
 DOCUMENT_BOUNDS: Final = (0, 1, 2, 3, 5, 10, 20, 50, 100)
-"""Upper bounds of the buckets of retrieved documents."""
 REQUESTS: Final = Family("rag_requests_total", "All calls, sampled or not", SeriesScope.STRATUM, (*_SOURCE, "stratum"))
 ERRORS: Final = Family("rag_errors_total", "Calls that ended in an error", SeriesScope.ERROR, ("pipeline", "code"))
 LATENCY: Final = Family(
@@ -372,7 +364,6 @@ def series_of(scope: SeriesScope) -> int:
 
 
 _SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
-"""Characters with a meaning in Prometheus' regular expressions."""
 
 
 def quoted(text: str) -> str:

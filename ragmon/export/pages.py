@@ -83,10 +83,8 @@ _DAY: Final = 86_400.0
 GENERATOR: Final = "ragmon "
 """What the `generator` of a file begins with: `ragmon view` knows its own files by it."""
 REFRESH: Final = 10
-"""Seconds after which the page is fetched again."""
 _ESTIMANDS: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
 ROOT: Final = "../"
-"""From the page of a pipeline or a trace to the overview."""
 REFUSALS: Final = ("refusal_rate", "refusal_like_rate", "under_refusal_rate", "over_refusal_rate")
 SECTIONS: Final = (
     "Answers, judged against gold",
@@ -99,18 +97,14 @@ SECTIONS: Final = (
 )
 QUANTILES: Final = (0.50, 0.95, 0.99)
 MOST_DOCUMENTS: Final = 12
-"""Rows of the table of retrieved documents; larger lists share the last one."""
 SeriesName = tuple[str, str]
-"""The source and the gold set of a series."""
 GATE_ROOT: Final = "../../"
-"""From the page of a gate to the overview."""
 _FILTER_NAMES: Final = {"build": "build", "index_hash": "index", "where": "slice"}
 MOST_CHOICES: Final = 12
 """Builds, indexes or slices that are offered as filters; the newest."""
 SHOWN: Final = 20
 """Items of either kind that are listed for a gold set."""
 ROWS: Final = 50
-"""Rows of the tables of pipelines that are listed."""
 _SPREAD: Final = (
     ("always", "pass", "right each time"),
     ("sometimes", "sometimes", "right at times"),
@@ -120,7 +114,6 @@ _SPREAD: Final = (
 """How items were answered, with the class of their part of a bar and its name."""
 SPREAD_WIDTH: Final = 240
 _SMALL: Final = 0.1
-"""Smallest number of items by chance that is shown."""
 _WAITING: Final = "waiting"
 _LABEL_FIELDS: Final = {
     "correct": "right or wrong",
@@ -131,10 +124,8 @@ DAYS: Final = 30
 """How far back alarms are shown."""
 _TIMELINE_WIDTH: Final = 880
 _ROW_HEIGHT: Final = 26
-"""Height of the row of an alarm, with its name above the line."""
 _TIMELINE_TOP: Final = 20
 _SHORTEST_ALARM: Final = 4.0
-"""Its width, so that it is seen."""
 _DAYS_BETWEEN_DATES: Final = 5
 _OUTCOMES: Final = {
     "fail": "Why it fails",
@@ -143,7 +134,6 @@ _OUTCOMES: Final = {
     "unassessed": "Not known",
     "outside": "Does not concern it",
 }
-"""By outcome of a metric, the worst first."""
 _MIB: Final = 2**20
 PATH: Final = "/runbook"
 """The path of the runbook: every admin port serves it, so that an alert can link to its monitor."""

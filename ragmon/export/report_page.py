@@ -47,7 +47,6 @@ _VERDICTS: Final = {
     "fail": "A gate is broken: do not ship this, or find out why first.",
     "insufficient": "There is not enough data to judge every gate.",
 }
-"""The verdict of a run for a reader who decides."""
 _OUTCOMES: Final = {
     "OK": "answered with a gold document",
     "ANS_NO_HIT": "answered without a gold document",
@@ -56,7 +55,6 @@ _OUTCOMES: Final = {
     "HALLUCINATION": "answered, although gold has no answer",
     "NO_ANSWER": "no answer",
 }
-"""The outcomes of questions in words."""
 _BAD: Final = ("HALLUCINATION", "OVER_REFUSAL", "NO_ANSWER")
 FROM_FILE: Final = (
     "This page is made from a report in JSON, which has no results of single questions and no gates over time. "
@@ -67,7 +65,6 @@ _SUMMARIES: Final = {
     "fail": "The candidate is worse than the baseline: do not ship it, or find out why first.",
     "insufficient": "It is not decided yet: more requests or gold questions are needed.",
 }
-"""The verdict of a comparison for a reader who decides."""
 OPEN: Final = 3
 """Charts up to which all of them are shown at once; of more, those of gates that fail."""
 

@@ -41,7 +41,6 @@ TICKET: Final = "ticket"
 INFO: Final = "info"
 """How urgent an alert is: at once, this week, for information only."""
 JOB: Final = 'job="ragmon"'
-"""The scrape job."""
 _FILE: Final = "docs/runbook.md#{alert}"
 """The runbook where no ragmon is up that could show it: in the repository."""
 _AT_INSTANCE: Final = (
@@ -89,7 +88,6 @@ _USUAL_LIMIT: Final = 0.05
 _FIELDS: Final = (QUESTION, ANSWER, IDS, CONTEXTS, CITATIONS, coverage.LATENCY)
 """Fields that the application, or a setting, can bring into every record."""
 LOST: Final = 0.01
-"""Share of lost records above which a ticket is due."""
 
 
 @dataclass(frozen=True)

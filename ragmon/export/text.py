@@ -49,9 +49,7 @@ _SPECIAL: Final = re.compile(
     re.IGNORECASE,
 )
 QUESTIONS: Final = 200
-"""Rows of the per-question table by default."""
 FLIPS: Final = 20
-"""Flipped items that Markdown lists for each gate."""
 _MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ insufficient"}
 _HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
 WILSON: Final = "Wilson's, of these requests"
@@ -59,9 +57,7 @@ STRATA: Final = "of all calls, weighted by strata"
 LIKE_THESE: Final = "of questions like these, with gold items as the observations"
 BESIDE_EXACT: Final = f"{LIKE_THESE}; the verdict is on this gold set, where the value is exact"
 FAILURES: Final = 5
-"""Gates that fail and are named in the `repr` of a report."""
 GATE_FLIPS: Final = 10
-"""Flipped items that the text for a terminal names for each gate."""
 _NARROWEST: Final = 24
 """Columns that reasons need beside the table; where a terminal has fewer, they stand below their gate."""
 _ASCII: Final = {ord("≥"): ">=", ord("≤"): "<="}
@@ -71,7 +67,6 @@ METRICS: Final = 4
 TRACES: Final = 5
 """Entries of each that a diagnosis shows."""
 LONGEST: Final = 32
-"""Characters shown of a name."""
 WHY_COLUMN: Final = 11
 FEW: Final = 0.2
 """Share of the failing requests from which on a trait counts as common to them."""
