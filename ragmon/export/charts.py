@@ -20,7 +20,6 @@ from ragmon.export.status import StageCounters
 from ragmon.gates.history import GateHistory, GatePoint
 
 INTERVAL_WIDTH: Final = 160
-"""Width of an interval bar, CSS pixels."""
 INTERVAL_HEIGHT: Final = 22
 SPARKLINE_WIDTH: Final = 180
 SPARKLINE_HEIGHT: Final = 36
@@ -31,27 +30,19 @@ SMALLEST: Final = 0.02
 _SHARE_HEIGHT: Final = 10
 _STRIP_HEIGHT: Final = 18
 _TICK: Final = 2.0
-"""Width of the shortest tick."""
 _EDGE: Final = 3
-"""Pixels kept free at the upper and lower edge of a sparkline."""
 WIDTH: Final = 880
-"""Width of the drawing; a page scales it."""
 HEIGHT: Final = 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 872, 12, 222
-"""The edges of the part with the line."""
 _BARS, _FLOOR = 236, 286
-"""The upper and lower edge of the bars."""
 _TICKS: Final = 5
 _TIME_STEPS: Final = (120, 600, 1800, HOUR, 2 * HOUR, 4 * HOUR, 24 * HOUR)
 """Distances between times on the axis, seconds; the first that gives at most `_TIMES` of them is used."""
 _TIMES: Final = 8
 FLOW_WIDTH: Final = 640
-"""Width of the drawing; a page scales it."""
 _FLOW_LEFT, _FLOW_RIGHT = 120, 380
-"""Where the bands begin and end."""
 _NODE: Final = 12
 _THICKNESS: Final = 120
-"""Height of all bands together."""
 _THINNEST: Final = 2.0
 """Height of the smallest band, so that a single record is seen."""
 _GAP: Final = 16
@@ -60,12 +51,7 @@ _FLOW_TOP: Final = 14
 
 
 class ChartPoint(NamedTuple):
-    """One point of a chart over time.
-
-    Attributes:
-        end: The end of its window, seconds since the epoch.
-        value: The value; None where nothing was scored.
-    """
+    """One point of a chart over time."""
 
     end: float
     value: float | None
@@ -159,12 +145,7 @@ def stacked_bar(parts: Sequence[tuple[int, str]], *, width: int = INTERVAL_WIDTH
 
 
 class Tick(NamedTuple):
-    """What happened in a stretch of time.
-
-    Attributes:
-        begin, end: Its edges, seconds since the epoch.
-        kind: Its CSS class.
-    """
+    """What happened in a stretch of time."""
 
     begin: float
     end: float
@@ -339,7 +320,6 @@ class FlowBand(NamedTuple):
     Attributes:
         kind: What became of them: `scored`, `duplicate`, `pending`, `ignored`, `dropped` or `unaccounted`.
         reason: Why; "" where the kind says it.
-        n: How many.
     """
 
     kind: str

@@ -25,12 +25,8 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         verdict: Worse if one metric is worse; not worse only if that is proven for every metric.
         by: The record field that tells the releases apart.
-        baseline: The known release.
-        candidate: The release under test.
         max_drop: How much worse a metric may be.
         alpha: Twice the probability of a false `worse`.
-        gates: One entry per gate.
-        notes: Notes for the reader, one line each.
     """
 
     verdict: Verdict

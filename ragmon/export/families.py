@@ -49,7 +49,6 @@ class SeriesScope(Enum):
     """The kind of thing that a family has series for. Families of one scope have series for the same things."""
 
     MONITOR = auto()
-    """The monitor itself."""
     METRIC = auto()
     """A metric, whatever its pipeline."""
     METRIC_TOTAL = auto()
@@ -63,13 +62,9 @@ class SeriesScope(Enum):
     PREDICTION = auto()
     """A pipeline with labels and a proxy, in one window."""
     SLICE = auto()
-    """A gated metric of one source in one slice."""
     STRATUM = auto()
-    """A source and a stratum of calls."""
     ERROR = auto()
-    """An error type of a pipeline."""
     SOURCE = auto()
-    """A source of a pipeline."""
     BUILD = auto()
     """A build of a pipeline and its index."""
     GATE = auto()
@@ -77,7 +72,6 @@ class SeriesScope(Enum):
     BASELINE = auto()
     """An alarm that compares with a baseline."""
     GOLD = auto()
-    """A gold set."""
     MATCHING = auto()
     """A pipeline whose traffic is matched with gold sets."""
     JUDGE = auto()
@@ -144,6 +138,16 @@ def _gate(name: str, text: str, labels: tuple[str, ...] = (), *, series: int = 1
     return Family(name, text, SeriesScope.GATE, (*_GATE, *labels), series=series)
 
 
+def _predicted(name: str, what: str) -> Family:
+    text = f"{what} of {{name}} from labels and a proxy (prediction-powered)"
+    return Family(name, text, SeriesScope.PREDICTION, _WINDOW)
+
+
+def _of_estimands(name: str, what: str) -> Family:
+    about = "gold_set: these very items; questions_like_these: what they stand for, items as observations"
+    return Family(name, f"{what} ({about})", SeriesScope.GATED_WINDOW, _ESTIMAND, series=2)
+
+
 PREFIX: Final = "rag_"
 VALUE: Final = Family("", "{help}", SeriesScope.METRIC_WINDOW, _WINDOW)
 LOWER: Final = Family("_lower", f"Lower 95 % bound of {{name}}{_ESTIMAND_NOTE}", SeriesScope.METRIC_WINDOW, _WINDOW)
@@ -154,22 +158,9 @@ SCORED: Final = Family("_scored_total", "Requests scored by {name}", SeriesScope
 SQUARES: Final = Family("_score_squares_total", "Sum of the squared scores of {name}", SeriesScope.METRIC_TOTAL, _TOTAL)
 """Endings of a metric: value, bounds and samples in a window; counters that add up over replicas and time. There are no
 squares where every score is 0 or 1."""
-PPI: Final = Family(
-    "_ppi", "Estimate of {name} from labels and a proxy (prediction-powered)", SeriesScope.PREDICTION, _WINDOW
-)
-PPI_LOWER: Final = Family(
-    "_ppi_lower",
-    "Lower 95 % bound of {name} from labels and a proxy (prediction-powered)",
-    SeriesScope.PREDICTION,
-    _WINDOW,
-)
-PPI_UPPER: Final = Family(
-    "_ppi_upper",
-    "Upper 95 % bound of {name} from labels and a proxy (prediction-powered)",
-    SeriesScope.PREDICTION,
-    _WINDOW,
-)
-"""Endings of estimates from labels and a proxy."""
+PPI: Final = _predicted("_ppi", "Estimate")
+PPI_LOWER: Final = _predicted("_ppi_lower", "Lower 95 % bound")
+PPI_UPPER: Final = _predicted("_ppi_upper", "Upper 95 % bound")
 PROXY_GAIN: Final = Family(
     "ragmon_proxy_gain",
     "How many labels each label is worth beside this proxy",
@@ -180,7 +171,6 @@ PROXY_GAIN: Final = Family(
 LATENCY_BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Upper bounds in seconds of the exported latency buckets."""
 DOCUMENT_BOUNDS: Final = (0, 1, 2, 3, 5, 10, 20, 50, 100)
-"""Upper bounds of the buckets of retrieved documents."""
 REQUESTS: Final = Family("rag_requests_total", "All calls, sampled or not", SeriesScope.STRATUM, (*_SOURCE, "stratum"))
 ERRORS: Final = Family("rag_errors_total", "Calls that ended in an error", SeriesScope.ERROR, ("pipeline", "code"))
 LATENCY: Final = Family(
@@ -248,29 +238,9 @@ GATE_BASELINE_INFO: Final = Family(
     (*_GATE, "state", "version"),
 )
 
-_ESTIMANDS: Final = 2
-_ABOUT: Final = "gold_set: these very items; questions_like_these: what they stand for, items as observations"
-GOLD_LOWER: Final = Family(
-    "ragmon_gold_lower",
-    f"Lower 95 % bound of a gold metric ({_ABOUT})",
-    SeriesScope.GATED_WINDOW,
-    _ESTIMAND,
-    series=_ESTIMANDS,
-)
-GOLD_UPPER: Final = Family(
-    "ragmon_gold_upper",
-    f"Upper 95 % bound of a gold metric ({_ABOUT})",
-    SeriesScope.GATED_WINDOW,
-    _ESTIMAND,
-    series=_ESTIMANDS,
-)
-GOLD_N_EFF: Final = Family(
-    "ragmon_gold_n_eff",
-    f"How many plain samples it is worth ({_ABOUT})",
-    SeriesScope.GATED_WINDOW,
-    _ESTIMAND,
-    series=_ESTIMANDS,
-)
+GOLD_LOWER: Final = _of_estimands("ragmon_gold_lower", "Lower 95 % bound of a gold metric")
+GOLD_UPPER: Final = _of_estimands("ragmon_gold_upper", "Upper 95 % bound of a gold metric")
+GOLD_N_EFF: Final = _of_estimands("ragmon_gold_n_eff", "How many plain samples it is worth")
 GOLD_INFO: Final = Family("ragmon_gold_info", "Gold sets in use; always 1", SeriesScope.GOLD, ("gold", "version"))
 GOLD_ITEMS: Final = Family("ragmon_gold_items", "Items of a gold set", SeriesScope.GOLD, ("gold",))
 GOLD_ITEMS_SEEN: Final = Family(
@@ -394,7 +364,6 @@ def series_of(scope: SeriesScope) -> int:
 
 
 _SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
-"""Characters with a meaning in Prometheus' regular expressions."""
 
 
 def quoted(text: str) -> str:

@@ -44,9 +44,8 @@ from ragmon.export.charts import (
 )
 from ragmon.export.families import label
 from ragmon.export.prometheus import exported_metrics, exported_series
-from ragmon.export.schema import BaselineDrop, ComparedGate
 from ragmon.export.status import MonitorSnapshot
-from ragmon.export.text import percent, shares
+from ragmon.export.text import better_by, bound, bounds_text, flipped, percent, shares, value, why
 from ragmon.gates import coverage
 from ragmon.gates.coverage import FIELDS, FieldShare, match_summary
 from ragmon.gates.history import (
@@ -83,13 +82,9 @@ _MINUTE: Final = 60.0
 _DAY: Final = 86_400.0
 GENERATOR: Final = "ragmon "
 """What the `generator` of a file begins with: `ragmon view` knows its own files by it."""
-FLIPS: Final = 50
-"""Flipped gold items that are listed for each gate."""
 REFRESH: Final = 10
-"""Seconds after which the page is fetched again."""
 _ESTIMANDS: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
 ROOT: Final = "../"
-"""From the page of a pipeline or a trace to the overview."""
 REFUSALS: Final = ("refusal_rate", "refusal_like_rate", "under_refusal_rate", "over_refusal_rate")
 SECTIONS: Final = (
     "Answers, judged against gold",
@@ -102,18 +97,14 @@ SECTIONS: Final = (
 )
 QUANTILES: Final = (0.50, 0.95, 0.99)
 MOST_DOCUMENTS: Final = 12
-"""Rows of the table of retrieved documents; larger lists share the last one."""
 SeriesName = tuple[str, str]
-"""The source and the gold set of a series."""
 GATE_ROOT: Final = "../../"
-"""From the page of a gate to the overview."""
 _FILTER_NAMES: Final = {"build": "build", "index_hash": "index", "where": "slice"}
 MOST_CHOICES: Final = 12
 """Builds, indexes or slices that are offered as filters; the newest."""
 SHOWN: Final = 20
 """Items of either kind that are listed for a gold set."""
 ROWS: Final = 50
-"""Rows of the tables of pipelines that are listed."""
 _SPREAD: Final = (
     ("always", "pass", "right each time"),
     ("sometimes", "sometimes", "right at times"),
@@ -123,7 +114,6 @@ _SPREAD: Final = (
 """How items were answered, with the class of their part of a bar and its name."""
 SPREAD_WIDTH: Final = 240
 _SMALL: Final = 0.1
-"""Smallest number of items by chance that is shown."""
 _WAITING: Final = "waiting"
 _LABEL_FIELDS: Final = {
     "correct": "right or wrong",
@@ -134,10 +124,8 @@ DAYS: Final = 30
 """How far back alarms are shown."""
 _TIMELINE_WIDTH: Final = 880
 _ROW_HEIGHT: Final = 26
-"""Height of the row of an alarm, with its name above the line."""
 _TIMELINE_TOP: Final = 20
 _SHORTEST_ALARM: Final = 4.0
-"""Its width, so that it is seen."""
 _DAYS_BETWEEN_DATES: Final = 5
 _OUTCOMES: Final = {
     "fail": "Why it fails",
@@ -146,7 +134,6 @@ _OUTCOMES: Final = {
     "unassessed": "Not known",
     "outside": "Does not concern it",
 }
-"""By outcome of a metric, the worst first."""
 _MIB: Final = 2**20
 PATH: Final = "/runbook"
 """The path of the runbook: every admin port serves it, so that an alert can link to its monitor."""
@@ -169,13 +156,30 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_text,
     )
-    templates.filters |= {"cell": cell, "time": time_text, "ago": ago, "query": query, "by_reason": by_reason}
+    templates.filters |= {
+        "cell": cell,
+        "time": time_text,
+        "ago": ago,
+        "figure": figure,
+        "between": between,
+        "query": query,
+        "by_reason": by_reason,
+        "match_summary": match_summary,
+    }
+    templates.globals |= {"share_bar": share_bar, "stacked_bar": stacked_bar, "share_of": _percent}
+    templates.globals |= {"percent": percent, "better_by": better_by, "flipped": flipped, "bounds_text": bounds_text}
+    templates.globals |= {"gate_value": value, "gate_bound": bound, "gate_why": why}
     return templates
 
 
 def render(template: str, **data: Any) -> str:
     """The page of a template that shows some data."""
     return environment().get_template(template).render(**data)
+
+
+def _page(template: str, status: Mapping[str, Any], title: str, *, root: str = "", **data: Any) -> str:
+    moment = {"now": status["now"], "version": status["version"]}
+    return render(template, title=title, root=root, refresh=REFRESH, status=status, **moment, **data)
 
 
 def _text(value: object) -> object:
@@ -212,6 +216,20 @@ def ago(seconds: float | None, now: float) -> str:
     return f"{age:.0f} s ago"
 
 
+def figure(value: float | None) -> str:
+    """A value with three decimal places; a dash where there is none."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def between(lower: float | None, upper: float | None) -> str:
+    """An interval; a dash where there is none."""
+    return "–" if lower is None or upper is None else f"{lower:.3f} to {upper:.3f}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{part / whole:.0%}" if whole else "–"
+
+
 def query(parameters: Mapping[str, str]) -> str:
     """The query of an address; parameters without a value are left out."""
     return urlencode({name: value for name, value in parameters.items() if value})
@@ -223,29 +241,17 @@ def by_reason(counts: Mapping[str, int]) -> str:
 
 
 def document(template: str, *, script: bool = False, **data: Any) -> str:
-    """A page as one file.
-
-    Args:
-        template: The name of a template that extends `document.html.jinja`.
-        script: Whether it has a table to sort and filter.
-        data: What it shows.
-    """
+    """A page as one file."""
     style = Markup(asset("ragmon.css").decode())  # noqa: S704 - a file of this package
     code = Markup(asset("report.js").decode() if script else "")  # noqa: S704 - a file of this package
     return render(template, style=style, script=code, generator=f"{GENERATOR}{current_version()}", **data)
-
-
-def flips_of(comparison: BaselineDrop | ComparedGate) -> dict[str, Any]:
-    """The name of a gate and the gold items that flipped, for the macro `flips`."""
-    flips = [(flip.qid, percent(flip.before), percent(flip.after)) for flip in comparison.flips[:FLIPS]]
-    return {"name": comparison.name, "flips": flips, "more_flips": len(comparison.flips) - len(flips)}
 
 
 def overview_page(
     status: Mapping[str, Any], history: Mapping[GateKey, GateHistory] | None = None, span: str = "last 24 h"
 ) -> str:
     """The overview as HTML."""
-    histories, now, gold = history or {}, status["now"], status["gold"]
+    histories, now = history or {}, status["now"]
     wrong = []
     for found in status["wrong"]:
         path = pipeline_path(found["pipeline"]) if found["pipeline"] else ""
@@ -253,22 +259,11 @@ def overview_page(
             path += f"/{quote(found['gate'], safe='')}#broke"
         wrong.append({**found, "path": path})
     rows = [gate_row(gate, histories.get((gate["pipeline"], gate["gate"]))) for gate in status["gates"]]
-    matches = []
-    for row in gold["traffic"]:
-        found = f"{row['matched']} of {row['records']} audit records of users match a gold item"
-        matches.append(f"{row['pipeline']}, {row['window']}: {found}")
-    matches += [f"{pipeline}, since it began: {match_summary(ways)}" for pipeline, ways in gold["ways"].items()]
-    if matches:
-        matches.append(gold["note"])
     captured = []
     for report in status["captured"]:
         fields = {name: FieldShare(**share) for name, share in report["fields"].items()}
         gap = next((f"{gap['finding']}: {gap['remedy']}" for gap in report["gaps"] if gap["gates"]), "")
         captured.append({**report, "shares": shares(fields), "gap": gap})
-    producers = [f"sent and not come: {status['producers']['missing']}"]
-    for heading, counts in (("lost by producers", status["producers"]["dropped"]), ("turned away", status["refused"])):
-        if counts:
-            producers.append(f"{heading}: {by_reason(counts)}")
     residual = sum(counters["residual"] for counters in status["books"].values())
     trust = [
         f"last record scored {ago(status['last_scored'], now)}",
@@ -278,28 +273,27 @@ def overview_page(
     if journal is None:
         trust += ["this monitor runs in an application and keeps no journal", *([broken] if broken else [])]
     else:
-        size = f"{journal['bytes'] / 2**20:.1f} of {journal['limit'] / 2**20:.0f} MiB"
+        span_of_time = f"from {time_text(journal['oldest'])}, last written {ago(journal['newest'], now)}"
         trust += [
-            f"journal of {size}, from {time_text(journal['oldest'])}, last written {ago(journal['newest'], now)}",
+            f"journal of {_size(journal)}, {span_of_time}",
             f"{broken}; what was read before it holds" if broken else "the configuration on disk is in force",
         ]
-    return render(
+    return _page(
         "overview.html.jinja",
-        root="",
-        status=status,
+        status,
+        title(status),
         wrong=wrong,
-        now=now,
-        title=title(status),
         served=journal is not None,
         pipelines=[(name, list(gates)) for name, gates in groupby(rows, lambda row: str(row["pipeline"]))],
         trust=f"{'; '.join(trust)}.",
-        gold={"sets": gold["sets"], "lines": [f"{line}." for line in matches]},
         captured=captured,
         captured_fields=list(FIELDS),
-        producers=f"Producers: {'; '.join(producers)}.",
         span=span,
-        refresh=REFRESH,
     )
+
+
+def _size(journal: Mapping[str, Any]) -> str:
+    return f"{journal['bytes'] / _MIB:.1f} of {journal['limit'] / _MIB:.0f} MiB"
 
 
 def title(status: Mapping[str, Any]) -> str:
@@ -332,9 +326,8 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
         **gate,
         "pipeline_path": path,
         "path": f"{path}/{quote(gate['gate'], safe='')}",
-        "label": label(gate["pipeline"]),
-        "shown_value": "–" if value is None else f"{value:.3f}",
-        "interval": "" if lower is None else f"{lower:.3f} to {upper:.3f}",
+        "shown_value": figure(value),
+        "interval": "" if lower is None else between(lower, upper),
         "bound": f"{'≥' if at_least else '≤'} {threshold:g}",
         "population": f"{gate['source']}, {_ESTIMANDS[gate['estimand']]}" if gate["estimand"] else gate["source"],
         "bar": bar,
@@ -343,13 +336,7 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
 
 
 class PipelineHistory:
-    """A pipeline over a span of time, in equal windows.
-
-    Args:
-        span: The span.
-        now: Its end, seconds since the epoch.
-        points: The state in each window, from `ragmon.scoring.snapshot.take_history`, in order of time.
-    """
+    """A pipeline over a span of time, in equal windows."""
 
     def __init__(self, span: TimeSpan, now: float, points: Sequence[Snapshot]) -> None:
         self.span = span
@@ -391,14 +378,11 @@ def pipeline_page(
     shown = [s for s in exported_series(current.snapshot) if s.pipeline == pipeline and s.window == window]
     keys = {key for series in shown for key in series.metrics}
     thresholds = {gate["metric"]: gate["threshold"] for gate in gates if gate["metric"] in keys}
-    return render(
+    return _page(
         "pipeline.html.jinja",
+        status,
+        f"ragmon: {pipeline} fails {failing} of {len(gates)} gates{alarms}",
         root=ROOT,
-        title=f"ragmon: {pipeline} fails {failing} of {len(gates)} gates{alarms}",
-        refresh=REFRESH,
-        now=status["now"],
-        version=status["version"],
-        here=label(pipeline),
         gates=gates,
         windows=windows,
         window=window,
@@ -424,8 +408,8 @@ def _estimated(series: SeriesStats, key: str) -> dict[str, Any] | None:
         return None
     return {
         "source": f"{series.source}, {series.gold}" if series.gold else series.source,
-        "value": f"{estimate.value:.3f}",
-        "interval": f"{estimate.lower:.3f} to {estimate.upper:.3f}",
+        "value": figure(estimate.value),
+        "interval": between(estimate.lower, estimate.upper),
         "n": estimate.n,
     }
 
@@ -461,7 +445,7 @@ def _sections(
     return [section for section in sections.values() if section["rows"] or section["cuts"]]
 
 
-def _latency(shown: Sequence[SeriesStats]) -> Iterator[dict[str, Any]]:
+def _latency(shown: Sequence[SeriesStats]) -> Iterator[tuple[str, str, int, list[str], Markup]]:
     stages = [
         (series.source, stage, histogram, [quantile(histogram, q) or 0.0 for q in QUANTILES])
         for series in shown
@@ -471,13 +455,8 @@ def _latency(shown: Sequence[SeriesStats]) -> Iterator[dict[str, Any]]:
     ]
     longest = max((values[1] for *_, values in stages), default=0.0) or 1.0
     for source, stage, histogram, values in stages:
-        yield {
-            "source": source,
-            "stage": stage,
-            "n": sum(histogram.values()),
-            "quantiles": [f"{value:,.0f}" for value in values],
-            "bar": share_bar(values[1] / longest, "bar"),
-        }
+        shown_values = [f"{value:,.0f}" for value in values]
+        yield source, stage, sum(histogram.values()), shown_values, share_bar(values[1] / longest, "bar")
 
 
 def _traffic(
@@ -535,7 +514,6 @@ class RequestFilter(NamedTuple):
 
     Attributes:
         where: A slice, `tag=value`.
-        cursor: Where the page begins.
     """
 
     build: str = ""
@@ -544,46 +522,21 @@ class RequestFilter(NamedTuple):
     cursor: str = ""
 
 
-@dataclass(frozen=True)
-class GateDetails:
-    """What else the page of a gate shows.
-
-    Attributes:
-        diagnosis: What is known of why the gate is broken.
-        detectable: What its alarm finds and how soon, in words; "" where nothing is known of it.
-        current: The state of the monitor.
-        of_pipeline: The gate's pipeline over time.
-        shown: Which of the failing requests are listed.
-    """
-
-    diagnosis: GateFindings
-    detectable: str
-    current: MonitorSnapshot
-    of_pipeline: PipelineHistory
-    shown: RequestFilter
-
-
 def gate_page(
     status: Mapping[str, Any],
     gate: Mapping[str, Any],
     history: GateHistory,
     spans: Iterable[TimeSpan],
-    details: GateDetails,
+    *,
+    diagnosis: GateFindings,
+    detectable: str,
+    current: MonitorSnapshot,
+    of_pipeline: PipelineHistory,
+    shown: RequestFilter,
 ) -> str:
-    """The page of a gate as HTML."""
+    """The page of a gate as HTML, with what is known of why it is broken and what its alarm finds how soon."""
     at_least, name = gate["direction"] == "at_least", f"{gate['pipeline']}/{gate['gate']}"
     state = {"pass": "passes", "fail": "fails", "insufficient": "is undecided"}[gate["verdict"]]
-    points = [
-        {
-            "end": point.end,
-            "value": "–" if point.value is None else f"{point.value:.3f}",
-            "interval": "–" if point.lower is None else f"{point.lower:.3f} to {point.upper:.3f}",
-            "n": point.n,
-            "source": point.source,
-        }
-        for point in reversed(history.points)
-        if point.n
-    ]
     drawn = {  # by the script: the same numbers as the chart and the table
         "begin": history.now - history.span.seconds,
         "end": history.now,
@@ -599,51 +552,49 @@ def gate_page(
         "marks": [mark.ts for mark in history.marks],
     }
     next_page = ""
-    if details.diagnosis.cursor is not None:
-        shown = details.shown._replace(cursor=details.diagnosis.cursor)
-        next_page = query({"span": history.span.name, **shown._asdict()})
-    return render(
+    if diagnosis.cursor is not None:
+        next_page = query({"span": history.span.name, **shown._replace(cursor=diagnosis.cursor)._asdict()})
+    return _page(
         "gate.html.jinja",
-        now=status["now"],
-        version=status["version"],
+        status,
+        f"ragmon: {name} {state}{'' if gate['firing'] is None else ', its alarm fires'}",
         root=GATE_ROOT,
-        title=f"ragmon: {name} {state}{'' if gate['firing'] is None else ', its alarm fires'}",
         gate=gate_row(gate, None),
         history=history,
         chart=time_chart(history, threshold=gate["threshold"], at_least=at_least, name=f"{name}, {history.span.words}"),
-        points=points,
+        points=[point for point in reversed(history.points) if point.n],
         spans=list(spans),
-        here=label(gate["pipeline"]),
         drawn=drawn,
         changes=list(enumerate(history.marks, 1)),
-        sources=list(_by_source(gate, details)),
-        detectable=details.detectable,
-        diagnosis=details.diagnosis,
-        filters=list(_filters(gate["pipeline"], details)),
+        sources=list(_by_source(gate, current, of_pipeline)),
+        detectable=detectable,
+        diagnosis=diagnosis,
+        filters=list(_filters(gate["pipeline"], current, shown)),
         more=next_page,
-        refresh=REFRESH,
     )
 
 
-def _by_source(gate: Mapping[str, Any], details: GateDetails) -> Iterator[dict[str, Any]]:
-    snapshot, key = details.current.snapshot, gate["metric"]
+def _by_source(
+    gate: Mapping[str, Any], current: MonitorSnapshot, of_pipeline: PipelineHistory
+) -> Iterator[dict[str, Any]]:
+    snapshot, key = current.snapshot, gate["metric"]
     for series in exported_series(snapshot):
         if (series.pipeline, series.window) == (gate["pipeline"], gate["window"]) and (
             key in dict(exported_metrics(series, snapshot)) and (figures := _estimated(series, key)) is not None
         ):
-            line = details.of_pipeline.metric((series.source, series.gold), key, gate["threshold"])
+            line = of_pipeline.metric((series.source, series.gold), key, gate["threshold"])
             yield {**figures, "line": line}
 
 
-def _filters(pipeline: str, details: GateDetails) -> Iterator[dict[str, Any]]:
-    builds = [(build, index) for name, build, index in details.current.builds if name == pipeline]
-    slices = {series.slice for series in details.current.snapshot.series if series.pipeline == pipeline}
+def _filters(pipeline: str, current: MonitorSnapshot, chosen: RequestFilter) -> Iterator[dict[str, Any]]:
+    builds = [(build, index) for name, build, index in current.builds if name == pipeline]
+    slices = {series.slice for series in current.snapshot.series if series.pipeline == pipeline}
     names = {
         "build": [build for build, _ in builds],
         "index_hash": [index for _, index in builds],
         "where": sorted(slices),
     }
-    shown = details.shown._replace(cursor="")._asdict()
+    shown = chosen._replace(cursor="")._asdict()
     for field, values in names.items():
         choices = [name for name in dict.fromkeys(values) if name][:MOST_CHOICES]
         if len(choices) > 1 or shown[field]:
@@ -666,15 +617,12 @@ def gold_page(
     if broke:
         title = f"{broke} {'gold item is wrong' if broke == 1 else 'gold items are wrong'} that "
         title += "was right" if broke == 1 else "were right"
-    return render(
+    return _page(
         "gold.html.jinja",
-        root="",
-        title=f"ragmon: {title if current.snapshot.golds else 'there is no gold'}",
-        refresh=REFRESH,
-        now=status["now"],
-        version=status["version"],
+        status,
+        f"ragmon: {title if current.snapshot.golds else 'there is no gold'}",
         windows=windows,
-        sets=[_set(gold, current, windows, found) for gold in current.snapshot.golds],
+        sets=[(gold, _set(gold, current, windows, found)) for gold in current.snapshot.golds],
         parts=[*((kind, words) for _, kind, words in _SPREAD), ("track", "not asked")],
         found=found,
         spans=spans,
@@ -698,33 +646,18 @@ def _set(gold: GoldInfo, current: MonitorSnapshot, windows: Sequence[str], found
         spreads.append({"pipeline": pipeline, "numbers": [n for n, _ in numbers], "bar": bar})
     hard = [(share, pipeline) for pipeline, findings in by_pipeline.items() for share in findings.hardest]
     hard.sort(key=lambda row: (row[0].share, -row[0].judged))
-    hardest = [
-        {
-            "qid": item.qid,
-            "pipeline": pipeline,
-            "share": f"{item.share:.0%}",
-            "right": item.right,
-            "judged": item.judged,
-            "asked": item.judged + item.unknown,
-            "bar": stacked_bar([(item.right, "pass"), (item.wrong, "fail")]),
-        }
-        for item, pipeline in hard[:SHOWN]
-    ]
     flips = [(flip, pipeline) for pipeline, findings in by_pipeline.items() for flip in findings.flips]
     flips.sort(key=lambda row: row[0].order)
     flipped = sum(findings.flipped for findings in by_pipeline.values())
     by_chance = sum(findings.by_chance for findings in by_pipeline.values())
     coverage_rows = _coverage(gold, current, windows)
     return {
-        "name": gold.name,
-        "version": gold.version,
-        "items": gold.items,
         "coverage": coverage_rows[:ROWS],
         "more_rows": len(coverage_rows) - ROWS,
         "spreads": spreads,
-        "hardest": hardest,
+        "hardest": hard[:SHOWN],
         "more_hard": sum(findings.wrong for findings in by_pipeline.values()) - min(SHOWN, len(hard)),
-        "flips": [_flip(flip, pipeline, found) for flip, pipeline in flips[:SHOWN]],
+        "flips": [(flip, pipeline, _strip(flip, found)) for flip, pipeline in flips[:SHOWN]],
         "more_flips": flipped - min(SHOWN, len(flips)),
         "flipped": flipped,
         "compared": sum(findings.compared for findings in by_pipeline.values()),
@@ -751,53 +684,29 @@ def _coverage(gold: GoldInfo, current: MonitorSnapshot, windows: Sequence[str]) 
     ]
 
 
-def _flip(flip: FlippedItem, pipeline: str, found: GoldFindings) -> dict[str, Any]:
-    """An item that flipped as a row; its answers over time are drawn from the first that is kept."""
+def _strip(flip: FlippedItem, found: GoldFindings) -> Markup:
+    """The answers to an item over time, drawn from the first that is kept."""
     ticks = [
         Tick(point.begin, point.end, "fail" if point.wrong > point.right else "pass" if point.right else "bar")
         for point in flip.points
     ]
     begin = found.cut if found.begin is None else found.begin
-    return {
-        "qid": flip.qid,
-        "pipeline": pipeline,
-        "broke": flip.broke,
-        "before": f"{flip.before.right} of {flip.before.judged}",
-        "after": f"{flip.after.right} of {flip.after.judged}",
-        "since": flip.since,
-        "by_hour": flip.until - flip.since >= HOUR,
-        "strip": tick_strip(ticks, begin=begin, cut=found.cut, end=found.now),
-    }
+    return tick_strip(ticks, begin=begin, cut=found.cut, end=found.now)
 
 
 def _labels(
     status: Mapping[str, Any], current: MonitorSnapshot, windows: Sequence[str], found: GoldFindings
 ) -> dict[str, Any]:
     results = [(name, n, RESULTS.get(name, "")) for name, n in sorted(status["labels"].items()) if name != _WAITING]
-    agreement = [
-        {
-            "field": _LABEL_FIELDS[name],
-            "judged": judged,
-            "agreed": agreed,
-            "share": _percent(agreed, judged),
-            "bar": stacked_bar([(agreed, "pass"), (judged - agreed, "fail")]),
-        }
-        for name, (judged, agreed) in found.raters.fields.items()
-    ]
     return {
         "results": results,
         "waiting": status["labels"][_WAITING],
-        "agreement": agreement,
-        "agree": _percent(found.raters.shared - found.raters.disputed, found.raters.shared),
+        "label_fields": _LABEL_FIELDS,
         "labellable": sorted(found.labellable.items())[:ROWS],
         "unlisted": max(0, len(found.labellable) - ROWS),
         "rated": list(_rated(current, windows))[:ROWS],
         "maturity": [(pipeline, f"{share:.0%}") for pipeline, share in sorted(current.snapshot.maturity.items())],
     }
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{part / whole:.0%}" if whole else "–"
 
 
 def _rated(current: MonitorSnapshot, windows: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -821,37 +730,16 @@ def _judges(status: Mapping[str, Any], current: MonitorSnapshot, settings: Setti
         calls.setdefault(judge, {})[result] = n
     scopes = (settings.unconfigured, *settings.pipelines.values())
     with_gain = [prediction for prediction in current.predictions if prediction.estimate.gain is not None]
-    worth = [
-        {
-            "pipeline": prediction.pipeline,
-            "window": prediction.window,
-            "proxy": prediction.proxy,
-            "n": estimate.n,
-            "value": "–" if estimate.value is None else f"{estimate.value:.3f}",
-            "interval": f"{estimate.lower:.3f} to {estimate.upper:.3f}",
-            "gain": f"{estimate.gain or 0.0:.2f}",
-            "n_eff": f"{estimate.n_eff:.0f}",
-            "bar": stacked_bar([(estimate.n, "asked"), (max(0, round(estimate.n_eff) - estimate.n), "sometimes")]),
-        }
-        for prediction in with_gain[:ROWS]
-        for estimate in (prediction.estimate,)
-    ]
     return {
         "judges": status["judges"],
         "configured_judges": sorted({name for scope in scopes for name in scope.judges}),
         "calls": [(judge, by_reason(results)) for judge, results in calls.items()],
-        "worth": worth,
+        "worth": with_gain[:ROWS],
     }
 
 
 class AlarmSpan(NamedTuple):
-    """A time in which an alarm fired.
-
-    Attributes:
-        pipeline, alert, severity: The alarm.
-        begin: Since when, seconds since the epoch.
-        end: Until when; None while it fires.
-    """
+    """A time in which an alarm fired."""
 
     pipeline: str
     alert: str
@@ -903,20 +791,16 @@ def alarms_page(
     def fired(severity: str, days: int) -> int:
         return sum(span.severity == severity and span.begin > now - days * _DAY for span in spans)
 
-    alarms, month = settings.unconfigured.alarms, f"{DAYS} days"
-    pages, looks = f"{alarms.false_pages_per_30d:g}", f"{alarms.looks_per_day:g}"
+    alarms = settings.unconfigured.alarms
     budget = [
-        {"severity": "page", "over": month, "fired": fired(constants.PAGE, DAYS), "stated": pages},
-        {"severity": "look", "over": "24 h", "fired": fired(constants.LOOK, 1), "stated": looks},
-        {"severity": "ticket", "over": month, "fired": fired(constants.TICKET, DAYS), "stated": "–"},
+        ("page", fired(constants.PAGE, DAYS), f"{DAYS} days", f"{alarms.false_pages_per_30d:g}"),
+        ("look", fired(constants.LOOK, 1), "24 h", f"{alarms.looks_per_day:g}"),
+        ("ticket", fired(constants.TICKET, DAYS), f"{DAYS} days", "–"),
     ]
-    return render(
+    return _page(
         "alarms.html.jinja",
-        root="",
-        title=f"ragmon: {firing or 'no'} {'alarm fires' if firing < 2 else 'alarms fire'}",
-        refresh=REFRESH,
-        now=now,
-        version=status["version"],
+        status,
+        f"ragmon: {firing or 'no'} {'alarm fires' if firing < 2 else 'alarms fire'}",
         days=DAYS,
         chart=timeline(spans, now),
         rows=rows,
@@ -1009,20 +893,15 @@ def monitor_page(status: Mapping[str, Any], current: MonitorSnapshot, settings: 
         stages.append({"name": name, "received": received, "chart": chart, "rows": shares_of_all})
     journal = status["journal"]
     if journal is not None:
-        size = f"{journal['bytes'] / _MIB:.1f} of {journal['limit'] / _MIB:.0f} MiB"
-        journal = {**journal, "size": size, "share": f"{journal['bytes'] / journal['limit']:.1%}"}
-    return render(
+        journal = {**journal, "size": _size(journal), "share": f"{journal['bytes'] / journal['limit']:.1%}"}
+    return _page(
         "monitor.html.jinja",
-        root="",
-        title=f"ragmon: {status['trouble'] or state}",
-        refresh=REFRESH,
-        now=status["now"],
-        status=status,
+        status,
+        f"ragmon: {status['trouble'] or state}",
         stages=stages,
         journal=journal,
         written=[row for row in rows if row[2] != "default"],
         defaults=[row for row in rows if row[2] == "default"],
-        producers=status["producers"],
     )
 
 

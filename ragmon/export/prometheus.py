@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from math import fsum
-from typing import Final, TypeVar
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.core import Exemplar as Marked
@@ -30,37 +30,35 @@ from ragmon.export.status import MonitorSnapshot, ServerStats
 from ragmon.gates import coverage as gold_coverage
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import is_labelled, judged, parse
-from ragmon.scoring.buckets import METRIC, JudgeVersion
+from ragmon.scoring.buckets import METRIC
 from ragmon.scoring.labels import Prediction
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, Exemplar, SeriesStats, Snapshot
 from ragmon.stats.histograms import MICRO, bucket_value
 
-_Sampled = TypeVar("_Sampled", GaugeMetricFamily, CounterMetricFamily)
+_Sampled = GaugeMetricFamily | CounterMetricFamily
 _MILLISECONDS: Final = 1000
 Bucket = tuple[str, float]
 """An upper bound, and the cumulative count."""
 
 
-def gauge(family: Family, value: float | None = None) -> GaugeMetricFamily:
-    """A declared gauge; with a value if it has no labels, else without samples."""
-    return GaugeMetricFamily(family, family.text, value, labels=family.labels or None)
+def samples(family: Family, numbers: Iterable[tuple[str | Sequence[str], float]] = ()) -> _Sampled:
+    """A declared gauge, or a counter, whose name ends in `_total`, with numbers by label value or by label values."""
+    kind = CounterMetricFamily if family.endswith("_total") else GaugeMetricFamily
+    found: _Sampled = kind(family, family.text, labels=family.labels)
+    for values, number in numbers:
+        found.add_metric([label(text) for text in ((values,) if isinstance(values, str) else values)], number)
+    return found
 
 
-def counter(family: Family, value: float | None = None) -> CounterMetricFamily:
-    """A declared counter; with a value if it has no labels, else without samples."""
-    return CounterMetricFamily(family, family.text, value, labels=family.labels or None)
+def single(family: Family, value: float | None) -> _Sampled:
+    """A declared gauge or counter without labels; without a sample where the value is not known."""
+    return samples(family, () if value is None else [((), value)])
 
 
 def histogram(family: Family) -> HistogramMetricFamily:
     """A declared histogram, without samples."""
     return HistogramMetricFamily(family, family.text, labels=family.labels)
-
-
-def _filled(family: _Sampled, samples: Iterable[tuple[Sequence[str], float]]) -> _Sampled:
-    for labels, number in samples:
-        family.add_metric(labels, number)
-    return family
 
 
 class _Family:
@@ -72,8 +70,8 @@ class _Family:
         self._at_k = family.at_k
         gauges = (declared.VALUE, declared.LOWER, declared.UPPER, declared.SAMPLES)
         sums = (declared.SCORE, declared.SCORED, *(() if family.binary else (declared.SQUARES,)))
-        self._gauges = [gauge(ending.of(series_name, text, cut)) for ending in gauges]
-        self._counters = [counter(ending.of(series_name, text, cut)) for ending in sums]
+        self._gauges = [samples(ending.of(series_name, text, cut)) for ending in gauges]
+        self._counters = [samples(ending.of(series_name, text, cut)) for ending in sums]
 
     def add(self, series: SeriesStats, labels: Sequence[str], k: str, key: str, stat: Stat) -> None:
         # Gauges estimate all calls where their number is known; counters count audit members, which add up.
@@ -132,7 +130,7 @@ def _in_use(snapshot: Snapshot) -> Callable[[SeriesStats], bool]:
 
 def estimands(snapshot: Snapshot) -> Iterator[Metric]:
     """Both intervals of every gated metric over the current gold sets, labelled with their estimand."""
-    families = (gauge(declared.GOLD_LOWER), gauge(declared.GOLD_UPPER), gauge(declared.GOLD_N_EFF))
+    families = [samples(family) for family in (declared.GOLD_LOWER, declared.GOLD_UPPER, declared.GOLD_N_EFF)]
     present = {(gold.name, gold.version) for gold in snapshot.golds}
     for series in snapshot.series:
         replaced = series.gold_version and (series.gold, series.gold_version) not in present
@@ -160,8 +158,8 @@ def exported_metrics(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[
 def predicted(predictions: Sequence[Prediction]) -> Iterator[Metric]:
     """Estimates from labels and a proxy: values with their intervals, and how much the proxy helps."""
     endings = (declared.PPI, declared.PPI_LOWER, declared.PPI_UPPER)
-    families = [gauge(ending.of(f"{declared.PREFIX}{METRIC}")) for ending in endings]
-    gain = gauge(declared.PROXY_GAIN)
+    families = [samples(ending.of(f"{declared.PREFIX}{METRIC}")) for ending in endings]
+    gain = samples(declared.PROXY_GAIN)
     for prediction in predictions:
         pipeline, window, estimate = label(prediction.pipeline), label(prediction.window), prediction.estimate
         if estimate.value is not None and estimate.gain is not None:
@@ -169,14 +167,6 @@ def predicted(predictions: Sequence[Prediction]) -> Iterator[Metric]:
                 family.add_metric((pipeline, LABEL, "", window), number)
             gain.add_metric((pipeline, window, prediction.proxy), estimate.gain)
     yield from (*families, gain)
-
-
-def judge_versions(judges: Sequence[JudgeVersion]) -> Iterator[Metric]:
-    """The versions of judges."""
-    yield _filled(
-        gauge(declared.JUDGE_INFO),
-        (((label(judge.pipeline), label(judge.judge), label(judge.version)), 1) for judge in judges),
-    )
 
 
 def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
@@ -195,22 +185,16 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
                 total, n, squares = sums.get(labels, (0, 0, 0))
                 sums[labels] = (total + stat.sum, n + stat.n, squares + stat.squares)
     squared = [(labels, n / MICRO**2) for labels, (_, _, n) in sums.items() if not parse(labels[1]).binary]
-    yield _filled(counter(declared.SLICE_SCORE), ((labels, total / MICRO) for labels, (total, _, _) in sums.items()))
-    yield _filled(counter(declared.SLICE_SCORED), ((labels, n) for labels, (_, n, _) in sums.items()))
-    yield _filled(counter(declared.SLICE_SQUARES), squared)
+    yield samples(declared.SLICE_SCORE, ((labels, total / MICRO) for labels, (total, _, _) in sums.items()))
+    yield samples(declared.SLICE_SCORED, ((labels, n) for labels, (_, n, _) in sums.items()))
+    yield samples(declared.SLICE_SQUARES, squared)
 
 
 def traffic_families(current: MonitorSnapshot) -> Iterator[Metric]:
     """Requests, errors and latency of all calls where they were captured; stages and documents of sampled calls."""
     calls, errors = current.captured.calls, current.captured.errors
-    yield _filled(
-        counter(declared.REQUESTS),
-        (((label(pipeline), *stratum), n) for (pipeline, *stratum), n in sorted(calls.items())),
-    )
-    yield _filled(
-        counter(declared.ERRORS),
-        (((label(pipeline), label(code)), n) for (pipeline, code), n in sorted(errors.items())),
-    )
+    yield samples(declared.REQUESTS, sorted(calls.items()))
+    yield samples(declared.ERRORS, sorted(errors.items()))
     yield from latency(current.snapshot, current.captured.latency, current.exemplars)
     documents = histogram(declared.DOCUMENTS)
     for (pipeline, source), counts in sorted(current.retrieved.items()):
@@ -276,43 +260,40 @@ def accounting_families(current: MonitorSnapshot) -> Iterator[Metric]:
     Per stage: received = scored + ignored + dropped + duplicate + pending + residual.
     """
     stages, captured = sorted(current.stages.items()), current.captured
-    yield _filled(counter(declared.RECEIVED), (((stage,), n.received) for stage, n in stages))
-    yield _filled(counter(declared.RECORDS_SCORED), (((stage,), n.scored) for stage, n in stages))
+    yield samples(declared.RECEIVED, ((stage, n.received) for stage, n in stages))
+    yield samples(declared.RECORDS_SCORED, ((stage, n.scored) for stage, n in stages))
     ignored = (((stage, reason), n) for stage, counts in stages for reason, n in sorted(counts.ignored.items()))
-    yield _filled(counter(declared.IGNORED), ignored)
+    yield samples(declared.IGNORED, ignored)
     dropped = (((stage, reason), n) for stage, counts in stages for reason, n in sorted(counts.dropped.items()))
-    yield _filled(counter(declared.DROPPED), dropped)
-    yield _filled(counter(declared.DUPLICATE), (((stage,), n.duplicate) for stage, n in stages))
-    yield _filled(gauge(declared.PENDING), (((stage,), n.pending) for stage, n in stages))
-    yield _filled(gauge(declared.RESIDUAL), (((stage,), n.residual) for stage, n in stages))
-    yield counter(declared.ORPHANS, captured.orphans)
-    yield _filled(counter(declared.UNREAD), sorted(captured.unread.items()))
-    yield _filled(counter(declared.SPANS_DROPPED), (((reason,), n) for reason, n in sorted(captured.spans.items())))
-    yield _filled(counter(declared.JUDGE_CALLS), sorted(captured.judged.items()))
-    yield counter(declared.REDACTION_FAILURES, captured.withheld)
-    yield _filled(counter(declared.LABELS), (((result,), n) for result, n in sorted(current.labels.items())))
-    yield gauge(declared.LABELS_WAITING, current.labels_waiting)
+    yield samples(declared.DROPPED, dropped)
+    yield samples(declared.DUPLICATE, ((stage, n.duplicate) for stage, n in stages))
+    yield samples(declared.PENDING, ((stage, n.pending) for stage, n in stages))
+    yield samples(declared.RESIDUAL, ((stage, n.residual) for stage, n in stages))
+    yield single(declared.ORPHANS, captured.orphans)
+    yield samples(declared.UNREAD, sorted(captured.unread.items()))
+    yield samples(declared.SPANS_DROPPED, sorted(captured.spans.items()))
+    yield samples(declared.JUDGE_CALLS, sorted(captured.judged.items()))
+    yield single(declared.REDACTION_FAILURES, captured.withheld)
+    yield samples(declared.LABELS, sorted(current.labels.items()))
+    yield single(declared.LABELS_WAITING, current.labels_waiting)
     yield unassessed(current)
     # 0 for every kind of name while no cardinality limit is reached
-    overflow = (((kind,), current.overflow.get(kind, 0)) for kind in constants.NAME_KINDS)
-    yield _filled(counter(declared.NAMES_OVERFLOW), overflow)
+    yield samples(declared.NAMES_OVERFLOW, ((kind, current.overflow.get(kind, 0)) for kind in constants.NAME_KINDS))
     golds = current.snapshot.golds
-    yield _filled(gauge(declared.GOLD_INFO), (((label(gold.name), gold.version), 1) for gold in golds))
-    yield _filled(gauge(declared.GOLD_ITEMS), (((label(gold.name),), gold.items) for gold in golds))
-    yield _filled(gauge(declared.BUILD_SEEN), (([label(text) for text in build], 1) for build in current.builds))
-    yield gauge(declared.RELOADED, float(current.reloaded if current.served is None else current.served.reloaded))
-    yield gauge(declared.LAST_SCORED, current.last_scored)
-    yield _filled(gauge(declared.BUILD_INFO), [((current_version(),), 1)])
+    yield samples(declared.GOLD_INFO, (((gold.name, gold.version), 1) for gold in golds))
+    yield samples(declared.GOLD_ITEMS, ((gold.name, gold.items) for gold in golds))
+    yield samples(declared.BUILD_SEEN, ((build, 1) for build in current.builds))
+    yield single(declared.RELOADED, float(current.reloaded if current.served is None else current.served.reloaded))
+    yield single(declared.LAST_SCORED, current.last_scored)
+    yield samples(declared.BUILD_INFO, [(current_version(), 1)])
     yield from coverage(current.snapshot)
-    yield _filled(
-        gauge(declared.CAPTURED_RATIO),
-        (
-            ((label(report.pipeline), report.source, field), share.ratio)
-            for report in current.capture
-            for field, share in report.fields.items()
-            if share.ratio is not None  # withheld by a setting
-        ),
+    ratios = (
+        ((report.pipeline, report.source, field), share.ratio)
+        for report in current.capture
+        for field, share in report.fields.items()
+        if share.ratio is not None  # withheld by a setting
     )
+    yield samples(declared.CAPTURED_RATIO, ratios)
 
 
 def unassessed(current: MonitorSnapshot) -> Metric:
@@ -328,17 +309,15 @@ def unassessed(current: MonitorSnapshot) -> Metric:
         for name, stat in series.metrics.items():
             if (name in current.snapshot.gold_metrics) == bool(series.gold):
                 counts.update({(name, reason): n for reason, n in stat.unassessed.items()})
-    return _filled(counter(declared.UNASSESSED), sorted(counts.items()))
+    return samples(declared.UNASSESSED, sorted(counts.items()))
 
 
 def coverage(snapshot: Snapshot) -> Iterator[Metric]:
     """How much of the traffic matches a gold item, and how many gold items each source asked."""
     matches = gold_coverage.match_counts(snapshot)
-    yield _filled(
-        counter(declared.GOLD_MATCH),
-        (((label(pipeline), how), n) for pipeline, ways in sorted(matches.items()) for how, n in ways.items()),
-    )
-    seen = gauge(declared.GOLD_ITEMS_SEEN)
+    ways = (((pipeline, how), n) for pipeline, found in sorted(matches.items()) for how, n in found.items())
+    yield samples(declared.GOLD_MATCH, ways)
+    seen = samples(declared.GOLD_ITEMS_SEEN)
     for window in dict.fromkeys(series.window for series in snapshot.series if series.window != ALL):
         for covered in gold_coverage.covered(snapshot, window):
             seen.add_metric((label(covered.pipeline), covered.source, label(covered.gold), label(window)), covered.seen)
@@ -347,35 +326,28 @@ def coverage(snapshot: Snapshot) -> Iterator[Metric]:
 
 def server_families(served: ServerStats) -> Iterator[Metric]:
     """Rejected requests, losses of producers, unknown fields, probes and the journal of a server."""
-    yield _by_label(declared.REFUSED, served.refused)
-    yield _by_label(declared.PRODUCER_DROPPED, served.lost)
-    unknown = (([label(text) for text in key], n) for key, n in sorted(served.unknown.items()))
-    yield _filled(counter(declared.FIELDS_UNKNOWN), unknown)
-    probes = (((label(probe), result), n) for (probe, result), n in sorted(served.probes.items()))
-    yield _filled(counter(declared.PROBES), probes)
-    yield _by_label(declared.PROBE_RECORDS, served.probed)
-    yield counter(declared.STATE_RESETS, served.resets)
-    yield counter(declared.CLOCK_JUMPS, served.jumps)
-    yield gauge(declared.PRODUCER_MISSING, served.missing)
-    yield gauge(declared.JOURNAL_BYTES, served.size)
-    yield gauge(declared.JOURNAL_WRITABLE, float(not served.trouble))
+    yield samples(declared.REFUSED, sorted(served.refused.items()))
+    yield samples(declared.PRODUCER_DROPPED, sorted(served.lost.items()))
+    yield samples(declared.FIELDS_UNKNOWN, sorted(served.unknown.items()))
+    yield samples(declared.PROBES, sorted(served.probes.items()))
+    yield samples(declared.PROBE_RECORDS, sorted(served.probed.items()))
+    yield single(declared.STATE_RESETS, served.resets)
+    yield single(declared.CLOCK_JUMPS, served.jumps)
+    yield single(declared.PRODUCER_MISSING, served.missing)
+    yield single(declared.JOURNAL_BYTES, served.size)
+    yield single(declared.JOURNAL_WRITABLE, float(not served.trouble))
     if served.stream is not None:
-        yield gauge(declared.WATERMARK, served.stream.watermark)
-        behind = (((label(partition),), seconds) for partition, seconds in sorted(served.stream.behind.items()))
-        yield _filled(gauge(declared.PARTITION_BEHIND), behind)
-        yield _by_label(declared.CHUNKS, served.stream.chunks)
-        yield counter(declared.STREAM_LOST, served.stream.lost)
-        yield gauge(declared.STREAM_CONFIGS, served.stream.configs)
-
-
-def _by_label(family: Family, counts: Mapping[str, int]) -> Metric:
-    return _filled(counter(family), (((label(value),), n) for value, n in sorted(counts.items())))
+        yield single(declared.WATERMARK, served.stream.watermark)
+        yield samples(declared.PARTITION_BEHIND, sorted(served.stream.behind.items()))
+        yield samples(declared.CHUNKS, sorted(served.stream.chunks.items()))
+        yield single(declared.STREAM_LOST, served.stream.lost)
+        yield single(declared.STREAM_CONFIGS, served.stream.configs)
 
 
 def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
     """Whether each alarm fires, its evidence and its baseline; alarms are named after their gate, or `metric:kind`."""
-    alarm, evidence = gauge(declared.GATE_ALARM), gauge(declared.GATE_EVIDENCE)
-    baseline, info = gauge(declared.GATE_BASELINE), gauge(declared.GATE_BASELINE_INFO)
+    alarm, evidence = samples(declared.GATE_ALARM), samples(declared.GATE_EVIDENCE)
+    baseline, info = samples(declared.GATE_BASELINE), samples(declared.GATE_BASELINE_INFO)
     for state in states:
         labels = (label(state.pipeline), label(state.alert))
         if state.baseline:
@@ -389,31 +361,24 @@ def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
 
 def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     """Threshold, value, bounds, samples and verdict of every gate; an unknown number has no sample."""
-    threshold, value = gauge(declared.GATE_THRESHOLD), gauge(declared.GATE_VALUE)
-    lower, upper = gauge(declared.GATE_LOWER), gauge(declared.GATE_UPPER)
-    samples, unknown = gauge(declared.GATE_SAMPLES), gauge(declared.GATE_UNKNOWN)
-    status, info = gauge(declared.GATE_STATUS), gauge(declared.GATE_INFO)
+    threshold, value = samples(declared.GATE_THRESHOLD), samples(declared.GATE_VALUE)
+    lower, upper = samples(declared.GATE_LOWER), samples(declared.GATE_UPPER)
+    requests, unknown = samples(declared.GATE_SAMPLES), samples(declared.GATE_UNKNOWN)
+    status, info = samples(declared.GATE_STATUS), samples(declared.GATE_INFO)
     for outcome in outcomes:
         gate = outcome.gate
         labels = (label(gate.pipeline), label(gate.name))
         threshold.add_metric(labels, gate.threshold)
-        samples.add_metric(labels, outcome.n)
+        requests.add_metric(labels, outcome.n)
         unknown.add_metric(labels, outcome.unknown)
         for family, number in ((value, outcome.value), (lower, outcome.lower), (upper, outcome.upper)):
             if number is not None:
                 family.add_metric(labels, number)
         for name in sorted(ORDER):
             status.add_metric((*labels, name), float(outcome.applicable and outcome.verdict == name))
-        details = (
-            gate.metric,
-            outcome.source,
-            label(outcome.gold),
-            gate.direction,
-            label(gate.window),
-            outcome.estimand,
-        )
-        info.add_metric((*labels, *details), 1)
-    yield from (threshold, value, lower, upper, samples, unknown, status, info)
+        series = (gate.metric, outcome.source, label(outcome.gold))
+        info.add_metric((*labels, *series, gate.direction, label(gate.window), outcome.estimand), 1)
+    yield from (threshold, value, lower, upper, requests, unknown, status, info)
 
 
 class Collector:
@@ -439,7 +404,7 @@ class Collector:
         moment = None if self._moment is None else self._moment()
         if self._moment is None or self._cached is None or self._cached[0] != moment:
             collected = list(families(self._read()))
-            series = gauge(declared.SERIES, 1 + sum(len(family.samples) for family in collected))
+            series = single(declared.SERIES, 1 + sum(len(family.samples) for family in collected))
             self._cached = (moment, [*collected, series])
         return self._cached[1]
 
@@ -451,7 +416,7 @@ def families(current: MonitorSnapshot) -> Iterator[Metric]:
         estimands(current.snapshot),
         slices(current.snapshot, current.outcomes),
         predicted(current.predictions),
-        judge_versions(current.judges),
+        [samples(declared.JUDGE_INFO, (((j.pipeline, j.judge, j.version), 1) for j in current.judges))],
         traffic_families(current),
         gate_families(current.outcomes),
         alarms(current.alarms),

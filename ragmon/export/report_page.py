@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from markupsafe import Markup
 
@@ -17,10 +17,9 @@ from ragmon.core import constants
 from ragmon.core.process import current_version
 from ragmon.export.charts import interval_bar, time_chart
 from ragmon.export.comparison import WORDS, Canary, subject
-from ragmon.export.pages import asset, by_reason, document, flips_of, render
+from ragmon.export.pages import asset, by_reason, document, render
 from ragmon.export.schema import (
     ComparedGate,
-    ComparedSample,
     GateSummary,
     QuestionReport,
     ReportData,
@@ -28,18 +27,13 @@ from ragmon.export.schema import (
     gate_summary,
 )
 from ragmon.export.text import (
-    better_by,
-    bound,
-    bounds_text,
     counts,
-    flipped,
     interval_of,
     percent,
     signed,
     threshold,
     title,
     value,
-    why,
 )
 from ragmon.gates.history import GateHistory, GateKey
 from ragmon.scoring.snapshot import ALL, RIGHT
@@ -52,7 +46,6 @@ _VERDICTS: Final = {
     "fail": "A gate is broken: do not ship this, or find out why first.",
     "insufficient": "There is not enough data to judge every gate.",
 }
-"""The verdict of a run for a reader who decides."""
 _OUTCOMES: Final = {
     "OK": "answered with a gold document",
     "ANS_NO_HIT": "answered without a gold document",
@@ -61,7 +54,6 @@ _OUTCOMES: Final = {
     "HALLUCINATION": "answered, although gold has no answer",
     "NO_ANSWER": "no answer",
 }
-"""The outcomes of questions in words."""
 _BAD: Final = ("HALLUCINATION", "OVER_REFUSAL", "NO_ANSWER")
 FROM_FILE: Final = (
     "This page is made from a report in JSON, which has no results of single questions and no gates over time. "
@@ -72,7 +64,6 @@ _SUMMARIES: Final = {
     "fail": "The candidate is worse than the baseline: do not ship it, or find out why first.",
     "insufficient": "It is not decided yet: more requests or gold questions are needed.",
 }
-"""The verdict of a comparison for a reader who decides."""
 OPEN: Final = 3
 """Charts up to which all of them are shown at once; of more, those of gates that fail."""
 
@@ -94,27 +85,6 @@ def _page(
     histories: Mapping[GateKey, GateHistory] = MappingProxyType({}),
     limit: int | None = None,
 ) -> str:
-    shown = [
-        {
-            "qid": question.qid,
-            "pipeline": question.pipeline or constants.DEFAULT_PIPELINE,
-            "label": question.label,
-            "words": _OUTCOMES.get(question.label, ""),
-            "times": question.times,
-            "kind": "pass" if question.label in RIGHT else "fail" if question.label in _BAD else "insufficient",
-        }
-        for question in questions[:limit]
-    ]
-    drops = [
-        {
-            **flips_of(drop),
-            "before": percent(drop.before),
-            "after": percent(drop.after),
-            "better": f"{better_by(drop.drop)} points",
-            "items": flipped(drop),
-        }
-        for drop in data.baseline
-    ]
     metrics = []
     for series in data.series:
         rows = [
@@ -132,7 +102,7 @@ def _page(
             metrics.append((title(series), rows))
     return document(
         "report.html.jinja",
-        script=bool(shown),
+        script=bool(questions[:limit]),
         title=f"ragmon: {data.verdict}",
         heading="Verdict",
         verdict=data.verdict,
@@ -140,16 +110,19 @@ def _page(
         summary=_VERDICTS[data.verdict],
         sentences=list(_report_sentences(data, questions)),
         notes=notes,
-        gates=[gate_row(gate) for gate in data.gates],
+        gates=[(gate, _bar(gate)) for gate in data.gates],
         charts=list(gate_charts(data.gates, histories)),
         records=data.records,
         golds=data.gold,
         rejected=by_reason(data.records.rejected),
         latency=data.latency_ms,
-        drops=drops,
+        drops=data.baseline,
         metrics=metrics,
-        questions=shown,
-        more=len(questions) - len(shown),
+        questions=questions[:limit],
+        words=_OUTCOMES,
+        kinds={**dict.fromkeys(RIGHT, "pass"), **dict.fromkeys(_BAD, "fail")},
+        default_pipeline=constants.DEFAULT_PIPELINE,
+        more=len(questions) - len(questions[:limit]),
         version=data.version,
         digest=data.digest,
     )
@@ -173,29 +146,17 @@ def _report_sentences(data: ReportData, questions: Sequence[QuestionReport]) -> 
     yield f"{data.records.scored} of {data.records.read} records could be scored."
 
 
-def gate_row(gate: GateSummary) -> dict[str, Any]:
-    """A gate as a row of the page, with its bar."""
-    bar = Markup()
-    if gate.value is not None and gate.kind == "threshold":
-        bar = interval_bar(
-            gate.value,
-            gate.lower,
-            gate.upper,
-            threshold=gate.threshold,
-            at_least=gate.at_least,
-            verdict=gate.verdict,
-        )
-    return {
-        "name": gate.name,
-        "verdict": gate.verdict,
-        "shown": value(gate),
-        "interval": bounds_text(gate.lower, gate.upper),
-        "bound": bound(gate),
-        "n": gate.n,
-        "population": f"{gate.source}, {gate.gold}" if gate.gold else gate.source,
-        "why": why(gate),
-        "bar": bar,
-    }
+def _bar(gate: GateSummary) -> Markup:
+    if gate.value is None or gate.kind != "threshold":
+        return Markup()
+    return interval_bar(
+        gate.value,
+        gate.lower,
+        gate.upper,
+        threshold=gate.threshold,
+        at_least=gate.at_least,
+        verdict=gate.verdict,
+    )
 
 
 def gate_charts(
@@ -225,7 +186,9 @@ def comparison_page(canary: Canary) -> str:
         candidate=canary.candidate,
         max_drop=f"{100 * canary.max_drop:g}",
         intervals=any(comparison.intervals for comparison in canary.gates),
-        rows=[_row(comparison, canary.max_drop) for comparison in canary.gates],
+        words=WORDS,
+        gates=canary.gates,
+        rows=[(comparison, *_change(comparison, canary.max_drop)) for comparison in canary.gates],
         version=current_version(),
     )
 
@@ -247,37 +210,17 @@ def _comparison_sentences(canary: Canary) -> Iterator[str]:
             yield f"{text}."
 
 
-def _row(comparison: ComparedGate, max_drop: float) -> dict[str, Any]:
-    found = comparison.intervals
-    bounds, lower, upper = "–", None, None  # of the change: a drop with its sign turned
-    if found is not None:
-        lower, upper = -found.drop[1], -found.drop[0]
+def _change(comparison: ComparedGate, max_drop: float) -> tuple[str, Markup]:
+    """The interval of the change, which is a drop with its sign turned, and its bar."""
+    bounds, lower, upper = "–", None, None
+    if comparison.intervals is not None:
+        lower, upper = (-bound for bound in reversed(comparison.intervals.drop))
         bounds = f"{signed(lower)} to {signed(upper)}"
-    bar = Markup()
-    if comparison.drop is not None:
-        bar = interval_bar(
-            -comparison.drop, lower, upper, threshold=-max_drop, at_least=True, verdict=comparison.verdict
-        )
-    return {
-        **flips_of(comparison),
-        "metric": comparison.metric,
-        "better": "higher" if comparison.at_least else "lower",
-        "before": _sample(comparison.baseline, None if found is None else found.baseline),
-        "after": _sample(comparison.candidate, None if found is None else found.candidate),
-        "change": "–" if comparison.drop is None else better_by(comparison.drop),
-        "bounds": bounds,
-        "bar": bar,
-        "items": "–" if comparison.items is None else str(comparison.items),
-        "flipped": f"{len(comparison.flips)} flipped, {comparison.worse} for the worse" if comparison.flips else "",
-        "verdict": comparison.verdict,
-        "word": WORDS[comparison.verdict],
-        "why": comparison.reason,
-    }
-
-
-def _sample(sample: ComparedSample, bounds: tuple[float, float] | None) -> tuple[str, str]:
-    interval = "" if bounds is None else f"{bounds_text(*bounds)}, "
-    return percent(sample.value), f"{interval}of {sample.n}"
+    if comparison.drop is None:
+        return bounds, Markup()
+    verdict = comparison.verdict
+    bar = interval_bar(-comparison.drop, lower, upper, threshold=-max_drop, at_least=True, verdict=verdict)
+    return bounds, bar
 
 
 def fragment(report: RunResults) -> str:
@@ -292,6 +235,6 @@ def fragment(report: RunResults) -> str:
         style=Markup(asset("notebook.css").decode()),  # noqa: S704 - a file of this package
         verdict=report.verdict,
         counts=counts(report),
-        gates=[gate_row(gate) for gate in gates],
+        gates=[(gate, _bar(gate)) for gate in gates],
         groups=[(words, group) for words, group in groups if group],
     )

@@ -41,7 +41,6 @@ TICKET: Final = "ticket"
 INFO: Final = "info"
 """How urgent an alert is: at once, this week, for information only."""
 JOB: Final = 'job="ragmon"'
-"""The scrape job."""
 _FILE: Final = "docs/runbook.md#{alert}"
 """The runbook where no ragmon is up that could show it: in the repository."""
 _AT_INSTANCE: Final = (
@@ -89,7 +88,6 @@ _USUAL_LIMIT: Final = 0.05
 _FIELDS: Final = (QUESTION, ANSWER, IDS, CONTEXTS, CITATIONS, coverage.LATENCY)
 """Fields that the application, or a setting, can bring into every record."""
 LOST: Final = 0.01
-"""Share of lost records above which a ticket is due."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +132,7 @@ class RuleScope:
     """Pipelines that share their rules.
 
     Attributes:
-        settings: The settings they share.
         gates: Their gates, with the source they are judged on live; those of several pipelines name none.
-        names: The configured ones among them.
         matchers: Select their series; empty for all pipelines.
         unnamed: Whether pipelines that no configuration names are among them.
         shared: Whether they are the pipelines with the gates of the top level; else it is one with its own.
@@ -162,10 +158,6 @@ class RuleScope:
 
 def rule_scopes(settings: Settings, configured_only: bool = False) -> list[RuleScope]:
     """The scopes of a configuration; that of the top level is the first.
-
-    Args:
-        settings: The configuration.
-        configured_only: Without rules for pipelines that the configuration does not name.
 
     Raises:
         RagmonError: The configuration names no pipeline, and only such are asked for.
@@ -203,9 +195,6 @@ class Rule:
 
     Args:
         name: The name of the recorded series (it has a colon, or is a name used by other tools), or of the alert.
-        expr: The PromQL expression.
-        labels: Labels added to the result.
-        annotations: The texts of an alert for people.
         pending: How long the expression must hold before the alert fires; "" for at once.
         keep_firing_for: How long the alert keeps firing after the expression stopped holding.
     """
@@ -240,8 +229,6 @@ class RuleGroup:
     """Rules that are evaluated one after the other.
 
     Args:
-        name: Unique in the file.
-        rules: The rules.
         interval: The evaluation interval; "" for that of Prometheus.
     """
 
@@ -294,12 +281,7 @@ _Dumper.add_representer(
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes alerts with their texts.
-
-    Args:
-        links: The URLs of the runbook and the dashboards.
-        of: The deployments.
-    """
+    """Writes alerts with their texts."""
 
     links: LinksTable
     of: Deployments

@@ -43,16 +43,7 @@ _WINDOW_ALONE: Final = {"pass": "the gate is kept", "insufficient": "undecided"}
 
 @dataclass(frozen=True)
 class StageCounters:
-    """The record counters of one processing stage.
-
-    Attributes:
-        received: Records that came in.
-        scored: Records that were scored.
-        ignored: Records that are not RAG, by reason.
-        dropped: Records lost, by reason.
-        duplicate: Records that had been received before.
-        pending: Records that wait to be processed.
-    """
+    """The record counters of one processing stage."""
 
     received: int = 0
     scored: int = 0
@@ -82,16 +73,10 @@ class SdkStats:
     """The statistics of capture in this process.
 
     Attributes:
-        counters: The record counters of capture.
-        calls: All calls, sampled or not, by pipeline, source and stratum.
         latency: Latency histograms: log buckets of milliseconds, by pipeline and source; empty where nothing was timed.
-        errors: User calls that ended in an error, by pipeline and kind.
         orphans: Values that were recorded outside a traced call.
-        unread: Fields of calls that could not be read, by field and reason.
         withheld: Records exported without text because a redactor failed.
         spans: Spans of the application's tracer that belong to no record, by reason.
-        labels: Labels that were lost before they were stored, by reason.
-        judged: Requests selected for judges, by judge and result.
         scopes: Requests whose convention is not known, by the name of their instrumentation.
         tools: Requests without a retrieval, by the names of the tools called in them.
     """
@@ -157,7 +142,6 @@ class StreamStats:
     Attributes:
         watermark: Until when all of them have spoken, seconds since the epoch; alarms are judged up to here.
         behind: By partition, how many seconds ago it spoke last.
-        chunks: Chunks by what became of them.
         lost: Messages that nobody counted, because the log had deleted them.
         configs: By how many configurations the last chunks were counted.
     """
@@ -174,17 +158,11 @@ class ServerStats:
     """The statistics of a server.
 
     Attributes:
-        refused: Requests that were rejected, by reason.
         size: Bytes of the journal.
         trouble: Why the journal cannot be written; "" where it can.
         resets: How often a damaged journal was quarantined.
-        jumps: How often the system's clock jumped.
-        reloaded: Whether the configuration in force is the one on disk.
         missing: Records that producers sent and the server has not received.
-        lost: Records that producers report as lost, by reason.
         unknown: How often spans do not carry a field, by field and reason.
-        probes: Gold questions that were due, by probe and result.
-        probed: Applications' own records of probes, by result.
         scopes: Requests whose convention is not known, by the name of their instrumentation.
         tools: Requests without a retrieval, by the names of the tools called in them.
         stream: How far the partitions of a log were added up; None where the server counts itself.
@@ -211,23 +189,14 @@ class MonitorSnapshot:
     """Everything an exporter needs, at one moment.
 
     Attributes:
-        snapshot: The metrics, in every window and over all time.
-        outcomes: The outcomes of the gates.
-        stages: The record counters by stage.
         captured: The statistics of capture; empty where records come from elsewhere.
         retrieved: How many records retrieved how many documents, by pipeline and source.
         builds: The `(pipeline, build, index_hash)` that were seen last.
         exemplars: The newest trace that can be opened, by pipeline and source.
         last_scored: When the last record was scored, seconds since the epoch; None before the first.
-        alarms: The state of every alarm, firing or not.
-        served: The statistics of the server; None where there is none.
-        labels: Received labels, by result.
         labels_waiting: Labels that wait for the record they rate.
-        predictions: Estimates from labels and a proxy together.
-        judges: The versions of judges whose scores came in the last day.
         overflow: How often a name was counted as `__other__` because of a cardinality limit, by kind.
         reloaded: Whether the configuration in force is the one on disk, where there is no server.
-        capture: What was captured of each pipeline and source.
         acknowledged: The last acknowledgement of each alarm, the newest first.
     """
 
@@ -257,7 +226,6 @@ class StatusFinding(msgspec.Struct, frozen=True):
     Attributes:
         what: The problem, in one line.
         since: Since when, seconds since the epoch; None where that is unknown.
-        hint: What to do about it.
         severity: The severity of the alarm that fires; "" where it is no alarm.
         pipeline: The pipeline that it is about; "" where it is about none.
         gate: The gate that it is about; "" where it is about none.
@@ -432,8 +400,6 @@ class ServerFindings(NamedTuple):
     """What a server adds to the status of a monitor.
 
     Attributes:
-        problems: Its own problems.
-        warnings: Its own warnings.
         trouble: Why requests cannot be accepted; "" where they can.
         broken: Why the configuration on disk is not in force; "" where it is.
         quarantined: The quarantined requests, without their content, newest last.
@@ -451,14 +417,7 @@ class ServerFindings(NamedTuple):
 def status(
     reading: MonitorSnapshot, settings: Settings, started: float, server: ServerFindings | None = None
 ) -> dict[str, Any]:
-    """The whole status: problems, warnings, gates, alarms, gold and counts, as plain JSON data.
-
-    Args:
-        reading: The current state.
-        settings: The configuration in force.
-        started: When the monitor started, seconds since the epoch.
-        server: What a server adds; None for an embedded monitor.
-    """
+    """The whole status: problems, warnings, gates, alarms, gold and counts, as plain JSON data."""
     served, server = reading.served or ServerStats(), server or ServerFindings()
     return {
         "wrong": msgspec.to_builtins([*server.problems, *problems(reading)]),

@@ -49,9 +49,7 @@ _SPECIAL: Final = re.compile(
     re.IGNORECASE,
 )
 QUESTIONS: Final = 200
-"""Rows of the per-question table by default."""
 FLIPS: Final = 20
-"""Flipped items that Markdown lists for each gate."""
 _MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ insufficient"}
 _HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
 WILSON: Final = "Wilson's, of these requests"
@@ -59,9 +57,7 @@ STRATA: Final = "of all calls, weighted by strata"
 LIKE_THESE: Final = "of questions like these, with gold items as the observations"
 BESIDE_EXACT: Final = f"{LIKE_THESE}; the verdict is on this gold set, where the value is exact"
 FAILURES: Final = 5
-"""Gates that fail and are named in the `repr` of a report."""
 GATE_FLIPS: Final = 10
-"""Flipped items that the text for a terminal names for each gate."""
 _NARROWEST: Final = 24
 """Columns that reasons need beside the table; where a terminal has fewer, they stand below their gate."""
 _ASCII: Final = {ord("≥"): ">=", ord("≤"): "<="}
@@ -71,7 +67,6 @@ METRICS: Final = 4
 TRACES: Final = 5
 """Entries of each that a diagnosis shows."""
 LONGEST: Final = 32
-"""Characters shown of a name."""
 WHY_COLUMN: Final = 11
 FEW: Final = 0.2
 """Share of the failing requests from which on a trait counts as common to them."""
@@ -243,25 +238,15 @@ def _about(data: ReportData, notes: Sequence[str]) -> list[str]:
 
 
 def _gates(gates: Sequence[GateSummary]) -> list[str]:
+    rows = [(*row, _MARKS[verdict], why) for *row, verdict, why in _gate_rows(gates, escape)]
+    return _section("Gates", [*_table(_HEAD, rows), *_legend(_kinds(map(interval_kind, gates)), "\n")])
+
+
+def _gate_rows(gates: Sequence[GateSummary], shown: Callable[[str], str]) -> Iterator[tuple[str, ...]]:
     kinds = _kinds(map(interval_kind, gates))
-    rows = [
-        (
-            escape(gate.name),
-            value(gate),
-            _marked(gate, kinds),
-            bound(gate),
-            str(gate.n),
-            _MARKS[gate.verdict],
-            escape(why(gate)),
-        )
-        for gate in gates
-    ]
-    legend = _legend(kinds)
-    return _section("Gates", [*_table(_HEAD, rows), *([f"{legend}\n"] if legend else [])])
-
-
-def _marked(gate: GateSummary, kinds: Mapping[str, str]) -> str:
-    return bounds_text(gate.lower, gate.upper) + kinds.get(interval_kind(gate), "")
+    for gate in gates:
+        interval = bounds_text(gate.lower, gate.upper) + kinds.get(interval_kind(gate), "")
+        yield shown(gate.name), value(gate), interval, bound(gate), str(gate.n), gate.verdict, shown(why(gate))
 
 
 def percent(value: float | None) -> str:
@@ -310,9 +295,9 @@ def _kinds(kinds: Iterable[str]) -> dict[str, str]:
     return {kind: f" {'*' * rank}" if rank else "" for rank, (kind, _) in enumerate(present)}
 
 
-def _legend(kinds: Mapping[str, str]) -> str:
+def _legend(kinds: Mapping[str, str], end: str = "") -> list[str]:
     named = "; ".join(f"{mark} {kind}".strip() for kind, mark in kinds.items())
-    return f"95 % intervals: {named}." if named else ""
+    return [f"95 % intervals: {named}.{end}"] if named else []
 
 
 def why(gate: GateSummary) -> str:
@@ -380,8 +365,7 @@ def _metric_tables(data: ReportData, gold_metrics: Collection[str]) -> list[str]
             for name, figures in shown.items()
         ]
         table = _table(("metric", "value", "95 % interval", "n", "unassessed"), rows)
-        legend = _legend(kinds)
-        lines += _section(escape(title(series)), [*table, *([f"{legend}\n"] if legend else [])])
+        lines += _section(escape(title(series)), [*table, *_legend(kinds, "\n")])
     return lines
 
 
@@ -494,8 +478,8 @@ def terminal_text(report: RunResults, width: int, paint: Callable[[str], str] = 
 
 def _about_run(report: RunResults) -> list[str]:
     data = report.document
-    legend = _legend(_kinds(map(interval_kind, data.gates)))
-    lines = [*([legend] if legend else []), *(printable(f"note: {note}") for note in report.notes)]
+    lines = _legend(_kinds(map(interval_kind, data.gates)))
+    lines += [printable(f"note: {note}") for note in report.notes]
     lines += [
         printable_line(f"captured of {each.pipeline}: {gap.finding}. To mend it: {gap.remedy}")
         for each in data.captured
@@ -514,20 +498,10 @@ def _about_run(report: RunResults) -> list[str]:
 
 
 def _rows(gates: Sequence[GateSummary]) -> list[tuple[str, ...]]:
-    kinds = _kinds(map(interval_kind, gates))
-    rows = (
-        (
-            printable(gate.name),
-            value(gate),
-            _marked(gate, kinds),
-            bound(gate).translate(_ASCII),
-            str(gate.n),
-            gate.verdict,
-            printable(why(gate)),
-        )
-        for gate in gates
-    )
-    return [_HEAD, *rows]
+    rows: list[tuple[str, ...]] = [_HEAD]
+    for name, shown, interval, asked, *rest in _gate_rows(gates, printable):
+        rows.append((name, shown, interval, asked.translate(_ASCII), *rest))
+    return rows
 
 
 def why_json(why: Why, traces: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -596,7 +570,7 @@ def _gate(why: Why, clock: _Clock) -> _Lines:
     # An alarm that fires is about another stretch of time than the window: an interval of that may seem to deny it.
     bounded = why.firing is None or gate.verdict == "fail"
     known = bounded and gate.lower is not None and gate.upper is not None
-    bounds = f" ({_between(gate.lower or 0.0, gate.upper or 0.0)})" if known else ""
+    bounds = f" ({bounds_text(gate.lower or 0.0, gate.upper or 0.0)})" if known else ""
     head = (
         f"{value}{bounds} of {gate.n}, asked for {sign} {percent(gate.threshold) if share else f'{gate.threshold:g}'}"
     )
@@ -630,7 +604,7 @@ def _change(why: Why, clock: _Clock) -> _Lines:
 
 
 def _side(side: Side) -> str:
-    bounds = "" if side.lower is None or side.upper is None else f" ({_between(side.lower, side.upper)})"
+    bounds = "" if side.lower is None or side.upper is None else f" ({bounds_text(side.lower, side.upper)})"
     return f"{percent(side.value)}{bounds} of {side.n}"
 
 
@@ -747,10 +721,6 @@ def _from_to(moved: Moved) -> str:
 
 def _level(level: Level) -> str:
     return percent(level.value) if level.value is None else f"{percent(level.value)} of {level.n}"
-
-
-def _between(lower: float, upper: float) -> str:
-    return f"{100 * lower:.1f} – {100 * upper:.1f} %"
 
 
 def _name(text: str) -> str:

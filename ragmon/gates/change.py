@@ -112,8 +112,6 @@ class Moved:
     """The change of a trait's share, or of a metric.
 
     Attributes:
-        name: The trait or the metric.
-        before, after: Its levels before and after.
         by: The change in standard errors; positive if it rose.
         failing: For a trait, its share among the failing requests after the change.
     """
@@ -177,15 +175,12 @@ class Suspect:
 
     Attributes:
         dimension: `gold_version`, `build`, `index_hash`, `build and index_hash`, `model`, a tag, or `stage`.
-        name: The name of the part or stage.
         how: `appeared`: it was new when the change began. `carries`: its requests are worse at any time, and its share
             grew. `inside`: the change is in it and not in the rest. `preceded`: it was new before the change and holds
             most of the requests after it. `slower`: it takes longer than before.
         evidence: The logarithm of a likelihood ratio.
         p: An upper bound on the probability of so much evidence by chance, over all compared parts together.
-        before, after: The level of the measure in it.
         rest_before, rest_after: The level of the measure in all other requests.
-        share_before, share_after: Its share of the requests.
         first_seen: As in `Part`.
     """
 
@@ -208,9 +203,6 @@ class GateState:
     """A gate, what it reads, and its outcome in its own window.
 
     Attributes:
-        pipeline, name, metric, source, gold, slice: The gate, and the series it reads.
-        kind, direction, threshold: The condition of the gate.
-        verdict, reason, value, lower, upper, n: Its outcome.
         alarm: What its alarm compares and what it has seen, in a sentence; "" where the gate says all.
         derived: It is no gate: an alarm that compares a metric with its own past.
     """
@@ -239,21 +231,15 @@ class Why:
     """The diagnosis of a gate, as far as counts can tell.
 
     Attributes:
-        gate: The gate and its outcome.
         firing: Since when its alarm fires; None while it does not fire.
         now: The time of the diagnosis, seconds since the epoch.
         begin, end: The time range around the change; on each side of the change nothing else became worse or better.
         measure: The measure followed in it: the metric, `within 512 ms`, `index_hash 9f3c`.
-        change: When the measure became worse.
         before: The requests before the change; None without a change.
         after: The requests after the change; all requests without a change.
         mechanism: The first trait, in the order of the pipeline, that explains the change; "" where none does.
         traits: Traits of requests, largest change first.
-        metrics: The other metrics of the same requests, largest change first.
-        stages: The latency of every stage.
-        splits: The requests by build, index, gold version, model, tag and stratum.
         suspects: Parts and stages that separate good requests from bad ones, best first.
-        notes: Notes for the reader, one line each.
     """
 
     gate: GateState
@@ -323,10 +309,6 @@ def p_bound(evidence: float, places: int) -> float:
     The evidence of each side exceeds x with a probability of at most exp(-x), for any scores in [0, 1]; that of both
     sides together with at most (1 + x) exp(-x); that of any cut with at most the sum over all cuts. Requests are taken
     as independent.
-
-    Args:
-        evidence: The result of `gain`, for a change in one direction.
-        places: How many cuts were compared.
 
     Source: Hoeffding, J. Am. Stat. Assoc. 58 (1963), p. 13, theorem 1.
 
@@ -638,12 +620,7 @@ def first_seen(state: State, keys: Sequence[SeriesKey]) -> float | None:
 
 
 class SideReader:
-    """The requests on one side of a cut.
-
-    Attributes:
-        rows: The counts of each series of audit members.
-        total: The counts of all of them together.
-    """
+    """The requests on one side of a cut."""
 
     def __init__(self, selection: WindowSelection, begin: float, end: float) -> None:
         self.selection = selection

@@ -95,10 +95,8 @@ class Evidence:
     """The data a gate is judged on.
 
     Attributes:
-        gate: The gate.
         source: The source of the data, after defaults.
         series: The series; None where there is no data.
-        stat: The gate's metric in the series.
         estimand: What the number estimates; "" without a gold set.
         weighted: The estimate over all calls where their number is known; then this is judged.
     """

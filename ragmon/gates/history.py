@@ -23,8 +23,6 @@ class GatePoint:
     Attributes:
         end: The end of the window, seconds since the epoch.
         value: The estimate; None without data.
-        lower: The lower end of its 95 % interval; None without one.
-        upper: The upper end.
         n: Requests in the denominator.
         source: What was judged.
     """
@@ -44,7 +42,6 @@ class TimeSpan:
     Attributes:
         name: Its name in addresses.
         words: What a reader calls it.
-        seconds: Its length.
         step: The length of a window, seconds.
     """
 
@@ -73,9 +70,7 @@ class GateHistory:
     """A gate over a span of time.
 
     Attributes:
-        span: The span.
         now: Its end, seconds since the epoch.
-        points: The points, in order of time; windows that were not read yet are missing.
         alarms: When its alarm fired: from and to, seconds since the epoch.
         marks: What changed meanwhile, in order of time.
     """
@@ -148,7 +143,6 @@ class FlippedItem(NamedTuple):
     """An item that was mostly right and is mostly wrong, or the other way round.
 
     Attributes:
-        qid: The item.
         before, after: Its answers in both spans.
         since: When the step or hour began from which on it has been as it is now, seconds since the epoch.
         until: When that step or hour ended.
@@ -179,12 +173,9 @@ class ItemFindings:
     """What the items of a set show of one pipeline.
 
     Attributes:
-        spread: How many items were answered how.
         hardest: The items with the lowest share of right answers, the lowest first; of equal ones the most asked.
         wrong: How many items were answered wrongly at least once.
         compared: How many items were judged in both spans.
-        flips: The items that flipped, in their order.
-        flipped: How many items flipped.
         broke: How many of these are wrong now.
         by_chance: How many items would flip on average if nothing had changed, and their answers came in random order.
     """
@@ -207,8 +198,6 @@ class GoldFindings:
         span: The last part of the time, which is compared with what was before it.
         begin: The start of the first step or hour that is kept, seconds since the epoch; None where no item was asked.
         cut: Where the last part begins.
-        now: Where it ends.
-        sets: The findings by set and pipeline.
         raters: Who rated answers in the last days.
         labellable: By pipeline, the answers to users of these days that are in the uniform sample and may be rated.
         days: How many days these are.

@@ -52,8 +52,6 @@ _RUNS: Final = (constants.PROBE, constants.REPLAY)
 """Sources whose records may be a run through a gold set."""
 _Means = Mapping[str, float | None]
 """Mean scores by gold item; None where the item was not in the denominator."""
-_Extremes = tuple[betting.Scores, betting.Scores]
-"""Scores with the worst, and with the best, for every unknown one."""
 _ROUNDING: Final = 1e-6
 """Reports hold six decimal places: a drop of exactly the allowed size must not fail because of rounding."""
 
@@ -360,11 +358,11 @@ def _judge(gate: Gate, release: Release, snapshot: Snapshot, policy: Policy) -> 
     return replace(run_outcome, lower=lower, upper=upper)
 
 
-def _confidence(low: betting.Scores, high: betting.Scores) -> tuple[float, float]:
+def _confidence(low: Scores, high: Scores) -> tuple[float, float]:
     return betting.confidence_sequence(low)[0], betting.confidence_sequence(high)[1]
 
 
-def _decide(evidence: Evidence, scores: betting.Scores, low: betting.Scores, high: betting.Scores) -> Outcome:
+def _decide(evidence: Evidence, scores: Scores, low: Scores, high: Scores) -> Outcome:
     # The verdict holds whatever the unknown scores are: `low` takes 0 for each of them, `high` 1.
     gate, n = evidence.gate, round(sum(scores.values()))
     unit = "gold items" if evidence.estimand else "observations"
@@ -391,30 +389,6 @@ def _decide(evidence: Evidence, scores: betting.Scores, low: betting.Scores, hig
 def _needed_to_pass(gate: Gate) -> int:
     flawless = {1.0 if gate.at_least else 0.0: 1.0}
     return max(gate.min_samples, betting.needed(flawless, gate.threshold) or 0)
-
-
-class _Side:
-    """A release with the data that follow from its counts."""
-
-    def __init__(self, release: Release, table: ScoreTable, golds: Sequence[GoldInfo], gated: Collection[str]) -> None:
-        self.release = release
-        self.snapshot = whole_window(release.state, table, golds, gated)
-        self.items = items_of(release.state)
-
-    def scores(self, gate: Gate, series: SeriesStats) -> _Bounded:
-        """The scores of clusters."""
-        worst = _worst_score(gate)
-        clusters = self.release.clusters
-        return _Bounded(*(clusters.scores(series, gate.metric, unknown=x) for x in (None, worst, 1 - worst)))
-
-
-class _Levels(NamedTuple):
-    """The allowed drop, the error probabilities of the two verdicts, and whether intervals are computed."""
-
-    max_drop: float
-    worse: float
-    not_worse: float
-    intervals: bool
 
 
 def compare(
@@ -449,76 +423,124 @@ def compare(
         One entry per gate with a threshold, in the policy's order.
     """
     gates = [gate for gate in policy.gates if gate.kind == "threshold"]
-    gated = [gate.metric for gate in gates]
-    before, after = (_Side(release, table, golds, gated) for release in (baseline, candidate))
-    half_alpha = betting.ALPHA / 2
-    levels = _Levels(checked_margin(max_drop), half_alpha / max(1, len(gates)), half_alpha, intervals)
-    return [_compare(gate, before, after, table, levels) for gate in gates]
+    pair = _Pair((baseline, candidate), table, gates, golds, checked_margin(max_drop), intervals=intervals)
+    return [pair.compare(gate) for gate in gates]
 
 
-def _compare(gate: Gate, baseline: _Side, candidate: _Side, table: ScoreTable, levels: _Levels) -> Comparison:
-    before, after = _evidence(gate, baseline, candidate)
-    gold = after.series.gold if after.series is not None else ""
-    samples = ReleaseSample(before.stat.value, before.stat.n), ReleaseSample(after.stat.value, after.stat.n)
-    comparison = Comparison(gate, after.source, gold, *samples, "insufficient", "")
-    missing = [side.release.name for side, evidence in ((baseline, before), (candidate, after)) if not evidence.stat.n]
-    if missing or before.series is None or after.series is None:
-        return replace(comparison, reason=f"no data of {' and '.join(missing)}")
-    for side, series in ((baseline, before.series), (candidate, after.series)):
-        reason = missing_of_run(side.snapshot, series)
-        if reason is not None:
-            return replace(comparison, reason=f"{side.release.name}: {reason}")
-    if gold and not table.metrics[gate.metric].measured:
-        location = SeriesLocation(gate.pipeline, after.source, gold, gate.where)
-        return _by_item(comparison, baseline.items.get(location, {}), candidate.items.get(location, {}), table, levels)
-    a, b = baseline.scores(gate, before.series), candidate.scores(gate, after.series)
-    return _two_samples(replace(comparison, before=_sample(a.known), after=_sample(b.known)), a, b, levels)
+class _Pair:
+    """Two releases with their counts; scores of unknown requests are the worst for one of them, the best for the other.
 
+    What is proven holds whatever the unknown scores are.
+    """
 
-def _evidence(gate: Gate, baseline: _Side, candidate: _Side) -> tuple[Evidence, Evidence]:
-    """The evidence of both releases from the same source and gold set: the first source with data of both."""
-    for source in sources_of(gate, candidate.snapshot):
-        for whole_run in (True, False):
-            before, after = (
-                find_evidence(replace(gate, source=source), side.snapshot, ALL, whole_run=whole_run)
-                for side in (baseline, candidate)
-            )
-            golds = {evidence.series.gold for evidence in (before, after) if evidence.series is not None}
-            if before.stat.n and after.stat.n and len(golds) == 1:
-                return before, after
-    before, after = (find_evidence(gate, side.snapshot, ALL, whole_run=False) for side in (baseline, candidate))
-    return before, after
+    def __init__(
+        self,
+        releases: tuple[Release, Release],
+        table: ScoreTable,
+        gates: Sequence[Gate],
+        golds: Sequence[GoldInfo],
+        max_drop: float,
+        *,
+        intervals: bool,
+    ) -> None:
+        gated = [gate.metric for gate in gates]
+        half_alpha = betting.ALPHA / 2
+        self._releases = releases
+        self._table = table
+        self._snapshots = [whole_window(release.state, table, golds, gated) for release in releases]
+        self._items = [items_of(release.state) for release in releases]
+        self._max_drop, self._intervals = max_drop, intervals
+        self._worse, self._not_worse = half_alpha / max(1, len(gates)), half_alpha
 
+    def compare(self, gate: Gate) -> Comparison:
+        before, after = evidence = self._evidence(gate)
+        gold = after.series.gold if after.series is not None else ""
+        samples = ReleaseSample(before.stat.value, before.stat.n), ReleaseSample(after.stat.value, after.stat.n)
+        comparison = Comparison(gate, after.source, gold, *samples, "insufficient", "")
+        missing = [release.name for release, found in zip(self._releases, evidence, strict=True) if not found.stat.n]
+        if missing or before.series is None or after.series is None:
+            return replace(comparison, reason=f"no data of {' and '.join(missing)}")
+        series = before.series, after.series
+        for release, snapshot, of_release in zip(self._releases, self._snapshots, series, strict=True):
+            reason = missing_of_run(snapshot, of_release)
+            if reason is not None:
+                return replace(comparison, reason=f"{release.name}: {reason}")
+        if gold and not self._table.metrics[gate.metric].measured:
+            return self._by_item(comparison)
+        return self._two_samples(comparison, series)
 
-class _Bounded(NamedTuple):
-    """The scores of a release: the known ones, and with the worst and the best for every unknown one."""
+    def _evidence(self, gate: Gate) -> tuple[Evidence, Evidence]:
+        """The evidence of both releases from the same source and gold set: the first source with data of both."""
+        for source in sources_of(gate, self._snapshots[1]):
+            for whole_run in (True, False):
+                before, after = (
+                    find_evidence(replace(gate, source=source), snapshot, ALL, whole_run=whole_run)
+                    for snapshot in self._snapshots
+                )
+                golds = {evidence.series.gold for evidence in (before, after) if evidence.series is not None}
+                if before.stat.n and after.stat.n and len(golds) == 1:
+                    return before, after
+        before, after = (find_evidence(gate, snapshot, ALL, whole_run=False) for snapshot in self._snapshots)
+        return before, after
 
-    known: betting.Scores
-    worst: betting.Scores
-    best: betting.Scores
+    def _two_samples(self, comparison: Comparison, series: tuple[SeriesStats, SeriesStats]) -> Comparison:
+        gate = comparison.gate
+        worst = 0 if gate.at_least else 1
+        (known_a, *a), (known_b, *b) = (
+            [release.clusters.scores(of_release, gate.metric, unknown=unknown) for unknown in (None, worst, 1 - worst)]
+            for release, of_release in zip(self._releases, series, strict=True)
+        )
+        a_worst, a_best, b_worst, b_best = (
+            scores if gate.at_least else {1 - x: count for x, count in scores.items()} for scores in (*a, *b)
+        )
+        decided = self._decided(
+            replace(comparison, before=_sample(known_a), after=_sample(known_b)),
+            worse=log_worse(a_worst, b_best) >= -math.log(self._worse),
+            not_worse=log_not_worse(a_best, b_worst, self._max_drop) >= -math.log(self._not_worse),
+        )
+        if not self._intervals:
+            return decided
+        drop = -at_most(b_best, a_worst, self._worse), at_most(a_best, b_worst, self._not_worse)
+        return _with_intervals(decided, a, b, drop)
 
+    def _by_item(self, comparison: Comparison) -> Comparison:
+        """The comparison by gold item; items that only one release was asked are two samples."""
+        gate = comparison.gate
+        location = SeriesLocation(gate.pipeline, comparison.source, comparison.gold, gate.where)
+        worst = 0 if gate.at_least else 1
+        (before, a_worst, a_best), (after, b_worst, b_best) = (
+            [_item_means(items.get(location, {}), self._table, gate.metric, x) for x in (None, worst, 1 - worst)]
+            for items in self._items
+        )
+        pairs, unpaired = _pairs(gate, a_best, b_worst)
+        decided = self._decided(
+            _paired(comparison, before, after),
+            worse=betting.worse(*_pairs(gate, a_worst, b_best), self._worse),
+            not_worse=betting.not_worse(pairs, self._max_drop, unpaired, self._not_worse),
+        )
+        if not self._intervals:
+            return decided
+        lower = -pairs_at_most(*_pairs(gate, b_best, a_worst), self._worse)
+        upper = pairs_at_most(pairs, unpaired, self._not_worse)
+        shared = sorted(before.keys() & after.keys()) if decided.items else None
+        a, b = (
+            [_mean_counts(means, shared) for means in extremes] for extremes in ((a_worst, a_best), (b_worst, b_best))
+        )
+        return _with_intervals(decided, a, b, (lower, upper))
 
-def _worst_score(gate: Gate) -> int:
-    return 0 if gate.at_least else 1
-
-
-def _two_samples(comparison: Comparison, a: _Bounded, b: _Bounded, levels: _Levels) -> Comparison:
-    gate = comparison.gate
-    a_worst, a_best, b_worst, b_best = (
-        scores if gate.at_least else {1 - x: count for x, count in scores.items()}
-        for scores in (a.worst, a.best, b.worst, b.best)
-    )
-    worse = log_worse(a_worst, b_best) >= -math.log(levels.worse)
-    not_worse = log_not_worse(a_best, b_worst, levels.max_drop) >= -math.log(levels.not_worse)
-    decided = _decided(comparison, worse=worse, not_worse=not_worse, max_drop=levels.max_drop)
-    if not levels.intervals:
-        return decided
-    bounds = -at_most(b_best, a_worst, levels.worse), at_most(a_best, b_worst, levels.not_worse)
-    return _with_intervals(decided, (a.worst, a.best), (b.worst, b.best), bounds)
+    def _decided(self, comparison: Comparison, *, worse: bool, not_worse: bool) -> Comparison:
+        """The comparison with its verdict. A proven drop is allowed if it is proven to be small."""
+        points = f"{100 * self._max_drop:.1f} points"
+        if not_worse:
+            reason = f"a drop is proven, one of {points} is ruled out" if worse else f"a drop of {points} is ruled out"
+            return replace(comparison, verdict="pass", reason=reason)
+        if worse:
+            return replace(comparison, verdict="fail", reason="a drop is proven")
+        return replace(comparison, reason=f"no drop is proven, one of {points} is not ruled out")
 
 
 def _with_intervals(
-    comparison: Comparison, before: _Extremes, after: _Extremes, drop: tuple[float, float]
+    comparison: Comparison, before: Sequence[Scores], after: Sequence[Scores], drop: tuple[float, float]
 ) -> Comparison:
     means = [
         _confidence(worst, best) if comparison.gate.at_least else _confidence(best, worst)
@@ -528,42 +550,11 @@ def _with_intervals(
     return replace(comparison, intervals=ReleaseIntervals(means[0], means[1], (min(drop), max(drop))))
 
 
-def _by_item(
-    comparison: Comparison, baseline: Table, candidate: Table, table: ScoreTable, levels: _Levels
-) -> Comparison:
-    """The comparison by gold item; items that only one release was asked are two samples.
-
-    What is proven holds whatever the unknown scores are.
-    """
-    gate = comparison.gate
-    worst = _worst_score(gate)
-    before, after = (_item_means(items, table, gate.metric) for items in (baseline, candidate))
-    a_worst, a_best = (_item_means(baseline, table, gate.metric, x) for x in (worst, 1 - worst))
-    b_worst, b_best = (_item_means(candidate, table, gate.metric, x) for x in (worst, 1 - worst))
-    pairs, unpaired = _pairs(gate, a_best, b_worst)
-    decided = _decided(
-        _paired(comparison, before, after),
-        worse=betting.worse(*_pairs(gate, a_worst, b_best), levels.worse),
-        not_worse=betting.not_worse(pairs, levels.max_drop, unpaired, levels.not_worse),
-        max_drop=levels.max_drop,
-    )
-    if not levels.intervals:
-        return decided
-    lower = -pairs_at_most(*_pairs(gate, b_best, a_worst), levels.worse)
-    upper = pairs_at_most(pairs, unpaired, levels.not_worse)
-    shared = sorted(before.keys() & after.keys()) if decided.items else None
-    a, b = (
-        (_mean_counts(worst, shared), _mean_counts(best, shared))
-        for worst, best in ((a_worst, a_best), (b_worst, b_best))
-    )
-    return _with_intervals(decided, a, b, (lower, upper))
-
-
 def _pairs(gate: Gate, before: _Means, after: _Means) -> tuple[betting.Pairs, betting.Unpaired]:
     def oriented(score: float | None) -> float | None:  # more is better
         return score if gate.at_least or score is None else 1 - score
 
-    def alone(means: _Means, others: _Means) -> betting.Scores:  # items that the other release was not asked
+    def alone(means: _Means, others: _Means) -> Scores:  # items that the other release was not asked
         return Counter(x for qid in means.keys() - others.keys() if (x := oriented(means[qid])) is not None)
 
     shared = before.keys() & after.keys()
@@ -590,24 +581,13 @@ def _item_means(items: Table, table: ScoreTable, metric: str, unknown: int | Non
     return {qid: item_sums(table, facts, column).mean(unknown) for qid, facts in items.items()}
 
 
-def _mean_counts(means: _Means, qids: Sequence[str] | None) -> betting.Scores:
+def _mean_counts(means: _Means, qids: Sequence[str] | None) -> Scores:
     return Counter(x for qid in (means if qids is None else qids) if (x := means[qid]) is not None)
 
 
-def _sample(scores: betting.Scores) -> ReleaseSample:
+def _sample(scores: Scores) -> ReleaseSample:
     n = round(sum(scores.values()))
     return ReleaseSample(math.fsum(x * count for x, count in scores.items()) / n if n else None, n)
-
-
-def _decided(comparison: Comparison, *, worse: bool, not_worse: bool, max_drop: float) -> Comparison:
-    """The comparison with its verdict. A proven drop is allowed if it is proven to be small."""
-    points = f"{100 * max_drop:.1f} points"
-    if not_worse:
-        reason = f"a drop is proven, one of {points} is ruled out" if worse else f"a drop of {points} is ruled out"
-        return replace(comparison, verdict="pass", reason=reason)
-    if worse:
-        return replace(comparison, verdict="fail", reason="a drop is proven")
-    return replace(comparison, reason=f"no drop is proven, one of {points} is not ruled out")
 
 
 @dataclass(frozen=True)

@@ -56,15 +56,7 @@ _CUT: Final = "…"
 
 
 class Failed(NamedTuple):
-    """A request that fails a gate.
-
-    Attributes:
-        pipeline, source: The series it was counted in.
-        record: The request.
-        key: Its facts.
-        scores: The failing scores, by metric.
-        slices: The slices it belongs to.
-    """
+    """A request that fails a gate."""
 
     pipeline: str
     source: str
@@ -75,11 +67,7 @@ class Failed(NamedTuple):
 
 
 class FailureDetector:
-    """Finds the single requests that do not reach a gate's threshold.
-
-    Attributes:
-        failures: Failures found since the list was last taken.
-    """
+    """Finds the single requests that do not reach a gate's threshold."""
 
     def __init__(self, table: ScoreTable, policy: Callable[[str], Policy]) -> None:
         self.failures: list[Failed] = []
@@ -141,9 +129,6 @@ class AssessedRequest:
     """What the sentences are made of.
 
     Attributes:
-        facts: The facts of the request.
-        record: The request.
-        item: Its gold item; None where it has none.
         within_ms: The declared bound on the latency, in milliseconds; None without one.
     """
 
@@ -399,7 +384,6 @@ class RankedDocument:
     """A retrieved document.
 
     Attributes:
-        rank: From 1.
         id, score, text: As captured; None where it was not.
         gold: Whether the gold item names its id; None without a gold item that names ids.
         cited: Whether the answer cites it.
@@ -418,11 +402,8 @@ class MatchedItem:
     """The gold item of the request.
 
     Attributes:
-        qid, gold, version: The item, its set, and the version of that.
         how: How it was found (`ragmon.core.constants.MATCH_METHODS`).
-        answerable: Whether gold has an answer.
         documents: The ids it names, or the prefixes of ids of relevant sections.
-        texts: How many texts it names.
         question, claims: Its wording of the question, and the phrases a right answer has; None where not shown.
     """
 
@@ -442,12 +423,9 @@ class MetricResult:
     """The score of the request in one metric.
 
     Attributes:
-        metric: The metric.
         score: In [0, 1]; None where it has none.
         outcome: `fail` where it breaks a gate by itself, `pass` where it keeps all gates on the metric, `scored`
             without a gate, `unassessed` where a fact is unknown, `outside` where the request is not in the denominator.
-        why: Why, in a sentence.
-        gates: The gates it breaks.
     """
 
     metric: str
@@ -462,17 +440,13 @@ class RequestReport:
     """One request.
 
     Attributes:
-        trace_id, ts, pipeline, source, build, index_hash, model, error, ended: As in its record.
         kept: Why it was kept: `audit`, or the outcome it was kept for.
-        latency_ms: By stage, in milliseconds.
         session, user, tags: As in its record; None where they are not shown.
-        question, answer: The texts.
         citations: The ids that the answer cites; None where no list was captured.
         documents: The retrieved documents; None where they were not captured.
         documents_note: Why documents or their texts are missing; "" where nothing is.
         candidates: How many documents there were before reranking; None where that was not captured.
         gold: Its gold item; None where it matches none.
-        metrics: The score in every metric.
         content: `[capture] content` of its pipeline and source; "" where that is not known.
         withheld: Why nothing of the content is shown; "" where what was kept is shown.
         link: The trace in the tracing backend; None without `[links] trace`.
@@ -515,17 +489,7 @@ def report(
     within_ms: float | None = None,
     link: str | None = None,
 ) -> RequestReport:
-    """The report of a request.
-
-    Args:
-        record: The request.
-        assessment: Its facts and scores.
-        metrics: The metrics by key.
-        gates: The gates of its pipeline.
-        content: `[capture] content` of its pipeline and source; "" where that is not known.
-        within_ms: The declared bound on the latency, in milliseconds.
-        link: The URL of a trace, with `{trace_id}` in its place.
-    """
+    """The report of a request."""
     item = assessment.item
     request = AssessedRequest(assessment.facts, record, item, within_ms)
     answer, latency, sampling = record.answer_json or Answer(), record.latency_ms or Latency(), record.sampling

@@ -59,13 +59,7 @@ MIN_SHIFT: Final = 0.05
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The change that was found.
-
-    Attributes:
-        selection: The window selection around the change.
-        measure: The measure to follow.
-        change: When the measure became worse.
-    """
+    """The change that was found."""
 
     selection: WindowSelection
     measure: Measure
@@ -231,17 +225,7 @@ def explain_drift(
     firing: float | None,
     alarm: str,
 ) -> Why:
-    """The diagnosis of an alarm on a distribution: which requests there are since it moved, and which there were.
-
-    Args:
-        state: The counts.
-        table: The metrics.
-        outcome: The alarm, written as the outcome of a gate that has no value.
-        now: Seconds since the epoch.
-        since: The start of the block that differs, seconds since the epoch; None where none does.
-        firing: Since when it fires, seconds since the epoch; None while it does not fire.
-        alarm: What moved, in a sentence.
-    """
+    """The diagnosis of an alarm on a distribution: which requests there are since it moved, and which there were."""
     end, cut = (int(now) // BUCKET_SECONDS + 1) * BUCKET_SECONDS, now - BACK if since is None else since
     begin = max(0, int(cut - BACK) // FOLDED_SECONDS * FOLDED_SECONDS)
     look = WindowSelection(state, Reads(outcome.gate.pipeline, outcome.source, None, ""), begin, end)

@@ -59,7 +59,6 @@ from ragmon.export.pages import (
     CONTENT_TYPES,
     PATH,
     PATHS,
-    GateDetails,
     GateFindings,
     PipelineHistory,
     RequestFilter,
@@ -228,14 +227,18 @@ def gate(view: AdminView, request: Request) -> Response:
     pipeline, gate = found["pipeline"], found["gate"]
     outcome = next((o for o in current.outcomes if (o.gate.pipeline, o.gate.name) == (pipeline, gate)), None)
     reach = None if outcome is None else detectable_now(view.settings(), current.outcomes, outcome)
-    details = GateDetails(
-        view.diagnose(pipeline, gate, is_broken, filters),
-        "" if reach is None else describe(reach),
-        current,
-        PipelineHistory(*view.history.series_of(pipeline)),
-        filters,
+    page = gate_page(
+        status,
+        found,
+        history,
+        SPANS.values(),
+        diagnosis=view.diagnose(pipeline, gate, is_broken, filters),
+        detectable="" if reach is None else describe(reach),
+        current=current,
+        of_pipeline=PipelineHistory(*view.history.series_of(pipeline)),
+        shown=filters,
     )
-    return html(gate_page(status, found, history, SPANS.values(), details))
+    return html(page)
 
 
 def admin_app(
