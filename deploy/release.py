@@ -41,16 +41,7 @@ class ReleaseError(Exception):
 
 
 def prepare(root: Path, version: str, day: date) -> None:
-    """Make the files those of a release. Nothing is written if anything is wrong.
-
-    Args:
-        root: The repository.
-        version: The version to release.
-        day: The date under which it stands in the changelog.
-
-    Raises:
-        ReleaseError: The version cannot follow, has no section in CHANGELOG.md, or a file lacks the present one.
-    """
+    """Make the files those of a release. Nothing is written if anything is wrong."""
     before = _current(root)
     changelog = root / "CHANGELOG.md"
     text = changelog.read_text(encoding="utf-8")
@@ -64,15 +55,7 @@ def prepare(root: Path, version: str, day: date) -> None:
 
 
 def check(root: Path, version: str) -> str:
-    """The part of the changelog about a release whose files these are.
-
-    Args:
-        root: The repository.
-        version: The version to release.
-
-    Raises:
-        ReleaseError: They are not: another version stands there, or the changelog has no section with a date for it.
-    """
+    """The part of the changelog about a release whose files these are."""
     current = _current(root)
     if current != version:
         raise ReleaseError(f"pyproject.toml has the version {current}, not {version}: tag the commit v{current}")
@@ -91,11 +74,7 @@ def _current(root: Path) -> str:
 
 
 def _check_follows(version: str, before: str, changelog: str) -> None:
-    """Check that a version may come after the present one; the first release has the version that is there.
-
-    Raises:
-        ReleaseError: It may not.
-    """
+    """Check that a version may come after the present one; the first release has the version that is there."""
     if not _VERSION.fullmatch(version):
         raise ReleaseError(f"{version!r} is no version: write MAJOR.MINOR.PATCH, such as 0.2.0")
     if _numbers(version) < _numbers(before):
@@ -113,11 +92,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _renamed(path: Path, places: tuple[str, ...], before: str, version: str) -> str:
-    """A file that names another version.
-
-    Raises:
-        ReleaseError: It does not name the present one.
-    """
+    """A file that names another version."""
     text = path.read_text(encoding="utf-8")
     for place in places:
         if place.format(before) not in text:

@@ -39,12 +39,7 @@ PATIENCE: Final = 60.0
 
 
 class Stack:
-    """The processes, and where they are.
-
-    Args:
-        folder: Where configurations, states and logs lie.
-        places: What listens where, `host:port` by name.
-    """
+    """The processes, and where they are."""
 
     def __init__(self, folder: Path, places: dict[str, str]) -> None:
         self.folder = folder
@@ -63,11 +58,7 @@ class Stack:
             )
 
     def await_ready(self, name: str, place: str) -> None:
-        """Wait until a program answers that it is ready.
-
-        Raises:
-            SystemExit: It ended, or is not ready after a minute.
-        """
+        """Wait until a program answers that it is ready."""
         deadline = monotonic() + PATIENCE
         tick = threading.Event()
         while not _answers(f"http://{self.places[place]}{READY[place]}"):
@@ -124,13 +115,7 @@ def _say(*lines: str) -> None:
 
 
 def configure(folder: Path, places: dict[str, str], hook: str) -> None:
-    """Write the deployed configurations with the addresses of this machine.
-
-    Args:
-        folder: Where they go.
-        places: What listens where.
-        hook: The address Alertmanager tells.
-    """
+    """Write the deployed configurations with the addresses of this machine."""
     shutil.copy(GOLD, folder)
     listens = "\n".join(f'{name} = "{places[name]}"' for name in ("otlp", "grpc", "admin"))
     (folder / "ragmon.toml").write_text(

@@ -56,11 +56,6 @@ def make_record(
 def make_gold(*items: GoldItem | tuple[str, bool], name: str = "gold", **fields: Any) -> GoldSet:
     """A gold set from items, or from `(qid, answerable)` pairs whose gold document is `d1`.
 
-    Args:
-        items: The items.
-        name: The set's name.
-        fields: Any other field of `GoldSet`.
-
     Examples:
         >>> gold = make_gold(("a", True), ("b", False))
         >>> [item.answerable for item in gold.items]
@@ -77,9 +72,6 @@ def make_gold(*items: GoldItem | tuple[str, bool], name: str = "gold", **fields:
 @dataclass
 class FakeClock:
     """A clock that moves only when `advance` is called; give it to `ragmon.Monitor(clock=...)`.
-
-    Args:
-        now: What it shows first, seconds since the epoch.
 
     Examples:
         >>> clock = FakeClock(100.0)
@@ -101,11 +93,7 @@ class FakeClock:
 
 @dataclass
 class Collected:
-    """An exporter that keeps its records in a list; give it to `ragmon.install(sink=...)`.
-
-    Attributes:
-        records: The records, in the order in which they came.
-    """
+    """An exporter that keeps its records in a list; give it to `ragmon.install(sink=...)`."""
 
     records: list[Record] = field(default_factory=list)
 
@@ -147,15 +135,7 @@ def capture_traces(settings: Settings | None = None, *, timeout: float = 5.0) ->
 
 
 def check_metric(metric: Metric, records: Sequence[Record], gold: GoldSet | None = None) -> None:
-    """Check on some records that a metric obeys the laws of all metrics.
-
-    Args:
-        metric: The metric.
-        records: The records to score.
-        gold: The gold items that the records may belong to.
-
-    Raises:
-        AssertionError: A score lies outside [0, 1], or depends on more than the facts.
+    """Check on some records that a metric obeys the laws of all metrics; an AssertionError says which law it breaks.
 
     Examples:
         >>> from ragmon.metrics.builtin import Recall

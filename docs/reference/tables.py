@@ -163,14 +163,7 @@ _UNIT_OF_ENDING: Final = {
 
 
 def filled(page: str) -> str:
-    """A page with its tables made anew.
-
-    Args:
-        page: The text of the page.
-
-    Raises:
-        KeyError: It names a table that there is not.
-    """
+    """A page with its tables made anew."""
     return _PART.sub(lambda part: f"{part[1]}\n{TABLES[part[2]]()}\n{part[3]}", page)
 
 
@@ -258,13 +251,7 @@ def _facts() -> str:
 
 
 def _fields(schema: str, name: str, *, nulls: bool = False) -> str:
-    """The members of one object of a schema.
-
-    Args:
-        schema: The schema.
-        name: The object.
-        nulls: Say where a value may be null; else the page says that null means absent.
-    """
+    """The members of one object of a schema."""
     found = SCHEMAS[schema]()["$defs"][name]
     required = found.get("required", [])
     rows = (
@@ -282,12 +269,7 @@ _NAMES: Final = {"number": "number", "integer": "whole number", "string": "text"
 
 
 def type_of(schema: Schema, *, nulls: bool = False) -> str:
-    """The type of a schema in words.
-
-    Args:
-        schema: The schema.
-        nulls: Whether null is named.
-    """
+    """The type of a schema in words."""
     return " or ".join(word for word in dict.fromkeys(_types(schema)) if word != "null" or nulls) or "absent"
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module, metadata
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import ragmon
 from ragmon.alarms.pipelines import AlarmEngine
@@ -192,6 +192,7 @@ def detectability(settings: Settings, per_minute: float) -> list[Detectability]:
     ]
 
 
+LIMITS: Final = "attribute limits"
 # The variable for spans, and the variable that applies without it.
 NUMBER: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
 LENGTH: Final = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
@@ -202,23 +203,29 @@ _OTHER_ATTRIBUTES: Final = 8  # of a retriever's span beside its documents, at m
 _MIN_LENGTH: Final = 8192  # characters; a lower limit is likely to cut documents that travel in one attribute
 
 
-class SettingEffect(NamedTuple):
-    """The effect of a setting on the data that arrives: a certain loss, a note, and a hint on what to change."""
+@dataclass(frozen=True)
+class Instrumentation:
+    """A family of instrumentations with its installed packages, or a setting of them all, and what is lost.
 
+    `note` is worth knowing without a certain loss; `hint` says what to change.
+    """
+
+    name: str
+    packages: tuple[str, ...] = ()
     loss: str = ""
     note: str = ""
     hint: str = ""
 
 
-def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -> SettingEffect:
+def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -> Instrumentation:
     """The loss to OpenTelemetry's limits; `flattened` documents have an attribute for each of their fields."""
     name, length = _effective_limit(environ, LENGTH)
     if length is not None and length < _MIN_LENGTH:
         lost = f"{name}={length} cuts questions, answers and lists of documents"
-        return SettingEffect(lost, hint=f"unset {name}, or {_MIN_LENGTH} at least")
+        return Instrumentation(LIMITS, loss=lost, hint=f"unset {name}, or {_MIN_LENGTH} at least")
     name, number = _effective_limit(environ, NUMBER)
     if not flattened or (name and number is None):
-        return SettingEffect()
+        return Instrumentation(LIMITS)
     limit = USUAL if number is None else number
     documents = max(0, (limit - _OTHER_ATTRIBUTES) // _ATTRIBUTES_PER_DOCUMENT)
     max_rank = max(k for scope in (settings.unconfigured, *settings.pipelines.values()) for k in scope.metrics.k)
@@ -226,7 +233,9 @@ def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -
     lost = f"of more than about {documents} documents the ones ranked first are lost, and the trace is unscorable"
     message = f"{setting}: {lost}"
     hint = f"{NUMBER[0]}={_OTHER_ATTRIBUTES + _ATTRIBUTES_PER_DOCUMENT * 100} is room for 100 documents"
-    return SettingEffect(loss=message, hint=hint) if documents < max_rank else SettingEffect(note=message, hint=hint)
+    if documents < max_rank:
+        return Instrumentation(LIMITS, loss=message, hint=hint)
+    return Instrumentation(LIMITS, note=message, hint=hint)
 
 
 def _effective_limit(environ: Mapping[str, str], names: tuple[str, str]) -> tuple[str, int | None]:
@@ -270,7 +279,7 @@ _BY_RATIO: Final = ("traceidratio", "parentbased_traceidratio")
 _OFF: Final = ("always_off", "parentbased_always_off")
 
 
-def samplers(settings: Settings, environ: Mapping[str, str]) -> SettingEffect:
+def samplers(settings: Settings, environ: Mapping[str, str]) -> Instrumentation:
     """The share of traces that arrives.
 
     The ratio sampler and ragmon's own sampler read different bits of a trace id, so they are independent: the share
@@ -283,16 +292,16 @@ def samplers(settings: Settings, environ: Mapping[str, str]) -> SettingEffect:
             share = float(environ.get(RATE, ""))
             rate = share if 0 <= share <= 1 else 1.0
     if rate == 1.0:
-        return SettingEffect()
+        return Instrumentation("sampler")
     if not rate:
         lost = f"{SAMPLER}={sampler} keeps none: no trace of an instrumentation is sent; decorated calls are"
-        return SettingEffect(lost, hint=f"unset {SAMPLER}, or sample by ratio")
+        return Instrumentation("sampler", loss=lost, hint=f"unset {SAMPLER}, or sample by ratio")
     message = f"{SAMPLER}={sampler} keeps {rate:.3g} of traces: their numbers are of exported traffic"
     own_rate = settings.of(settings.pipeline).sampling.rate
     if own_rate < 1.0 and settings.origins.get("sampling.rate", "default") != "default":
         message += f"; with `[sampling] rate` {own_rate:g} on top {rate * own_rate:.3g} of them are scored"
     hint = f"unset {SAMPLER} and set `[sampling] rate`: ragmon then weighs what it keeps"
-    return SettingEffect(note=message, hint=hint)
+    return Instrumentation("sampler", note=message, hint=hint)
 
 
 GENAI: Final = "OpenTelemetry GenAI"
@@ -317,20 +326,6 @@ HIDDEN: Final[Mapping[str, str]] = {
 _ON_SPANS: Final = ("SPAN_ONLY", "SPAN_AND_EVENT")
 
 
-@dataclass(frozen=True)
-class Instrumentation:
-    """A family of instrumentations with its installed packages, or a setting of them all, and what is lost.
-
-    `note` is worth knowing without a certain loss; `hint` says what to change.
-    """
-
-    name: str
-    packages: tuple[str, ...] = ()
-    loss: str = ""
-    note: str = ""
-    hint: str = ""
-
-
 def instrumentations(
     settings: Settings,
     environ: Mapping[str, str] | None = None,
@@ -353,15 +348,8 @@ def instrumentations(
     families = [switches[name](tuple(sorted(packages[name])), environ) for name in switches if packages[name]]
     if not families:
         return []
-    effects = {
-        "attribute limits": limits(settings, environ, flattened=bool(packages[OPENINFERENCE])),
-        "sampler": samplers(settings, environ),
-    }
-    return families + [
-        Instrumentation(name, loss=effect.loss, note=effect.note, hint=effect.hint)
-        for name, effect in effects.items()
-        if effect.loss or effect.note
-    ]
+    of_all = (limits(settings, environ, flattened=bool(packages[OPENINFERENCE])), samplers(settings, environ))
+    return families + [setting for setting in of_all if setting.loss or setting.note]
 
 
 def _genai(packages: tuple[str, ...], environ: Mapping[str, str]) -> Instrumentation:

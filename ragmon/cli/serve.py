@@ -40,7 +40,7 @@ from ragmon.export.report_page import comparison_page, stored_page
 from ragmon.export.schema import load_report
 from ragmon.export.text import render_gates, text
 from ragmon.ingest.files import ReadSummary, read_files, unreadable
-from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.gold import GoldSet, load_gold
 from ragmon.monitor.admin import admin_app, document_app
 from ragmon.monitor.capture_settings import Redactions, file_options, file_span_options
 from ragmon.monitor.embedded import Monitor, parse_listen_address
@@ -274,9 +274,7 @@ def work(config: str | None) -> int:
         signal.signal(number, lambda *_: stopping.set())
     settings = load(config)
     try:
-        from ragmon.core.http_server import HttpServer  # noqa: PLC0415 - as above
-        from ragmon.ingest.gold import load_gold  # noqa: PLC0415 - these load more than any other command needs
-        from ragmon.stream.worker import StreamWorker, worker_app  # noqa: PLC0415 - as above
+        from ragmon.stream.worker import StreamWorker, worker_app  # noqa: PLC0415 - no other command needs it
 
         worker = StreamWorker(settings, load_gold(settings.gold))
         server = HttpServer(worker_app(worker, settings.serve.hosts), settings.serve.admin, tls=None, name="admin")

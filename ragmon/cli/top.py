@@ -44,7 +44,6 @@ from ragmon.gates.history import GatePoint, TimeSpan
 
 LEVELS: Final = "▁▂▃▄▅▆▇█"
 STYLES: Final = {"pass": "green", "fail": "bold red", "insufficient": "yellow"}
-"""The style of each verdict."""
 _VALUE, _INTERVAL, _THRESHOLD, _COVERED, _GOOD = "●━│┿·"
 
 
@@ -176,16 +175,8 @@ class OverviewFrame:
 def draw(
     console: Console, address: str, poll: Poll, *, now: float | None = None, height: int | None = None
 ) -> OverviewFrame:
-    """The picture of a state, as wide as the console.
-
-    Args:
-        console: The terminal.
-        address: The address of the monitor.
-        poll: The state.
-        now: The time by the clock of this machine, if the state is stale.
-        height: Lines of the screen; None if there is room for everything.
-    """
-    status, width = poll.overview.status, console.width
+    """The picture of a state, as wide as the console."""
+    status, width = poll.status, console.width
     head = [_title(status, address, width)]
     if now is not None:
         why = poll.error or "the answer takes long"
@@ -277,11 +268,11 @@ class _GateTable:
     """The gates, each on a line, in columns that fit the width."""
 
     def __init__(self, poll: Poll, width: int) -> None:
-        self._status = poll.overview.status
+        self._status = poll.status
         self._width = width
-        span = poll.overview.history.span
+        span = poll.history.span
         self._span = printable(span.words)
-        histories = poll.overview.history.gates
+        histories = poll.history.gates
         self._points = {
             (entry.pipeline, entry.gate): [(point.end, point.value) for point in entry.points] for entry in histories
         }
@@ -450,18 +441,11 @@ class HistoryPage(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Overview:
-    """The state of a monitor, and the history of its gates."""
-
-    status: OverviewStatus
-    history: HistoryPage
-
-
-@dataclass(frozen=True)
 class Poll:
     """The latest state of a monitor, when it was read by the clock of this machine, and why no newer one was."""
 
-    overview: Overview
+    status: OverviewStatus
+    history: HistoryPage
     at: float
     error: str = ""
 
@@ -474,14 +458,14 @@ class OverviewReader:
         self._history = HistoryPage()
         self._due = 0.0
 
-    def read(self) -> Overview:
+    def read(self) -> Poll:
         """The state; a monitor without a history is shown without."""
         status = read_page(self._url, STATUS, OverviewStatus)
         if monotonic() >= self._due:
             with suppress(NoResponseError):
                 self._history = read_page(self._url, HISTORY, HistoryPage)
             self._due = monotonic() + REFRESH
-        return Overview(status, self._history)
+        return Poll(status, self._history, time())
 
 
 class Poller:
@@ -505,7 +489,7 @@ class Poller:
     def _run(self) -> None:
         while not self._stopped.wait(self._every):
             try:
-                self.latest = Poll(self._reader.read(), time())
+                self.latest = self._reader.read()
             except RagmonError as error:
                 self.latest = replace(self.latest, error=str(error))
             if not self._stopped.is_set():
@@ -675,7 +659,7 @@ def top(url: str | None, every: float, once: bool, no_color: bool, config: str |
     reader = OverviewReader(address)
     authority = parse_server_url(address).authority
     try:
-        poll = Poll(reader.read(), time())
+        poll = reader.read()
         if live:
             LiveOverview(console, authority, reader, poll, every, sys.stdin).run()
         else:

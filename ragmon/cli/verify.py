@@ -218,13 +218,6 @@ class SnapshotReader(JournalReader):
     """A consistent snapshot of a journal, while its server may write to it.
 
     Until it is closed, the write-ahead log cannot be truncated; it grows, and is truncated later.
-
-    Args:
-        folder: The folder of the journal.
-
-    Raises:
-        RagmonError: There is no journal, or one of another version.
-        JournalError: It cannot be read.
     """
 
     def __init__(self, folder: Path) -> None:

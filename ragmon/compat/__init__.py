@@ -35,21 +35,10 @@ MODES: Final[Mapping[str, Scorer]] = MappingProxyType(
         "seed-004": seed_004.score,
     }
 )
-"""All modes by their names on the command line."""
 
 
 def run(mode: str, traces: Sequence[str], gold: Sequence[str] | str | None, options: Options) -> Result:
-    """Score trace files as a published scorer does.
-
-    Args:
-        mode: A key of `MODES`.
-        traces: JSONL files, read one after the other; `.gz`, `.zst` and `-` (standard input) as well.
-        gold: The gold files; for seed-004 one directory. seed-001 needs none.
-        options: The options of the published scorers.
-
-    Returns:
-        The published output with exit code 0, or an error message with exit code 3.
-    """
+    """Score trace files as a published scorer does."""
     files = (gold,) if isinstance(gold, str) else tuple(gold or ())
     try:
         return Result(_scorer(mode, files)(traces, files, options), exit_code=0)

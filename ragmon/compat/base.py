@@ -56,17 +56,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    r"""The output of a compat mode.
-
-    Args:
-        text: The published scorer's standard output, final newline included; empty when it crashed.
-        exit_code: 0, or 3 when the published scorer crashes on this input.
-        error: A line with the failed rule and its file, then `\nhint: ` and the correction; None with exit code 0.
-    """
+    """The output of a compat mode: the published scorer's, with exit code 0, or an error with exit code 3."""
 
     text: str
     exit_code: int
-    error: str | None = None
+    error: str | None = None  # the rule that failed and its file, then a line `hint: …`
 
 
 class PublishedScorerFailed(InputError):  # noqa: N818 - it reports a crash that happened elsewhere
@@ -83,16 +77,7 @@ class Entry(NamedTuple):
 
 @contextlib.contextmanager
 def published_rule(at: Entry, rule: str, hint: str) -> Iterator[None]:
-    """Turn a crash inside the block into an error that the published scorer crashes here.
-
-    Args:
-        at: The input the rule was applied to.
-        rule: What the published scorer does with it, as a clause.
-        hint: The correction.
-
-    Raises:
-        PublishedScorerFailed: An exception in the block that would end an unguarded script.
-    """
+    """Turn a crash inside the block into an error that the published scorer crashes here."""
     try:
         yield
     except _CRASHES as crash:
@@ -103,35 +88,20 @@ def published_rule(at: Entry, rule: str, hint: str) -> Iterator[None]:
 
 
 def read_lines(paths: Sequence[str]) -> Iterator[Entry]:
-    """The JSON lines of the files in order; blank lines are skipped.
-
-    Args:
-        paths: JSONL files, plain, `.gz` or `.zst`; `-` is standard input.
-
-    Raises:
-        PublishedScorerFailed: A file cannot be read or a line is not JSON.
-    """
+    """The JSON lines of the files in order; blank lines are skipped."""
     for path in paths:
         with _open(path) as stream:
             yield from _parse_lines(stream, path)
 
 
 def read_document(path: str) -> Entry:
-    """A file that is a single JSON value.
-
-    Raises:
-        PublishedScorerFailed: The file cannot be read or is not JSON.
-    """
+    """A file that is a single JSON value."""
     with _open(path) as stream:
         return _parse(stream.read(), path)
 
 
 def read_items(paths: Sequence[str]) -> Iterator[Entry]:
-    """The entries of gold files, each of which is a JSON array or JSONL.
-
-    Raises:
-        PublishedScorerFailed: A file cannot be read or is not JSON.
-    """
+    """The entries of gold files, each of which is a JSON array or JSONL."""
     for path in paths:
         with _open(path) as stream:
             text = stream.read()

@@ -45,16 +45,7 @@ class _Answer:
 
 
 def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
-    """The JSON report, with the final newline of `print`.
-
-    Args:
-        traces: Trace files (JSONL); the last line of a qid counts.
-        gold: Gold files (JSONL); the last line of a qid counts.
-        options: `k` and `gates` are read.
-
-    Raises:
-        PublishedScorerFailed: The published script ends in a traceback on this input.
-    """
+    """The JSON report, with the final newline of `print`."""
     k = DEFAULT_K if options.k is None else options.k
     items: dict[Any, Entry] = {}
     for item in read_lines(gold):

@@ -28,16 +28,7 @@ _OBJECTS = "one JSON object a case"
 
 
 def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
-    """One JSON result a line, one line a trace, in their order; a case that cannot be scored is `{"error": …}`.
-
-    Args:
-        traces: Trace files (JSONL).
-        gold: Files of verdict lists or expected outputs by qid, for traces that have none; may be empty.
-        options: `threshold`, `strict` and `ask` are read.
-
-    Raises:
-        PublishedScorerFailed: A file is not JSON, or a case is not an object.
-    """
+    """One JSON result a line, one line a trace, in their order; a case that cannot be scored is `{"error": …}`."""
     recorded: dict[Any, Any] = {}
     for item in read_items(gold):
         with published_rule(item, "a verdict list is looked up by its qid", _OBJECTS):

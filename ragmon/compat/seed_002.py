@@ -31,16 +31,7 @@ class _Row(NamedTuple):
 
 
 def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
-    """The Markdown report.
-
-    Args:
-        traces: Prediction files (JSONL).
-        gold: Question sets, each one JSON array; the last of two equal questions counts.
-        options: None is read.
-
-    Raises:
-        PublishedScorerFailed: The published script ends in a traceback on this input.
-    """
+    """The Markdown report."""
     del options
     questions: dict[Any, Entry] = {}
     for path in gold:

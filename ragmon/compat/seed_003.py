@@ -26,14 +26,6 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
     A gold item is one query, in the order of the gold file. It is compared by text (`gold_contexts` with the trace's
     `contexts`), or by id (`gold_citations` or `gold_ids` with `retrieved_ids`); where the trace has no list of that
     kind, the other kind is used.
-
-    Args:
-        traces: Trace files (JSONL), joined by qid; the last line of a qid counts.
-        gold: Gold files, JSONL or JSON arrays.
-        options: None is read.
-
-    Raises:
-        PublishedScorerFailed: The published evaluator raises on this input.
     """
     del options
     items, by_qid = list(read_items(gold)), dict[Any, Entry]()

@@ -28,14 +28,7 @@ from ragmon.compat.base import Entry, Options, PublishedScorerFailed, published_
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkQuery:
-    """One question and the section that answers it.
-
-    Args:
-        query_id: Its key in `queries.json`.
-        text: The question.
-        doc_id: The document of the relevant section.
-        section_id: The number of the section in it.
-    """
+    """One question and the section that answers it."""
 
     query_id: str
     text: Any
@@ -50,20 +43,8 @@ class BenchmarkQuery:
         return index.isdecimal() and section == f"{self.doc_id}_{self.section_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class Benchmark:
-    """The usable queries in the order of `queries.json`, and the reference answers by query id."""
-
-    queries: list[BenchmarkQuery]
-    answers: dict[str, Any]
-
-
-def load_benchmark(directory: str) -> Benchmark:
-    """Read a benchmark directory and drop the queries without a usable qrel.
-
-    Raises:
-        PublishedScorerFailed: A file is absent or not JSON, or an entry lacks what the published loader reads.
-    """
+def load_benchmark(directory: str) -> tuple[list[BenchmarkQuery], dict[str, Any]]:
+    """The queries that have a usable qrel, in the order of `queries.json`, and the reference answers by query id."""
     root = Path(directory)
     if not root.is_dir():
         hint = "name the directory that holds queries.json, qrels.json and answers.json"
@@ -84,8 +65,7 @@ def load_benchmark(directory: str) -> Benchmark:
                     if section.get("text", "").strip():
                         corpus.add((path.stem, section["section_id"]))
     usable = {key: section for key, section in sections.items() if corpus is None or section in corpus}
-    queries = [BenchmarkQuery(key, text, *usable[key]) for key, text in texts.items() if key in usable]
-    return Benchmark(queries, by_id)
+    return [BenchmarkQuery(key, text, *usable[key]) for key, text in texts.items() if key in usable], by_id
 
 
 def _fields(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -158,18 +138,10 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
 
     A query without a trace, or whose trace recorded no retrieval, is in no denominator (the published runner drops a
     query whose retrieval raises). The time stamp is the newest one of the traces, so equal inputs give equal output.
-
-    Args:
-        traces: Trace files (JSONL), joined by qid; the last line of a qid counts.
-        gold: The one benchmark directory.
-        options: `max_queries`, `skip_generation`, `include_details` and `threshold` are read.
-
-    Raises:
-        PublishedScorerFailed: The benchmark cannot be loaded, or a trace line is not a JSON object.
     """
     if len(gold) != 1:
         raise PublishedScorerFailed("seed-004 reads one directory", path="--gold", value=list(gold), hint="name one")
-    benchmark = load_benchmark(gold[0])
+    queries, answers = load_benchmark(gold[0])
     by_qid: dict[Any, dict[str, Any]] = {}
     newest: float | None = None
     for trace in read_lines(traces):
@@ -178,8 +150,8 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
             stamp = trace.value.get("ts")
         if isinstance(stamp, int | float) and -math.inf < stamp < math.inf:
             newest = stamp if newest is None else max(newest, stamp)
-    queries = benchmark.queries[: options.max_queries] if options.max_queries else benchmark.queries
-    outcomes = [_evaluate(query, by_qid.get(query.query_id, {}), benchmark, options) for query in queries]
+    queries = queries[: options.max_queries] if options.max_queries else queries
+    outcomes = [_evaluate(query, by_qid.get(query.query_id, {}), answers, options) for query in queries]
     metrics = _metrics(outcomes, DEFAULT_THRESHOLD if options.threshold is None else options.threshold)
     if options.include_details:
         details = [outcome.details for outcome in outcomes]
@@ -191,7 +163,7 @@ def _json(report: dict[str, Any]) -> str:
     return json.dumps(report, indent=2) + "\n"
 
 
-def _evaluate(query: BenchmarkQuery, trace: dict[str, Any], benchmark: Benchmark, options: Options) -> _Outcome:
+def _evaluate(query: BenchmarkQuery, trace: dict[str, Any], answers: dict[str, Any], options: Options) -> _Outcome:
     if not query.text:
         return _Outcome({"error": "Query not found"})
     retrieved = trace.get("retrieved_ids")
@@ -216,7 +188,7 @@ def _evaluate(query: BenchmarkQuery, trace: dict[str, Any], benchmark: Benchmark
         share = groundedness(answer, " ".join(texts[:RETRIEVED]))
     except (AttributeError, TypeError, ValueError) as error:
         return replace(outcome, details={**details, "generation_error": str(error)})
-    reference = benchmark.answers.get(query.query_id)
+    reference = answers.get(query.query_id)
     details |= {"generated_answer": answer, "reference_answer": reference}
     return replace(outcome, details=details, grounded=share)
 

@@ -62,7 +62,6 @@ PRESETS: Final[dict[str, tuple[Gate, ...]]] = {
         Gate("index_hash", "index_hash", 1, "at_most", kind="distinct"),
     ),
 }
-"""Gates by preset name."""
 PUBLISHED: Final = "wfgy-"
 """The start of the names of presets with the thresholds and conventions of the published pages."""
 
@@ -80,36 +79,19 @@ _Problem = tuple[str, str, object, str]  # the key, the message, the value and t
 
 @dataclass(frozen=True)
 class GateContext:
-    """The names that the gates of one pipeline may refer to.
-
-    Attributes:
-        pipeline: The pipeline's name.
-        scope: The key of the pipeline's own tables; `()` for the top level.
-        windows: Window lengths in seconds by name.
-        slices: Declared values by tag.
-        gold: Gold sets by name.
-        gold_names: All declared names of gold sets, including those with problems.
-        foreign_metrics: Omit gates on unknown metrics without a problem, because plugins were not imported.
-    """
+    """The names that the gates of one pipeline may refer to."""
 
     pipeline: str
-    scope: KeyPath
-    windows: Mapping[str, int]
+    scope: KeyPath  # of the pipeline's own tables; () for the top level
+    windows: Mapping[str, int]  # in seconds by name
     slices: Mapping[str, tuple[str, ...]]
     gold: Mapping[str, GoldSpec]
-    gold_names: frozenset[str]
-    foreign_metrics: bool = False
+    gold_names: frozenset[str]  # all that are declared, including those with problems
+    foreign_metrics: bool = False  # plugins were not imported: gates on unknown metrics are left out in silence
 
 
 def resolve_gates(gates: GatesTable, common: GatesTable, context: GateContext, problems: Problems) -> dict[str, Gate]:
-    """The gates of a pipeline by name, in the order of the report.
-
-    Args:
-        gates: [gates] of the pipeline, merged over the top level.
-        common: [gates] at the top level; its preset is used if the pipeline names none.
-        context: The names that gates may refer to.
-        problems: Problems are reported here.
-    """
+    """The gates of a pipeline by name, in the order of the report."""
     windows = context.windows
     usual = min(windows, key=lambda name: (abs(math.log(windows[name] / USUAL_WINDOW)), windows[name]))
     preset = gates.preset if gates.preset is not None else common.preset

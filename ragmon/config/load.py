@@ -116,11 +116,7 @@ def defaults() -> Settings:
 
 
 def check(path: str | Path | None = None, *, environ: Mapping[str, str] | None = None) -> list[Problem]:
-    """All errors of a configuration file, in the order of its lines; the arguments are those of `load`.
-
-    Raises:
-        ConfigError: The file cannot be read as text.
-    """
+    """All errors of a configuration file, in the order of its lines; a ConfigError if it cannot be read as text."""
     return examine(path, environ=environ)[1].errors
 
 
@@ -171,11 +167,7 @@ class Tree:
 
 
 def read_text(path: Path) -> str:
-    """The text of a configuration file.
-
-    Raises:
-        ConfigError: It does not exist, is no file, too large, not readable or not UTF-8.
-    """
+    """The text of a configuration file."""
     shown = str(path)
     try:
         with path.open("rb") as handle:
@@ -212,18 +204,7 @@ def chain(path: Path) -> list[Path]:
 
 
 def gather(path: Path, report: Report) -> tuple[SourceLocation, Tree]:
-    """Read a file and all files it extends, and merge them; the extending file takes precedence.
-
-    Args:
-        path: The main file.
-        report: Called with each problem of an extended file, and if a text is not TOML.
-
-    Returns:
-        The main file, and the merged tree.
-
-    Raises:
-        ConfigError: The main file cannot be read.
-    """
+    """Read a file and all files it extends, and merge them; the extending file takes precedence."""
     main_folder = _resolved(path).parent
 
     def read(path: Path, location: SourceLocation, extending: tuple[Path, ...]) -> Tree:
@@ -295,14 +276,7 @@ def merge(
     merged: Callable[[Sequence[str | int]], bool] = is_merged,
     at: KeyPath = (),
 ) -> dict[str, Any]:
-    """Merge two trees of tables; `top` takes precedence.
-
-    Args:
-        base: The tree that is extended.
-        top: The tree that extends it.
-        merged: Whether tables at a key are merged; otherwise the table of `top` replaces the table of `base`.
-        at: The key of both trees in the document.
-    """
+    """Merge two trees of tables; `top` takes precedence."""
     result = dict(base)
     for key, value in top.items():
         below, path = result.get(key), (*at, key)
@@ -342,14 +316,7 @@ def overlay(tree: Tree, environ: Mapping[str, str]) -> Tree:
 
 @dataclass(frozen=True)
 class Process:
-    """Settings of the running process, from the environment.
-
-    Attributes:
-        build: The application's build; "" if it is not set.
-        service: Its service name; "" if it is not set.
-        disabled: Whether capture is switched off.
-        origins: The origin of each of these three.
-    """
+    """Settings of the running process, from the environment."""
 
     build: str
     service: str
@@ -411,15 +378,7 @@ def scope_of(pipeline: str | None) -> KeyPath:
 
 
 def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | None, plugins: bool) -> Settings:
-    """Resolve a tree of tables into settings; problems are reported, and wrong values replaced by their defaults.
-
-    Args:
-        tree: The merged tables, including overrides of the environment.
-        process: Settings of the process, from the environment.
-        problems: Problems are reported here.
-        path: The main file.
-        plugins: Import the modules with metrics; otherwise gates on unknown metrics are omitted.
-    """
+    """Resolve a tree of tables into settings; problems are reported, and wrong values replaced by their defaults."""
     tables = _EffectiveTables(tree.data, problems, process.pipeline)
     document, views = tables.document, tables.views
     if plugins:
@@ -492,13 +451,6 @@ class _EffectiveTables:
 
     `[pipeline] name` and `[pipelines.NAME]` declare pipelines. Without either, none is declared: the top level of the
     file holds for every pipeline that sends records, and the default one has the name of the service.
-
-    Attributes:
-        document: The tables of the top level.
-        views: The effective tables by pipeline; those of the top level under None.
-        pipelines: The configured pipelines; none where the configuration names none.
-        default: The pipeline of calls that name none.
-        gold_names: All gold sets in the file, including those with problems.
     """
 
     def __init__(self, data: Mapping[str, Any], problems: Problems, service: str | None) -> None:
@@ -509,6 +461,7 @@ class _EffectiveTables:
             usual = document.gates.model_copy(update={"preset": "default"})
             document = document.model_copy(update={"gates": usual})
         self.document = document
+        # The effective tables by pipeline; those of the top level under None.
         self.views: dict[str | None, ScopedTable] = {None: document}
         inherited = ScopedTable.model_fields.keys() - _NOT_INHERITED
         base = {key: value for key, value in top.items() if key in inherited}

@@ -53,12 +53,6 @@ class Repeat(NamedTuple):
 def locate(text: str) -> dict[KeyPath, int]:
     r"""The line of every table, key and array element.
 
-    Args:
-        text: A TOML document that tomllib accepts.
-
-    Returns:
-        Lines, counted from 1. A table's line is that of its header; without a header, that of its first key.
-
     >>> locate('[sampling]\nkeep = { error = 1.0 }\n')
     {('sampling',): 1, ('sampling', 'keep'): 2, ('sampling', 'keep', 'error'): 2}
     """
@@ -226,19 +220,12 @@ _HINTS: Final = {  # message and hint for pydantic's own error types
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """Where a value was written.
+    """Where a value was written."""
 
-    Attributes:
-        path: The file as the user named it, or the environment variable.
-        line: Counted from 1; None for the whole file and for the environment.
-        label: The file name used in origins: relative to the main file.
-        folder: The folder that relative paths in the value refer to.
-    """
-
-    path: str
+    path: str  # the file as the user named it, or the environment variable
     line: int | None = None
-    label: str = ""
-    folder: Path = Path()
+    label: str = ""  # the file name that origins show: relative to the main file
+    folder: Path = Path()  # that relative paths in the value refer to
 
     @property
     def origin(self) -> str:
@@ -248,23 +235,13 @@ class SourceLocation:
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of a configuration.
-
-    Attributes:
-        path: The file, as the user named it, or the environment variable.
-        line: The line in the file; None for the whole file and for the environment.
-        key: The dotted key; "" if the text is not TOML.
-        message: The description of the problem, including the key.
-        value: The invalid value; None if it is not useful, or a secret.
-        hint: What would be right.
-        warning: Whether the configuration can be used all the same.
-    """
+    """One problem of a configuration."""
 
     path: str
-    line: int | None
-    key: str
+    line: int | None  # None for the whole file and for the environment
+    key: str  # dotted; "" if the text is not TOML
     message: str
-    value: object = None
+    value: object = None  # None if it is of no use, or a secret
     hint: str = ""
     warning: bool = False
 
@@ -278,12 +255,7 @@ class Problem:
 
 
 class Problems:
-    """The problems found so far, and where every key was written.
-
-    Args:
-        root: The main file, for keys that are not written anywhere.
-        locations: Where each key was written.
-    """
+    """The problems found so far, and where every key was written."""
 
     def __init__(self, root: SourceLocation, locations: Mapping[KeyPath, SourceLocation]) -> None:
         self.root = root
@@ -304,15 +276,7 @@ class Problems:
         return sorted(self._found.values(), key=lambda problem: (files[problem.path], problem.line or 0))
 
     def where(self, path: KeyPath, scope: KeyPath = ()) -> tuple[SourceLocation, KeyPath]:
-        """Where a key was written, or the nearest table that encloses it.
-
-        Args:
-            path: The key, relative to the scope.
-            scope: `("pipelines", name)` to search inside that pipeline first, then at the top level.
-
-        Returns:
-            The location, and the full key; it includes the scope if the location is inside.
-        """
+        """Where a key was written, or the nearest table that encloses it."""
         for end in range(len(path), 0, -1):
             for outer in (scope, ()):
                 if (location := self._locations.get((*outer, *path[:end]))) is not None:
@@ -334,16 +298,7 @@ class Problems:
         hint: str = "",
         warning: bool = False,
     ) -> None:
-        """Add a problem of a key.
-
-        Args:
-            path: The key.
-            wrong: A predicate: "must be a list".
-            scope: `("pipelines", name)` for a key inside a pipeline.
-            value: The value of the key.
-            hint: What would be right.
-            warning: Whether the configuration can be used all the same.
-        """
+        """Add a problem of a key."""
         location, full = self.where(path, scope)
         is_hidden = isinstance(value, dict) or any(isinstance(part, str) and is_secret(part) for part in path)
         is_hidden = is_hidden or (isinstance(value, str) and may_hold_password(value))

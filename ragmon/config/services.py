@@ -66,14 +66,7 @@ _TIMEOUT: Final = 10.0
 
 
 class WrongVariable(NamedTuple):
-    """A variable of OpenTelemetry's that cannot be used.
-
-    Attributes:
-        name: The variable.
-        message: What is wrong with it: "is no time".
-        hint: What would be right.
-        value: Its value; None if it may be a secret.
-    """
+    """A variable of OpenTelemetry's that cannot be used."""
 
     name: str
     message: str
@@ -83,34 +76,19 @@ class WrongVariable(NamedTuple):
 
 @dataclass(frozen=True)
 class OtelReceiver:
-    """Where OpenTelemetry's variables send a signal.
-
-    Attributes:
-        url: The address of the signal, with its path.
-        headers: Headers of each request.
-        variable: The variable that has the headers.
-        certificate: A PEM file of certificates to trust; None: those of the system.
-        client_certificate: The client's certificate and its key, which is None where it is in the same file.
-        compression: One of `COMPRESSIONS`.
-        timeout: Seconds.
-    """
+    """Where OpenTelemetry's variables send a signal."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
-    variable: str
+    variable: str  # that has the headers
     certificate: str | None
-    client_certificate: tuple[str, str | None] | None
+    client_certificate: tuple[str, str | None] | None  # its key is None where it is in the same file
     compression: str
     timeout: float
 
 
 def otel_receiver(environ: Mapping[str, str], signal: Signal, report: Callable[[WrongVariable], None]) -> OtelReceiver:
     """Where the variables of an environment send a signal; wrong variables are reported.
-
-    Args:
-        environ: The environment.
-        signal: The signal, whose own variables come before those of all signals.
-        report: Called with each problem.
 
     Source: OpenTelemetry specification, protocol/exporter. A timeout is in seconds, as OpenTelemetry for Python has it.
     """

@@ -661,12 +661,7 @@ class Settings:
 
 
 def default_source(gate: Gate, *, probed: bool) -> str:
-    """The source of a gate that names none.
-
-    Args:
-        gate: The gate.
-        probed: Whether gold questions are sent through its pipeline.
-    """
+    """The source of a gate that names none."""
     if gate.kind != "threshold":
         return constants.LIVE
     metric = base.parse(gate.metric)

@@ -68,13 +68,7 @@ def value_error(message: str, hint: str) -> PydanticCustomError:
 
 
 def checked(is_right: Callable[[Any], object], message: str, hint: str) -> AfterValidator:
-    """A validator that keeps a value which is right.
-
-    Args:
-        is_right: Whether a value is right.
-        message: The predicate of the error.
-        hint: What would be right.
-    """
+    """A validator that keeps a value which is right."""
 
     def validate(value: T) -> T:
         if not is_right(value):
@@ -90,12 +84,7 @@ def is_secret(key: str) -> bool:
 
 
 def plain(value: object, *, masked: bool = False) -> object:
-    """The value as plain data; durations and sizes as text with their unit, without names and passwords in URLs.
-
-    Args:
-        value: The value of a key.
-        masked: Whether entries of a table that may be secrets are masked.
-    """
+    """The value as plain data; durations and sizes as text with their unit, without names and passwords in URLs."""
     if isinstance(value, Seconds | Bytes | Address | Path):
         return str(value)
     if isinstance(value, str):

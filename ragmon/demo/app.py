@@ -1,17 +1,8 @@
-"""The retriever of the demo: text to terms, and a BM25 index of a small corpus, in memory, offline and deterministic.
+"""The application that the demo monitors: BM25 retrieval and an extractive answerer that can refuse, all offline.
 
-Terms are words without stop words, with suffixes stripped and a few synonyms merged. Passages and questions use the
-same function, so only their agreement matters: a stem need not be a word.
-
-The application that the demo monitors: BM25 retrieval and an extractive answerer that can refuse, all offline.
-
-It finds out what kind of answer a question expects: a time, a price, a colour, a count of something. A sentence can
-share every word with a question and still not answer it: a sentence without a price never answers "how much is …".
-Such rules were the standard way to answer questions before neural readers.
-
-The reader selects the best supported sentence of the retrieved passages. Support is the share of the question's content
-terms that the evidence covers, each weighted by its idf. A term in the sentence itself counts most, in the passage's
-title less, elsewhere in the passage least.
+It finds out what kind of answer a question expects, as question answering did before neural readers: a sentence can
+share every word with "how much is …" and still hold no price. The reader then selects the best supported sentence of
+the retrieved passages. Support is the share of the question's terms that the evidence covers, weighted by idf.
 """
 
 from __future__ import annotations
@@ -126,13 +117,7 @@ _HASH_DIGITS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One chunk of the corpus.
-
-    Args:
-        id: Its chunk id, for example `grey-heron#1`.
-        title: The document and the section it was cut from.
-        text: A few sentences.
-    """
+    """One chunk of the corpus."""
 
     id: str
     title: str
@@ -141,14 +126,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A retrieved passage.
-
-    Args:
-        id: The passage's id.
-        score: Its BM25 score, above 0 and without an upper bound.
-        text: The passage's text.
-        title: The passage's title.
-    """
+    """A retrieved passage."""
 
     id: str
     score: float
@@ -171,20 +149,19 @@ class Bm25Index:
 
     It scores as Lucene does (Kamphuis et al., "Which BM25 Do You Mean?", ECIR 2020), with k1 = 1.5 and b = 0.75. A
     hundred passages need no library, and the demo runs wherever ragmon is installed.
-
-    Args:
-        passages: At least one passage, ids all different.
-
-    Raises:
-        ValueError: There is no passage, or an id appears twice.
     """
 
     def __init__(self, passages: Iterable[Passage]) -> None:
         self.passages = tuple(passages)
-        _check(self.passages)
+        if not self.passages:
+            raise ValueError("the corpus is empty\nhint: an index needs at least one passage")
+        (id_, count), *_ = Counter(passage.id for passage in self.passages).most_common(1)
+        if count > 1:
+            raise ValueError(f"passage id appears {count} times: '{id_}'\nhint: every passage needs an id of its own")
         tokens = [terms(f"{passage.title}. {passage.text}") for passage in self.passages]
         self._postings = _postings(tokens)
-        self.hash = _fingerprint(self.passages)
+        content = json.dumps([(passage.id, passage.text) for passage in self.passages], ensure_ascii=False)
+        self.hash = hashlib.sha256(content.encode()).hexdigest()[:_HASH_DIGITS]
 
     def search(self, question: str, k: int) -> list[Hit]:
         """The k best passages that share a term with the question, best first; equal scores in corpus order."""
@@ -213,20 +190,6 @@ def _postings(passages: list[list[str]]) -> dict[str, dict[int, float]]:
         for token, frequency in Counter(tokens).items():
             postings.setdefault(token, {})[position] = frequency / (frequency + norm)
     return postings
-
-
-def _check(passages: tuple[Passage, ...]) -> None:
-    if not passages:
-        raise ValueError("the corpus is empty\nhint: an index needs at least one passage")
-    (id_, count), *_ = Counter(passage.id for passage in passages).most_common(1)
-    if count > 1:
-        raise ValueError(f"passage id appears {count} times: '{id_}'\nhint: every passage needs an id of its own")
-
-
-def _fingerprint(passages: tuple[Passage, ...]) -> str:
-    """The first digits of the sha256 of all ids and texts; it depends on content, ids and order."""
-    content = json.dumps([(passage.id, passage.text) for passage in passages], ensure_ascii=False)
-    return hashlib.sha256(content.encode()).hexdigest()[:_HASH_DIGITS]
 
 
 _NUMBER_WORDS: Final = (
@@ -367,14 +330,7 @@ _OPPOSITES: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class BackedSentence:
-    """A sentence and its support.
-
-    Args:
-        sentence: The sentence, exactly as in the passage.
-        passage_id: The passage it was taken from.
-        score: The passage's BM25 score.
-        support: Weighted share of the question's terms covered, 0 to 1.
-    """
+    """A sentence and its support."""
 
     sentence: str
     passage_id: str
@@ -393,16 +349,7 @@ class _ParsedQuestion:
 
 
 def best_evidence(question: str, hits: Sequence[Hit], index: Bm25Index) -> BackedSentence | None:
-    """The best supported sentence of all hits; on a tie, that of the higher ranked hit, then the earlier one.
-
-    Args:
-        question: The question.
-        hits: The retrieved passages, best first.
-        index: The index of the hits, for the idf of each term.
-
-    Returns:
-        The evidence, or None if nothing was retrieved.
-    """
+    """The best supported sentence of all hits; on a tie, that of the higher ranked hit, then the earlier one."""
     parsed = _parse_question(question, index)
     ranked = [pair for hit in hits for pair in _ranked_sentences(parsed, hit)]
     return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
@@ -459,12 +406,7 @@ REFUSAL: Final = "not in context"
 
 @dataclass(frozen=True, slots=True)
 class DemoAnswer:
-    """The answer to the user.
-
-    Args:
-        claim: One sentence of the corpus, or exactly `not in context`.
-        citations: The ids of the passages that support the claim; empty for a refusal.
-    """
+    """The answer to the user."""
 
     claim: str
     citations: list[str] = field(default_factory=list)

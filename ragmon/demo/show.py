@@ -1,10 +1,7 @@
-"""The traffic and the incidents of the demo.
+"""The demo from start to end: traffic, incident, red gates, summary; a live table on a terminal, else plain lines.
 
-Threads of users and probers ask the application questions until they are stopped: users from an endless, seeded stream
-of questions in everyday wording, probers the gold questions. Incidents are faults that real RAG systems have had; a new
-`RagPipeline` is healthy again.
-
-The demo from start to end: traffic, incident, red gates, summary; a live table on a terminal, else plain lines.
+Threads of users and probers ask the application: users an endless, seeded stream of questions in everyday wording,
+probers the gold questions. Incidents are faults that real RAG systems have had.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 from types import MappingProxyType, TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from rich import box
 from rich.console import Console, Group
@@ -89,7 +86,6 @@ def latency(pipeline: RagPipeline) -> None:
 INCIDENTS: Final[Mapping[str, Callable[[RagPipeline], None]]] = MappingProxyType(
     {incident.__name__: incident for incident in (index_drift, refusal_wave, hallucination, citation_break, latency)}
 )
-"""The faults by name."""
 
 
 def _without_chunk(passage_id: str) -> str:
@@ -146,22 +142,9 @@ def load_questions() -> dict[str, float]:
 
 
 def user_questions(seed: int = 0, *, verbatim: float = 0.2) -> Iterator[str]:
-    """An endless stream of questions as users would ask them; the same seed gives the same stream.
-
-    Args:
-        seed: Seed of the stream.
-        verbatim: The share of questions asked exactly as written, 0 to 1; the others are reworded.
-
-    Raises:
-        ValueError: The share is outside 0 to 1.
-    """
-    if not 0 <= verbatim <= 1:
-        raise ValueError(f"verbatim is not a share: {verbatim!r}\nhint: a number from 0 to 1")
-    # Synthetic traffic: it must be repeatable, not unpredictable.
-    return _stream(random.Random(seed), load_questions(), verbatim)  # noqa: S311
-
-
-def _stream(rng: random.Random, popularity: Mapping[str, float], verbatim: float) -> Iterator[str]:
+    """An endless stream of questions as users would ask them; the same seed gives the same stream."""
+    rng = random.Random(seed)  # noqa: S311 - synthetic traffic must be repeatable, not unpredictable
+    popularity = load_questions()
     questions, weights = list(popularity), list(accumulate(popularity.values()))
     while True:
         (question,) = rng.choices(questions, cum_weights=weights)
@@ -204,12 +187,7 @@ Question = tuple[Callable[[str], object], str]
 
 
 class Load:
-    """Concurrent users and probers.
-
-    Args:
-        application: The application to call.
-        seed: Seed of the users' questions.
-    """
+    """Concurrent users and probers."""
 
     def __init__(self, application: Application, seed: int = 0) -> None:
         self._application = application
@@ -271,25 +249,6 @@ WIDE: Final = 80
 _STYLES: Final = {"pass": "bold green", "fail": "bold white on red", "insufficient": "yellow"}
 
 
-class Screen(Protocol):
-    """An output that shows the current gates."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-    def show(self, seconds: float, headline: str, outcomes: Sequence[Outcome]) -> None:
-        """Show the gates at this second of the run."""
-
-    def say(self, text: str) -> None:
-        """Print a line that stays on the screen."""
-
-
-def open_screen(console: Console) -> Screen:
-    """A live table on a terminal that can move its cursor, else plain lines; FORCE_COLOR has no effect on this."""
-    return LiveScreen(console) if console.file.isatty() and not console.is_dumb_terminal else PlainScreen(console)
-
-
 class LiveScreen:
     """A table that is redrawn on every update."""
 
@@ -347,13 +306,16 @@ class PlainScreen:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def table(outcomes: Sequence[Outcome], *, wide: bool = True) -> Table:
-    """The gates with value and verdict.
+Screen = LiveScreen | PlainScreen
 
-    Args:
-        outcomes: The gates.
-        wide: Add the columns of interval, threshold, n and source.
-    """
+
+def open_screen(console: Console) -> Screen:
+    """A live table on a terminal that can move its cursor, else plain lines; FORCE_COLOR has no effect on this."""
+    return LiveScreen(console) if console.file.isatty() and not console.is_dumb_terminal else PlainScreen(console)
+
+
+def table(outcomes: Sequence[Outcome], *, wide: bool = True) -> Table:
+    """The gates with value and verdict."""
     rendered = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     rendered.add_column("gate", no_wrap=True)
     rendered.add_column("value", justify="right", no_wrap=True)
@@ -383,14 +345,7 @@ CONFIG: Final = Path(str(resources.files(__package__))) / "ragmon.toml"
 
 
 class Story:
-    """A run: healthy traffic, an incident, red gates. Times are seconds since its start.
-
-    Args:
-        screen: Where it is told.
-        monitor: The monitor of the application.
-        pipeline: The pipeline that the incident breaks.
-        incident: The fault (`ragmon.demo.show.INCIDENTS`).
-    """
+    """A run: healthy traffic, an incident, red gates. Times are seconds since its start."""
 
     def __init__(self, screen: Screen, monitor: Monitor, pipeline: RagPipeline, incident: str) -> None:
         self._screen = screen
@@ -460,17 +415,7 @@ def _first_line(documented: object) -> str:
 
 
 def run(seconds: float, incident: str, *, port: int | None, console: Console) -> None:
-    """Run the demo until Ctrl-C.
-
-    Args:
-        seconds: How long at most; it goes on until a gate is red, or a busy machine has been waited for.
-        incident: The fault that is injected (`ragmon.demo.show.INCIDENTS`).
-        port: The port of the page and of `/metrics`, 0 for any free one; None for ragmon's own, or any if it is taken.
-        console: The console for all output.
-
-    Raises:
-        RagmonError: The port is in use.
-    """
+    """Run the demo until Ctrl-C."""
     application = Application()
     log = Path(tempfile.mkdtemp(prefix="ragmon-demo-")) / "trace.jsonl"
     alarm_log = logging.getLogger(constants.ALARM_LOG)
@@ -479,7 +424,8 @@ def run(seconds: float, incident: str, *, port: int | None, console: Console) ->
         alarm_log.setLevel(logging.CRITICAL)  # the screen shows the alarms
         installed, monitor = _install(log, port)
         stack.callback(installed.shutdown)
-        screen = stack.enter_context(open_screen(console))
+        screen = open_screen(console)
+        stack.enter_context(screen)
         story = Story(screen, monitor, application.pipeline, incident)
         story.introduce()
         traffic = Load(application)

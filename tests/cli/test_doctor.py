@@ -16,7 +16,7 @@ from openinference.instrumentation import config as openinference
 from opentelemetry.instrumentation.langchain.utils import should_send_prompts
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider, sampling
 
-from ragmon.cli.doctor_checks import CAPTURE, HIDDEN, OPT_IN, limits, samplers
+from ragmon.cli.doctor_checks import CAPTURE, HIDDEN, LIMITS, OPT_IN, Instrumentation, limits, samplers
 from ragmon.cli.doctor_checks import instrumentations as found_in
 from ragmon.config.load import defaults, load
 from tests.support.command_line import ragmon
@@ -228,14 +228,16 @@ def test_a_limit_that_cuts_into_what_metrics_look_at_loses_and_another_is_worth_
 
 
 def test_one_attribute_for_all_documents_or_no_limit_loses_none():
-    assert limits(defaults(), {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "32"}, flattened=False) == ("", "", "")
-    assert limits(defaults(), {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "unset"}, flattened=True) == ("", "", "")
+    assert limits(defaults(), {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "32"}, flattened=False) == Instrumentation(LIMITS)
+    assert limits(defaults(), {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "unset"}, flattened=True) == Instrumentation(LIMITS)
 
 
 def test_a_short_limit_on_the_length_of_values_loses_text():
     found = limits(defaults(), {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "512"}, flattened=False)
     assert found.loss == "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT=512 cuts questions, answers and lists of documents"
-    assert limits(defaults(), {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "100000"}, flattened=False) == ("", "", "")
+    assert limits(defaults(), {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "100000"}, flattened=False) == Instrumentation(
+        LIMITS
+    )
 
 
 @pytest.mark.slow

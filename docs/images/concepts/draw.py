@@ -70,13 +70,7 @@ text { fill: #e7eaf0; }
 
 
 class Picture:
-    """An SVG picture for light and dark backgrounds.
-
-    Args:
-        title: What it shows, for those who cannot see it.
-        height: Its height; it is `WIDTH` wide.
-        source: How its numbers were computed.
-    """
+    """An SVG picture for light and dark backgrounds."""
 
     def __init__(self, title: str, height: int, source: str) -> None:
         self._parts = [
