@@ -9,8 +9,11 @@ into memory as a whole.
 
 from __future__ import annotations
 
+import hashlib
 import io
+import math
 import os
+import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,23 +27,29 @@ from typing import IO, Any, Final
 import msgspec
 
 from ragmon.core import constants
+from ragmon.core.constants import INVALID_SCHEMA, OVERSIZE
 from ragmon.core.errors import InputError, RagmonError, printable
 from ragmon.core.record import Line, Record
-from ragmon.ingest.lines import BOM, Rejected, decode, is_export, refuse_gold
+from ragmon.ingest.lines import BOM, Rejected, Unknown, decode, is_export, refuse_gold
 from ragmon.ingest.spans.messages import NO_SPAN
 from ragmon.ingest.spans.span import NO_OPTIONS, NOT_RAG, UNKNOWN_CONVENTION, Mapped, SpanOptions
-from ragmon.ingest.table_files import (
-    Reject,
+from ragmon.ingest.tables import (
+    MAX_ROW,
+    USUAL,
+    CellError,
+    RejectRow,
+    TableOptions,
     TableRows,
+    assigned_columns,
     binary_table,
+    check_traces,
     csv_table,
+    flat,
     is_header,
-    is_run,
+    kept_comma,
     table_format,
-    table_records,
-    trec_records,
+    trace_fields,
 )
-from ragmon.ingest.tables import USUAL, TableOptions
 from ragmon.ingest.trace_buffer import TOO_MANY, FileTraceBuffer
 
 GZIP: Final = b"\x1f\x8b"
@@ -120,6 +129,124 @@ def _unzstd(raw: IO[bytes], zstandard: Any) -> Iterator[bytes]:
                 raise BrokenStreamError(f"the zstd stream is damaged ({error})") from None
             data = b"" if frame.eof else raw.read(_ZSTD_READ)
         data = frame.unused_data or raw.read(_ZSTD_READ)
+
+
+_TRACE_ID_DIGITS: Final = 32
+_ID_LISTS: Final = ("retrieved_ids", "citations", "candidate_ids")
+
+Note = Callable[[str], None]
+"""Called with a sentence for the reader of the report."""
+
+
+def table_records(
+    table: TableRows, path: str, options: TableOptions, *, reject: RejectRow, unknown: Unknown, note: Note
+) -> Iterator[Line]:
+    """The records of a table.
+
+    Args:
+        table: The table.
+        path: The file, for messages and for the ids of traces that have none.
+        options: The mapping of the user.
+        reject: Called for a row that is no record.
+        unknown: Called for each field of a record that is out of range.
+        note: Called where cells may mean something else than they were read as.
+    """
+    first = next(table.rows, None)
+    check_traces(table.columns, first[1] if first is not None else {}, options, path)
+    kept_commas: dict[str, tuple[int, str]] = {}  # by column: cells that are one id with a comma in it, and the first
+    for number, row in chain([] if first is None else [first], table.rows):
+        if sum(len(cell) for cell in row.values() if isinstance(cell, str)) > MAX_ROW:
+            reject(number, OVERSIZE, f"it is longer than {MAX_ROW} characters", 1)
+            continue
+        try:
+            line = decode(msgspec.json.encode(trace_fields(row, options)), unknown)
+        except Rejected as rejected:
+            reject(number, rejected.reason, str(rejected), 1)
+        except (CellError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            reject(number, INVALID_SCHEMA, str(error), 1)
+        else:
+            members = flat(row)
+            for name, column in assigned_columns(members, options).items():
+                if name in _ID_LISTS and kept_comma(members[column], options.list_separator):
+                    n, example = kept_commas.get(column, (0, members[column]))
+                    kept_commas[column] = (n + 1, example)
+            if isinstance(line, Record) and line.trace_id is None:
+                # The same id in every run over the same file; the folder does not count.
+                row_name = f"{Path(path).name}\n{number}".encode("utf-8", "surrogateescape")
+                line.trace_id = hashlib.sha256(row_name).hexdigest()[:_TRACE_ID_DIGITS]
+            yield line
+    for column, (n, example) in kept_commas.items():
+        cells = f"{path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"
+        note(f"{cells}; --list-separator , cuts them")
+
+
+Reject = Callable[[int, str, str], None]
+"""Called with the line number, the reason and the details of a line that cannot be read."""
+
+_RUN_COLUMNS: Final = 6
+_SINGLE: Final = struct.Struct("f")
+
+
+def is_run(line: bytes) -> bool:
+    """Whether the first line of a file looks like a TREC run: six columns, the fifth a number.
+
+    >>> is_run(b"301 Q0 FR940202-2-00150 104 2.129133 STANDARD"), is_run(b'{"qid": "301"}')
+    (True, False)
+    """
+    columns = line.split(None, _RUN_COLUMNS)
+    if len(columns) != _RUN_COLUMNS:
+        return False
+    try:
+        float(columns[4])
+    except ValueError:
+        return False
+    return True
+
+
+def trec_records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator[Record]:
+    """One record per query, ranked as trec_eval ranks: by score, then by document id, both descending.
+
+    The rank column is not used, because trec_eval does not use it either. A run has no answers, so they are unknown.
+    """
+    runs: dict[str, list[tuple[float, str, float]]] = {}
+    for number, line in lines:
+        try:
+            qid, document, score = _run_columns(line)
+        except Rejected as rejected:
+            reject(number, rejected.reason, str(rejected))
+        else:
+            # trec_eval has scores in single precision: scores that differ only beyond it are ties.
+            try:
+                single: float = _SINGLE.unpack(_SINGLE.pack(score))[0]
+            except OverflowError:
+                single = math.copysign(math.inf, score)
+            runs.setdefault(qid, []).append((single, document, score))
+    for qid, documents in runs.items():
+        documents.sort(reverse=True)
+        yield Record(
+            qid=qid,
+            retrieved_ids=[document for _, document, _ in documents],
+            scores=[score for *_, score in documents],
+            partial=True,
+        )
+
+
+def _run_columns(line: bytes) -> tuple[str, str, float]:
+    try:
+        columns = line.removeprefix(BOM).decode().split(None, _RUN_COLUMNS)
+    except UnicodeDecodeError as error:
+        raise Rejected(constants.INVALID_UTF8, str(error)) from None
+    if len(columns) != _RUN_COLUMNS:
+        raise Rejected(
+            constants.INVALID_SCHEMA, f"a line of a run has {_RUN_COLUMNS} columns: qid Q0 docid rank score tag"
+        )
+    try:
+        score = float(columns[4])
+    except ValueError:
+        raise Rejected(constants.INVALID_SCHEMA, f"a score is a number, not {columns[4]!r:.80}") from None
+    if not math.isfinite(score):
+        raise Rejected(constants.NON_FINITE, f"a score is finite, not {columns[4]!r:.80}")
+    return columns[0], columns[2], score
 
 
 MAX_EXAMPLES: Final = 5
@@ -470,8 +597,7 @@ class _FileReader:
 
     def otlp(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
         """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
-        from ragmon.ingest.otlp import spans  # noqa: PLC0415 - protobuf's messages take long to load
-        from ragmon.ingest.otlp_logs import log_spans  # noqa: PLC0415 - as above
+        from ragmon.ingest.otlp import log_spans, spans  # noqa: PLC0415 - protobuf's messages take long to load
 
         buffer, number = FileTraceBuffer(options=self.span_options), 0
 

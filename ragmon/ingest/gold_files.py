@@ -40,7 +40,6 @@ from typing import Any, Final, NamedTuple, NoReturn
 from ragmon.core.errors import GoldError, InputError
 from ragmon.core.gold_item import GoldItem, Match
 from ragmon.core.json_schema import DRAFT, Schema, identifier
-from ragmon.ingest.table_files import RejectRow, TableRows, binary_table, csv_table, is_header, table_format
 from ragmon.ingest.tables import (
     EMPTY_REFERENCE,
     TRACES_AS_GOLD,
@@ -48,11 +47,17 @@ from ragmon.ingest.tables import (
     USUAL,
     CellError,
     MissingReferenceError,
+    RejectRow,
     TableOptions,
+    TableRows,
+    binary_table,
     check_gold,
+    csv_table,
     gold_fields,
     has_reference,
+    is_header,
     is_trace,
+    table_format,
 )
 
 STDIN: Final = "-"

@@ -18,8 +18,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, D
 from ragmon.core import constants, semconv
 from ragmon.core.record import LARGEST, LONGEST_MS, SHORT, Record, Totals, bounded, encode_entry, latencies_in_range
 from ragmon.ingest.lines import Rejected, decode, wrong_type
-from ragmon.ingest.otlp import NativeSpan, parse_message
-from ragmon.ingest.otlp_wire import MAX_ITEMS, check_size, too_many
+from ragmon.ingest.otlp import MAX_ITEMS, NativeSpan, check_size, parse_message, too_many
 from ragmon.ingest.spans.mapper import own_record
 from ragmon.ingest.spans.span import OWN_SCOPE
 from ragmon.metrics.answers import AnswerCorrect

@@ -67,8 +67,7 @@ from ragmon.core.http_server import (
 )
 from ragmon.ingest.files import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.ingest.lines import Rejected
-from ragmon.ingest.otlp_logs import read_logs
-from ragmon.ingest.otlp_wire import TOO_MANY
+from ragmon.ingest.otlp import TOO_MANY, read_logs
 
 
 class Encoding(Enum):
