@@ -23,7 +23,6 @@ import io
 import json
 import math
 import re
-import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -311,19 +310,25 @@ USUAL: Final = TableOptions()
 
 
 class UsualNames(NamedTuple):
-    """The names that programs give to the column of a field.
+    """The names that programs give to the column of a field, and how its cells are read.
 
     Attributes:
         strong: Names that mean this field, whatever the other columns are.
         weak: Names that mean it only where no column has a strong one.
+        read: Reads a cell.
+        is_list: Whether `read` takes a separator as well.
     """
 
     strong: tuple[str, ...]
-    weak: tuple[str, ...] = ()
+    weak: tuple[str, ...]
+    read: Callable[..., Any]
+    is_list: bool
 
 
-def _names(strong: str, weak: str = "") -> UsualNames:
-    return UsualNames(tuple(strong.split()), tuple(weak.split()))
+def _names(
+    strong: str, weak: str = "", *, read: Callable[..., Any] = as_text, read_list: Callable[..., Any] | None = None
+) -> UsualNames:
+    return UsualNames(tuple(strong.split()), tuple(weak.split()), read_list or read, read_list is not None)
 
 
 _QUESTION: Final = _names(
@@ -331,7 +336,7 @@ _QUESTION: Final = _names(
     "input_query attributes_input_value input_value",
     "input inputs_input prompt",
 )
-_QID: Final = _names("qid q_id question_id query_id")
+_QID: Final = _names("qid q_id question_id query_id", read=as_id)
 
 TRACE: Final[Mapping[str, UsualNames]] = {
     "question": _QUESTION,
@@ -345,40 +350,47 @@ TRACE: Final[Mapping[str, UsualNames]] = {
         "retrieved_ids retrieved_context_ids retrieved_doc_ids retrieved_document_ids retrieved_chunk_ids doc_ids "
         "document_ids chunk_ids source_ids",
         "docs documents sources chunks source_documents retrieved_docs retrieved_documents retrieved_chunks",
+        read_list=as_ids,
     ),
-    "contexts": _names("contexts retrieved_contexts retrieval_context retrieved_texts", "context passages"),
-    "citations": _names("citations answer_json_citations cited_ids cited_docs"),
-    "candidate_ids": _names("candidate_ids"),
+    "contexts": _names(
+        "contexts retrieved_contexts retrieval_context retrieved_texts", "context passages", read_list=as_texts
+    ),
+    "citations": _names("citations answer_json_citations cited_ids cited_docs", read_list=as_ids),
+    "candidate_ids": _names("candidate_ids", read_list=as_ids),
     "qid": _QID,
-    "trace_id": _names("trace_id traceid"),
-    "ts": _names("ts timestamp", "time datetime date end_time created_at"),
-    "latency_ms": _names("latency_ms latency_ms_total duration_ms response_time_ms"),
-    "retrieval_ms": _names("retrieval_ms latency_ms_retrieve"),
-    "generation_ms": _names("generation_ms latency_ms_generate"),
-    "error": _names("error", "error_message exception"),
-    "session": _names("session session_id conversation_id thread_id chat_id"),
-    "build": _names("build app_version release"),
-    "index_hash": _names("index_hash index_version"),
-    "pipeline": _names("pipeline"),
+    "trace_id": _names("trace_id traceid", read=as_id),
+    "ts": _names("ts timestamp", "time datetime date end_time created_at", read=as_time),
+    "latency_ms": _names("latency_ms latency_ms_total duration_ms response_time_ms", read=as_number),
+    "retrieval_ms": _names("retrieval_ms latency_ms_retrieve", read=as_number),
+    "generation_ms": _names("generation_ms latency_ms_generate", read=as_number),
+    "error": _names("error", "error_message exception", read=as_error),
+    "session": _names("session session_id conversation_id thread_id chat_id", read=as_id),
+    "build": _names("build app_version release", read=as_id),
+    "index_hash": _names("index_hash index_version", read=as_id),
+    "pipeline": _names("pipeline", read=as_id),
 }
 
 GOLD: Final[Mapping[str, UsualNames]] = {
     "question": _QUESTION,
     "qid": _QID,
-    "answerable": _names("answerable is_answerable"),
+    "answerable": _names("answerable is_answerable", read=as_flag),
     "gold_claim": _names(
         "gold_claim reference ground_truth ground_truths expected_output reference_answer expected_answer gold_answer "
         "correct_answer ideal_answer reference_output reference_outputs_answer",
         "expected",
+        read_list=as_phrases,
     ),
-    "gold_claim_substr": _names("gold_claim_substr gold_phrases expected_phrases", "phrases"),
+    "gold_claim_substr": _names("gold_claim_substr gold_phrases expected_phrases", "phrases", read_list=as_phrases),
     "gold_ids": _names(
         "gold_ids gold_citations relevant reference_context_ids relevant_ids relevant_doc_ids gold_doc_ids "
-        "expected_ids expected_doc_ids expected_sources expected_docs gold_docs relevant_docs"
+        "expected_ids expected_doc_ids expected_sources expected_docs gold_docs relevant_docs",
+        read_list=as_ids,
     ),
-    "gold_contexts": _names("gold_contexts reference_contexts gold_context ideal_context expected_context", "context"),
-    "paraphrases": _names("paraphrases"),
-    "negatives": _names("negatives"),
+    "gold_contexts": _names(
+        "gold_contexts reference_contexts gold_context ideal_context expected_context", "context", read_list=as_texts
+    ),
+    "paraphrases": _names("paraphrases", read_list=as_phrases),
+    "negatives": _names("negatives", read_list=as_ids),
 }
 
 
@@ -393,11 +405,7 @@ def normalised(name: str) -> str:
 
 
 def parse_map(text: str, known: Iterable[str]) -> dict[str, str]:
-    """The mapping that a command line gives: `question=user_question,answer=bot_answer`.
-
-    Args:
-        text: Pairs of a field and its column, separated by commas; a pair with an empty column leaves the field unread.
-        known: The fields; a tag is `tags.NAME`.
+    """The mapping that a command line gives; an empty column leaves the field unread, and a tag is `tags.NAME`.
 
     >>> parse_map("question=User question,tags.lang=language", TRACE)
     {'question': 'User question', 'tags.lang': 'language'}
@@ -501,32 +509,7 @@ def _similar(columns: Sequence[str], usual: UsualNames) -> str | None:
     return None
 
 
-_SINGLE: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "question": as_text,
-    "answer": as_text,
-    "qid": as_id,
-    "trace_id": as_id,
-    "ts": as_time,
-    "latency_ms": as_number,
-    "retrieval_ms": as_number,
-    "generation_ms": as_number,
-    "error": as_error,
-    "session": as_id,
-    "build": as_id,
-    "index_hash": as_id,
-    "pipeline": as_id,
-    "answerable": as_flag,
-}
-_LISTS: Final[Mapping[str, Callable[[Any, str | None], list[Any] | None]]] = {
-    "citations": as_ids,
-    "gold_ids": as_ids,
-    "negatives": as_ids,
-    "contexts": as_texts,
-    "gold_contexts": as_texts,
-    "gold_claim": as_phrases,
-    "gold_claim_substr": as_phrases,
-    "paraphrases": as_phrases,
-}
+_FIELDS: Final = {**TRACE, **GOLD}
 _OF_DOCUMENTS: Final = frozenset({"retrieved_ids", "candidate_ids"})
 _STRUCTURED: Final = frozenset(
     "answer_json latency_ms sampling facts tags measures verdicts scores retrieved_ids candidate_ids contexts".split()  # noqa: SIM905
@@ -556,9 +539,10 @@ def value_of(name: str, cell: Any, options: TableOptions) -> Any:
     try:
         if name in _OF_DOCUMENTS:
             return as_ids(cell, options.list_separator, options.id_from)
-        if name in _LISTS:
-            return _LISTS[name](cell, options.list_separator)
-        return _SINGLE[name](cell) if name in _SINGLE else as_text(cell)
+        field = _FIELDS.get(name)  # a tag has none
+        if field is None:
+            return as_text(cell)
+        return field.read(cell, options.list_separator) if field.is_list else field.read(cell)
     except CellError as error:
         raise CellError(f"{name} {error}") from None
 
@@ -726,7 +710,7 @@ def is_gold(row: Mapping[str, Any]) -> bool:
     >>> is_gold({"question": "Why?", "answerable": True}), is_gold({"question": "Why?", "answer": "So."})
     (True, False)
     """
-    return _says(row, _RIGHT) and not _is_answered(row)
+    return has_reference(row) and not _is_answered(row)
 
 
 def has_reference(row: Mapping[str, Any]) -> bool:
@@ -736,7 +720,7 @@ def has_reference(row: Mapping[str, Any]) -> bool:
 
 def is_trace(row: Mapping[str, Any]) -> bool:
     """Whether a row says what was answered, and nothing of what is right."""
-    return _is_answered(row) and not _says(row, _RIGHT)
+    return _is_answered(row) and not has_reference(row)
 
 
 def _is_answered(row: Mapping[str, Any]) -> bool:
@@ -998,10 +982,6 @@ def _missing_extra(path: str, package: str) -> RagmonError:
     return RagmonError(f"{path}: {package} is not installed, which reads it", hint="pip install 'ragmon[table]'")
 
 
-_BROKEN: Final = (OSError, KeyError, ValueError, EOFError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error)
-"""What the packages for workbooks raise; broken XML is a `SyntaxError`."""
-
-
 def _unreadable(path: str, error: Exception) -> InputError:
     return InputError(f"cannot be read ({shorten(str(error), 200)})", path=path, hint="check name, rights and content")
 
@@ -1065,34 +1045,38 @@ def _parquet(path: str) -> TableRows:
 
 
 def _workbook(path: str, sheet: str | None) -> TableRows:
+    import zipfile  # noqa: PLC0415 - of all commands few read a workbook
+
     try:
         from openpyxl import load_workbook  # noqa: PLC0415 - an extra
-        from openpyxl.utils.exceptions import InvalidFileException  # noqa: PLC0415
+        from openpyxl.utils.exceptions import InvalidFileException  # noqa: PLC0415 - an extra
     except ImportError:
         raise _missing_extra(path, "openpyxl") from None
+    # What openpyxl raises; broken XML is a SyntaxError.
+    broken = (OSError, KeyError, ValueError, EOFError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error)
     try:
         with zipfile.ZipFile(path) as packed:  # it unpacks no more of a part than the directory says
             _check_size(path, sum(part.file_size for part in packed.infolist()))
         book = load_workbook(path, read_only=True, data_only=True)
-    except (*_BROKEN, InvalidFileException) as error:
+    except (*broken, InvalidFileException) as error:
         raise _unreadable(path, error) from error
     if sheet is not None and sheet not in book.sheetnames:
         raise InputError("there is no sheet", path=path, value=sheet, hint=f"its sheets: {', '.join(book.sheetnames)}")
     page = book[sheet] if sheet is not None else book.worksheets[0]
     page.reset_dimensions()  # some programs write wrong ones
-    rows = _sheet_rows(book, page, path)
+
+    def filled() -> Iterator[tuple[int, Sequence[Any]]]:
+        try:
+            yield from ((n, cells) for n, cells in enumerate(page.values, 1) if not all(map(is_absent, cells)))
+        except broken as error:
+            raise _unreadable(path, error) from error
+        finally:
+            book.close()
+
+    rows = filled()
     _, header = next(rows, (0, ()))
     columns = ["" if name is None else str(plain(name)).strip() for name in header]
     return TableRows(columns, ((number, dict(zip(columns, cells, strict=False))) for number, cells in rows))
-
-
-def _sheet_rows(book: Any, page: Any, path: str) -> Iterator[tuple[int, Sequence[Any]]]:
-    try:
-        yield from ((number, cells) for number, cells in enumerate(page.values, 1) if not all(map(is_absent, cells)))
-    except _BROKEN as error:
-        raise _unreadable(path, error) from error
-    finally:
-        book.close()
 
 
 def frame_table(frame: object) -> TableRows | None:
