@@ -27,17 +27,15 @@ from typing import IO, Any, Final
 import msgspec
 
 from ragmon.core import constants
-from ragmon.core.constants import INVALID_SCHEMA, OVERSIZE
 from ragmon.core.errors import InputError, RagmonError, printable
 from ragmon.core.record import Line, Record
-from ragmon.ingest.lines import BOM, Rejected, Unknown, decode, is_export, refuse_gold
+from ragmon.ingest.lines import BOM, Rejected, decode, is_export, refuse_gold
 from ragmon.ingest.spans.messages import NO_SPAN
 from ragmon.ingest.spans.span import NO_OPTIONS, NOT_RAG, UNKNOWN_CONVENTION, Mapped, SpanOptions
 from ragmon.ingest.tables import (
     MAX_ROW,
     USUAL,
     CellError,
-    RejectRow,
     TableOptions,
     TableRows,
     assigned_columns,
@@ -131,58 +129,11 @@ def _unzstd(raw: IO[bytes], zstandard: Any) -> Iterator[bytes]:
         data = frame.unused_data or raw.read(_ZSTD_READ)
 
 
-_TRACE_ID_DIGITS: Final = 32
-_ID_LISTS: Final = ("retrieved_ids", "citations", "candidate_ids")
-
-Note = Callable[[str], None]
-"""Called with a sentence for the reader of the report."""
-
-
-def table_records(
-    table: TableRows, path: str, options: TableOptions, *, reject: RejectRow, unknown: Unknown, note: Note
-) -> Iterator[Line]:
-    """The records of a table.
-
-    Args:
-        table: The table.
-        path: The file, for messages and for the ids of traces that have none.
-        options: The mapping of the user.
-        reject: Called for a row that is no record.
-        unknown: Called for each field of a record that is out of range.
-        note: Called where cells may mean something else than they were read as.
-    """
-    first = next(table.rows, None)
-    check_traces(table.columns, first[1] if first is not None else {}, options, path)
-    kept_commas: dict[str, tuple[int, str]] = {}  # by column: cells that are one id with a comma in it, and the first
-    for number, row in chain([] if first is None else [first], table.rows):
-        if sum(len(cell) for cell in row.values() if isinstance(cell, str)) > MAX_ROW:
-            reject(number, OVERSIZE, f"it is longer than {MAX_ROW} characters", 1)
-            continue
-        try:
-            line = decode(msgspec.json.encode(trace_fields(row, options)), unknown)
-        except Rejected as rejected:
-            reject(number, rejected.reason, str(rejected), 1)
-        except (CellError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            reject(number, INVALID_SCHEMA, str(error), 1)
-        else:
-            members = flat(row)
-            for name, column in assigned_columns(members, options).items():
-                if name in _ID_LISTS and kept_comma(members[column], options.list_separator):
-                    n, example = kept_commas.get(column, (0, members[column]))
-                    kept_commas[column] = (n + 1, example)
-            if isinstance(line, Record) and line.trace_id is None:
-                # The same id in every run over the same file; the folder does not count.
-                row_name = f"{Path(path).name}\n{number}".encode("utf-8", "surrogateescape")
-                line.trace_id = hashlib.sha256(row_name).hexdigest()[:_TRACE_ID_DIGITS]
-            yield line
-    for column, (n, example) in kept_commas.items():
-        cells = f"{path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"
-        note(f"{cells}; --list-separator , cuts them")
-
-
 Reject = Callable[[int, str, str], None]
 """Called with the line number, the reason and the details of a line that cannot be read."""
 
+_TRACE_ID_DIGITS: Final = 32
+_ID_LISTS: Final = ("retrieved_ids", "citations", "candidate_ids")
 _RUN_COLUMNS: Final = 6
 _SINGLE: Final = struct.Struct("f")
 
@@ -201,52 +152,6 @@ def is_run(line: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def trec_records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator[Record]:
-    """One record per query, ranked as trec_eval ranks: by score, then by document id, both descending.
-
-    The rank column is not used, because trec_eval does not use it either. A run has no answers, so they are unknown.
-    """
-    runs: dict[str, list[tuple[float, str, float]]] = {}
-    for number, line in lines:
-        try:
-            qid, document, score = _run_columns(line)
-        except Rejected as rejected:
-            reject(number, rejected.reason, str(rejected))
-        else:
-            # trec_eval has scores in single precision: scores that differ only beyond it are ties.
-            try:
-                single: float = _SINGLE.unpack(_SINGLE.pack(score))[0]
-            except OverflowError:
-                single = math.copysign(math.inf, score)
-            runs.setdefault(qid, []).append((single, document, score))
-    for qid, documents in runs.items():
-        documents.sort(reverse=True)
-        yield Record(
-            qid=qid,
-            retrieved_ids=[document for _, document, _ in documents],
-            scores=[score for *_, score in documents],
-            partial=True,
-        )
-
-
-def _run_columns(line: bytes) -> tuple[str, str, float]:
-    try:
-        columns = line.removeprefix(BOM).decode().split(None, _RUN_COLUMNS)
-    except UnicodeDecodeError as error:
-        raise Rejected(constants.INVALID_UTF8, str(error)) from None
-    if len(columns) != _RUN_COLUMNS:
-        raise Rejected(
-            constants.INVALID_SCHEMA, f"a line of a run has {_RUN_COLUMNS} columns: qid Q0 docid rank score tag"
-        )
-    try:
-        score = float(columns[4])
-    except ValueError:
-        raise Rejected(constants.INVALID_SCHEMA, f"a score is a number, not {columns[4]!r:.80}") from None
-    if not math.isfinite(score):
-        raise Rejected(constants.NON_FINITE, f"a score is finite, not {columns[4]!r:.80}")
-    return columns[0], columns[2], score
 
 
 MAX_EXAMPLES: Final = 5
@@ -524,23 +429,48 @@ class _FileReader:
     def reject(self, number: int, reason: str, detail: str) -> None:
         self.intake.reject(self.path, number, reason, detail)
 
-    def reject_row(self, number: int, reason: str, detail: str, lost: int) -> None:
+    def reject_row(self, number: int, reason: str, detail: str, lost: int = 1) -> None:
         # A rejected row counts as read, with all lines that are lost with it.
         self.intake.read += lost
         self.intake.lines = number
         self.intake.reject(self.path, number, reason, detail, lost)
 
     def table(self, table: TableRows) -> Iterator[Line]:
-        unknown, note = self.intake.miss, self.intake.notes.append
-        for line in table_records(table, self.path, self.options, reject=self.reject_row, unknown=unknown, note=note):
+        first = next(table.rows, None)
+        check_traces(table.columns, first[1] if first is not None else {}, self.options, self.path)
+        kept_commas: dict[str, tuple[int, str]] = {}  # by column: cells that are one id with a comma, and the first one
+        for number, row in chain([] if first is None else [first], table.rows):
+            if sum(len(cell) for cell in row.values() if isinstance(cell, str)) > MAX_ROW:
+                self.reject_row(number, constants.OVERSIZE, f"it is longer than {MAX_ROW} characters")
+                continue
+            try:
+                line = decode(msgspec.json.encode(trace_fields(row, self.options)), self.intake.miss)
+            except Rejected as rejected:
+                self.reject_row(number, rejected.reason, str(rejected))
+                continue
+            except (CellError, TypeError, ValueError, OverflowError, RecursionError) as error:
+                self.reject_row(number, constants.INVALID_SCHEMA, str(error))
+                continue
+            members = flat(row)
+            for name, column in assigned_columns(members, self.options).items():
+                if name in _ID_LISTS and kept_comma(members[column], self.options.list_separator):
+                    n, example = kept_commas.get(column, (0, members[column]))
+                    kept_commas[column] = (n + 1, example)
+            if isinstance(line, Record) and line.trace_id is None:
+                # The same id in every run over the same file; the folder does not count.
+                row_name = f"{Path(self.path).name}\n{number}".encode("utf-8", "surrogateescape")
+                line.trace_id = hashlib.sha256(row_name).hexdigest()[:_TRACE_ID_DIGITS]
             self.intake.read += 1
             yield line
+        for column, (n, example) in kept_commas.items():
+            cells = f"{self.path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"
+            self.intake.notes.append(f"{cells}; --list-separator , cuts them")
 
     def csv(self, stream: IO[bytes]) -> Iterator[Line]:
         try:
             yield from self.table(csv_table(stream, self.path, self.options, self.reject_row))
         except BrokenStreamError as error:
-            self.reject_row(self.intake.lines + 1, constants.TRUNCATED, str(error), 1)
+            self.reject_row(self.intake.lines + 1, constants.TRUNCATED, str(error))
 
     def array(self, stream: IO[bytes]) -> Iterator[Line]:
         data = b""
@@ -573,7 +503,7 @@ class _FileReader:
         if first is not None and is_run(first):
             # Each query counts as one read, however many lines it has.
             rejections_before = self.intake.rejections
-            for record in trec_records(((reader.number, line) for line in lines), self.reject):
+            for record in self.run((reader.number, line) for line in lines):
                 self.intake.read += 1
                 yield record
             self.intake.read += self.intake.rejections - rejections_before
@@ -594,6 +524,40 @@ class _FileReader:
         finally:
             self.intake.lines = reader.number
             self.intake.read += reader.number - reader.blank
+
+    def run(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
+        """One record per query of a TREC run, ranked as trec_eval ranks: by score, then by id, both descending.
+
+        The rank column is not used, because trec_eval does not use it either. A run has no answers: they are unknown.
+        """
+        runs: dict[str, list[tuple[float, str, float]]] = {}
+        for number, line in lines:
+            try:
+                columns = line.removeprefix(BOM).decode().split(None, _RUN_COLUMNS)
+                if len(columns) != _RUN_COLUMNS:
+                    detail = f"a line of a run has {_RUN_COLUMNS} columns: qid Q0 docid rank score tag"
+                    self.reject(number, constants.INVALID_SCHEMA, detail)
+                    continue
+                qid, document, score = columns[0], columns[2], float(columns[4])
+            except UnicodeDecodeError as error:
+                self.reject(number, constants.INVALID_UTF8, str(error))
+                continue
+            except ValueError:
+                self.reject(number, constants.INVALID_SCHEMA, f"a score is a number, not {columns[4]!r:.80}")
+                continue
+            if not math.isfinite(score):
+                self.reject(number, constants.NON_FINITE, f"a score is finite, not {columns[4]!r:.80}")
+                continue
+            # trec_eval has scores in single precision: scores that differ only beyond it are ties.
+            try:
+                single: float = _SINGLE.unpack(_SINGLE.pack(score))[0]
+            except OverflowError:
+                single = math.copysign(math.inf, score)
+            runs.setdefault(qid, []).append((single, document, score))
+        for qid, documents in runs.items():
+            documents.sort(reverse=True)
+            ids, scores = [document for _, document, _ in documents], [score for *_, score in documents]
+            yield Record(qid=qid, retrieved_ids=ids, scores=scores, partial=True)
 
     def otlp(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
         """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
