@@ -28,6 +28,7 @@ from ragmon.core.gold_item import GoldItem, Match
 from ragmon.core.process import keyed_hash, read_key, without_collector
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import ANYWHERE, contains_phrase, normalise_question
+from ragmon.ingest.gold_files import JsonLocation, RowReader, as_paths, read_items, set_name
 from ragmon.ingest.tables import USUAL, Frame, TableOptions, frame_table
 from ragmon.stats.intervals import needed_for_pass, wilson
 
@@ -107,9 +108,6 @@ class GoldSet:
         Raises:
             GoldError: A file is wrong; the message names file, line and value, the hint the correction.
         """
-        # Few programs read files: what reads them is imported here.
-        from ragmon.ingest.gold_files import RowReader, as_paths, read_items, set_name  # noqa: PLC0415 - as above
-
         paths = as_paths(path)
         items = read_items(paths, RowReader(match, options, empty_reference))
         return cls(set_name(paths) if name is None else name, items, pipeline, use, tags or {})
@@ -138,8 +136,6 @@ class GoldSet:
             >>> GoldSet.from_rows([{"user_input": "Who wrote it?", "reference": "Ada did."}]).items[0].gold_claim
             'Ada did.'
         """
-        from ragmon.ingest.gold_files import JsonLocation, RowReader  # noqa: PLC0415 - as above
-
         reader = RowReader(options=TableOptions(columns=columns or {}), empty_reference=empty_reference)
         table = frame_table(rows)
         if table is not None:
@@ -399,11 +395,17 @@ class Nearest:
         above = np.zeros(len(levels) + 1, dtype=int)
         other_count = 0
         for start in range(0, len(self._owner), _ROWS):
-            own, similarities = self._similarities(start)
-            rows = np.arange(start, start + len(own))
-            paraphrases.append(own[~np.isin(rows, self._starts)])
-            other_count += similarities.size - len(similarities)
-            above += np.bincount(np.searchsorted(levels, similarities.ravel(), side="right"), minlength=len(levels) + 1)
+            # Of each wording: the nearest other wording of its item, and the nearest wording of every other item.
+            block = self._vectors[start : start + _ROWS] @ self._vectors.T
+            rows = np.arange(len(block))
+            block[rows, start + rows] = -1.0
+            by_item = np.maximum.reduceat(block, self._starts, axis=1)
+            owner = self._owner[start : start + _ROWS]
+            own = by_item[rows, owner].copy()
+            by_item[rows, owner] = -1.0
+            paraphrases.append(own[~np.isin(start + rows, self._starts)])
+            other_count += by_item.size - len(by_item)
+            above += np.bincount(np.searchsorted(levels, by_item.ravel(), side="right"), minlength=len(levels) + 1)
         same: Matrix = np.concatenate(paraphrases)
         wrong_above = above[::-1].cumsum()[::-1][1:]
         for level, wrong in zip(levels.tolist(), wrong_above.tolist(), strict=True):
@@ -415,21 +417,6 @@ class Nearest:
         if len(same) < needed:
             reason = f"{len(same)} paraphrases: it takes {needed} to show that {PRECISION:.0%} of matches are right"
         return Calibration(None, len(same), other_count, reason=reason)
-
-    def _similarities(self, start: int) -> tuple[Matrix, Matrix]:
-        """The similarities of a block of wordings: to the nearest other wording of their item, and to every other item.
-
-        In the second matrix the column of the own item is -1.
-        """
-        np = self._np
-        block = self._vectors[start : start + _ROWS] @ self._vectors.T
-        rows = np.arange(len(block))
-        block[rows, start + rows] = -1.0
-        by_item = np.maximum.reduceat(block, self._starts, axis=1)
-        owner = self._owner[start : start + _ROWS]
-        own = by_item[rows, owner].copy()
-        by_item[rows, owner] = -1.0
-        return own, by_item
 
 
 KIND: Final = "ragmon-gold"
@@ -515,15 +502,10 @@ def check(gold: GoldSet, frozen: FrozenGoldSet, *, at: str, file: str, with_key:
     """Reject a gold set that differs from the frozen one."""
     if (gold.version, len(gold)) == (frozen.version, frozen.items):
         return
-    fingerprints = {item.qid: item.fingerprint for item in gold}
     command = f"`ragmon gold freeze {at} --output {file}{' --key-file KEY' if with_key else ''}`"
     hint = f"put the frozen version back, or read `ragmon gold diff {file} {at}` and freeze anew: {command}"
-    before = frozen.fingerprints
-    kinds = {
-        "added": [qid for qid in fingerprints if qid not in before],
-        "removed": [qid for qid in before if qid not in fingerprints],
-        "changed": [qid for qid, fingerprint in fingerprints.items() if before.get(qid, fingerprint) != fingerprint],
-    }
+    found = diff(frozen, gold)
+    kinds = {"added": found.added, "removed": found.removed, "changed": [change.qid for change in found.changed]}
     differences = []
     for kind, qids in kinds.items():
         if qids:
@@ -795,15 +777,16 @@ def diff(old: GoldSet | FrozenGoldSet, new: GoldSet | FrozenGoldSet) -> Diff:
     """
     before, after = _fingerprints(old), _fingerprints(new)
     common = [qid for qid in after if qid in before]
-    old_items, new_items = _items(old), _items(new)
+    items: list[dict[str, GoldItem]] = []
+    if isinstance(old, GoldSet) and isinstance(new, GoldSet):
+        items = [{item.qid: item for item in gold} for gold in (old, new)]
     changed = []
     for qid in common:
         if before[qid] != after[qid]:
             fields: tuple[str, ...] = ()
-            if old_items and new_items:
-                was, now = _comparable_content(old_items[qid]), _comparable_content(new_items[qid])
-                names = [name for name in {**was, **now} if was.get(name) != now.get(name)]
-                fields = tuple(_FILE_NAMES.get(name, name) for name in names)
+            if items:
+                was, now = (_content(by_qid[qid]) for by_qid in items)
+                fields = tuple(_FILE_NAMES.get(name, name) for name in {**was, **now} if was.get(name) != now.get(name))
             changed.append(ItemChange(qid, fields))
     return Diff(
         added=tuple(qid for qid in after if qid not in before),
@@ -819,10 +802,6 @@ def _fingerprints(gold: GoldSet | FrozenGoldSet) -> Mapping[str, str]:
     return gold.fingerprints if isinstance(gold, FrozenGoldSet) else {item.qid: item.fingerprint for item in gold}
 
 
-def _items(gold: GoldSet | FrozenGoldSet) -> Mapping[str, GoldItem]:
-    return {} if isinstance(gold, FrozenGoldSet) else {item.qid: item for item in gold}
-
-
-def _comparable_content(item: GoldItem) -> dict[str, object]:
+def _content(item: GoldItem) -> dict[str, object]:
     """The content with lists as tuples: both kinds have the same fingerprint, so they count as equal."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in item.content().items()}

@@ -47,7 +47,6 @@ from ragmon.ingest.tables import (
     USUAL,
     CellError,
     MissingReferenceError,
-    RejectRow,
     TableOptions,
     TableRows,
     binary_table,
@@ -470,26 +469,23 @@ def _group_files(paths: Sequence[str | Path]) -> list[str | Path | _BenchmarkFil
         by_directory.setdefault(file.parent, {})[file.name.removesuffix(".gz")] = file
     sources: list[str | Path | _BenchmarkFiles] = []
     for path in paths:
-        together = by_directory[Path(path).parent]
-        if Path(path).is_dir():
-            sources.append(_files_in(Path(path)))
-        elif set(_NAMES) <= together.keys() and Path(path) in (files := [together[name] for name in _NAMES]):
+        directory = Path(path)
+        together = by_directory[directory.parent]
+        if directory.is_dir():
+            files = []
+            for name in _NAMES:
+                found = [file for file in (directory / name, directory / f"{name}.gz") if file.exists()]
+                if not found:
+                    hint = f"name a gold file, or a directory that holds {', '.join(_NAMES)}"
+                    raise _file_location(directory).error("directory lacks a file", name, hint)
+                files.append(found[0])
+            sources.append(_BenchmarkFiles(*files))
+        elif set(_NAMES) <= together.keys() and directory in (files := [together[name] for name in _NAMES]):
             benchmark = _BenchmarkFiles(*files)
             sources += [benchmark] if benchmark not in sources else []
         else:
             sources.append(path)
     return sources
-
-
-def _files_in(directory: Path) -> _BenchmarkFiles:
-    files = []
-    for name in _NAMES:
-        path = next((path for path in (directory / name, directory / f"{name}.gz") if path.exists()), None)
-        if path is None:
-            hint = f"name a gold file, or a directory that holds {', '.join(_NAMES)}"
-            raise _file_location(directory).error("directory lacks a file", name, hint)
-        files.append(path)
-    return _BenchmarkFiles(*files)
 
 
 def _read_benchmark(files: _BenchmarkFiles) -> Iterator[tuple[JsonLocation, GoldItem]]:
@@ -608,9 +604,13 @@ def _read_source(source: str | Path | _BenchmarkFiles, reader: RowReader) -> Ite
     path, kind = _file_location(source).path, table_format(source)
     if kind in ("parquet", "xlsx"):
         return reader.table(binary_table(path, kind, reader.options), path)
+
+    def refuse(line: int, reason: str, detail: str, _lost: int) -> NoReturn:
+        raise JsonLocation(path, line).error(f"{reason}: {detail}", hint="mend the row: all are accepted or none")
+
     raw = _read_bytes(source)
     if kind == "csv" or is_header(raw.lstrip().partition(b"\n")[0], reader.options):
-        return reader.table(csv_table(io.BytesIO(raw), path, reader.options, _refuse_row(path)), path)
+        return reader.table(csv_table(io.BytesIO(raw), path, reader.options, refuse), path)
     text = _as_text(raw, path)
     start = text.lstrip()
     if not start.startswith(("[", "{")) and len(start.partition("\n")[0].split()) == _COLUMNS:
@@ -705,13 +705,6 @@ def as_line(item: GoldItem) -> dict[str, Any]:
     }
     given = {name: list(value) if isinstance(value, tuple) else value for name, value in optional.items() if value}
     return {"qid": item.qid, "question": item.question, "answerable": item.answerable, **given}
-
-
-def _refuse_row(path: str) -> RejectRow:
-    def refuse(line: int, reason: str, detail: str, _lost: int) -> NoReturn:
-        raise JsonLocation(path, line).error(f"{reason}: {detail}", hint="mend the row: all are accepted or none")
-
-    return refuse
 
 
 _ID: Final = {"type": ["string", "integer"], "pattern": r"\S"}
