@@ -37,7 +37,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ragmon.core import constants
 from ragmon.core.addresses import HINT, is_known
@@ -179,7 +179,7 @@ class MemoryLimiter:
     """Limits the requests and the memory of one receiver. Belongs to one event loop."""
 
     def __init__(self, limits: RequestLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._inflating = asyncio.Semaphore(_MAX_INFLATING)
         self._turns = asyncio.Semaphore(limits.turns)
         self.in_flight = 0
@@ -187,28 +187,12 @@ class MemoryLimiter:
 
     def ticket(self) -> Reservation:
         """A reservation for a request."""
-        self._check_in_flight()
+        self.check_in_flight()
         return Reservation(self)
 
-    def begin(self) -> None:
-        """Count a request that was received completely."""
-        self._check_in_flight()
-        self.in_flight += 1
-
-    def reserve(self, size: int, *, whole: int | None = None) -> None:
-        """Count bytes that are held; a negative number releases them.
-
-        `whole` is the number of bytes that the request holds with them.
-        """
-        limit = self._limits.memory
-        if (size if whole is None else whole) <= self._limits.small:
-            limit += limit // _SMALL_SHARE
-        if size > 0 and self.reserved + size > limit:
-            raise busy_error()
-        self.reserved += size
-
-    def _check_in_flight(self) -> None:
-        if self.in_flight >= self._limits.in_flight:
+    def check_in_flight(self) -> None:
+        """Refuse a request where the largest number is in flight."""
+        if self.in_flight >= self.limits.in_flight:
             raise busy_error()
 
     @asynccontextmanager
@@ -217,11 +201,11 @@ class MemoryLimiter:
 
         One interpreter decodes all bodies, so decoding many at once is not faster, and fills the memory.
         """
-        if size <= self._limits.small:
+        if size <= self.limits.small:
             yield
             return
         try:
-            await asyncio.wait_for(self._turns.acquire(), self._limits.deadline)
+            await asyncio.wait_for(self._turns.acquire(), self.limits.deadline)
         except TimeoutError:
             raise busy_error() from None
         try:
@@ -235,7 +219,7 @@ class MemoryLimiter:
             return body
         async with self._inflating:
             try:
-                plain = await run_in_threadpool(inflate, body, encoding, self._limits)
+                plain = await run_in_threadpool(inflate, body, encoding, self.limits)
             except HTTPError as error:
                 raise error.with_traceback(None) from None  # its traceback would keep the output in memory
         ticket.reserve(len(plain) - len(body))
@@ -251,20 +235,20 @@ class Reservation:
         self._is_in_flight = False
 
     def reserve(self, size: int) -> None:
-        """Reserve more bytes."""
-        self._limiter.reserve(size, whole=self._held + size)
-        self._held += size
+        """Reserve more bytes; a negative number releases them."""
+        held, limit = self._held + size, self._limiter.limits.memory
+        if held <= self._limiter.limits.small:
+            limit += limit // _SMALL_SHARE
+        if size > 0 and self._limiter.reserved + size > limit:
+            raise busy_error()
+        self._limiter.reserved += size
+        self._held = held
 
     def begin(self) -> None:
         """Count the request as in flight: it was received completely."""
-        self._limiter.begin()
+        self._limiter.check_in_flight()
+        self._limiter.in_flight += 1
         self._is_in_flight = True
-
-    def give_back(self) -> None:
-        """Release the reservation; calling it again does nothing."""
-        self._limiter.reserve(-self._held)
-        self._limiter.in_flight -= self._is_in_flight
-        self._held, self._is_in_flight = 0, False
 
     def __enter__(self) -> Self:
         return self
@@ -272,7 +256,8 @@ class Reservation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.give_back()
+        self._limiter.reserved -= self._held
+        self._limiter.in_flight -= self._is_in_flight
 
 
 def busy_error() -> HTTPError:
@@ -502,9 +487,7 @@ PURPOSE: Final = (
 )
 
 
-def receiver_app(
-    consumer: Consumer, *, token: str | None, hosts: Collection[str] = (), limits: RequestLimits = LIMITS
-) -> ASGIApp:
+class ReceiverApp:
     """The ASGI application of the write port.
 
     A request is rejected as early as its headers allow. It is answered when the consumer has it on disk.
@@ -515,11 +498,10 @@ def receiver_app(
         hosts: Host names accepted without a token, besides IP addresses and localhost.
         limits: The limits of a request.
     """
-    return _WritePort(consumer, token, hosts, limits)
 
-
-class _WritePort:
-    def __init__(self, consumer: Consumer, token: str | None, hosts: Collection[str], limits: RequestLimits) -> None:
+    def __init__(
+        self, consumer: Consumer, *, token: str | None, hosts: Collection[str] = (), limits: RequestLimits = LIMITS
+    ) -> None:
         self._consumer = consumer
         self._token = token
         self._hosts = hosts if token is None else None
@@ -535,10 +517,15 @@ class _WritePort:
         }
         posts = [Route(path, self._guarded(end), methods=["POST"]) for path, end in self._endpoints.items()]
         errors: dict[Any, Any] = {404: self._unknown_path, 405: self._method_not_allowed}
-        self._app = Starlette(routes=[Route("/", _purpose), *posts], exception_handlers=errors)
+
+        async def purpose(_: Request) -> Response:
+            return PlainTextResponse(PURPOSE)
+
+        self._app = Starlette(routes=[Route("/", purpose), *posts], exception_handlers=errors)
         self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
         if scope["type"] == "http":
             await self._app(scope, receive, send)
 
@@ -628,10 +615,6 @@ class _WritePort:
             body = await self._limiter.inflated(reservation, body, encoding)
             async with self._limiter.turn(len(body)):
                 yield body
-
-
-async def _purpose(_: Request) -> Response:
-    return PlainTextResponse(PURPOSE)
 
 
 def _error_encoding(request: Request) -> Encoding | None:

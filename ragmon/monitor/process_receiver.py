@@ -15,7 +15,7 @@ from ragmon.core.record import check_trace_id, parse_label
 from ragmon.export.status import SdkStats, StageCounters
 from ragmon.ingest.native import NativeRecord, native_record, totals
 from ragmon.ingest.otlp import read
-from ragmon.ingest.receiver import Encoding, ExportResult, receiver_app
+from ragmon.ingest.receiver import Encoding, ExportResult, ReceiverApp
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.producers import ProducerTotals
 
@@ -39,7 +39,7 @@ class ProcessReceiver:
     """
 
     def __init__(self, monitor: Monitor, token: str, began: float) -> None:
-        self.app = receiver_app(self, token=token)
+        self.app = ReceiverApp(self, token=token)
         self._monitor = monitor
         self._since = began - _STARTED_TOGETHER
         self._lock = Lock()

@@ -17,7 +17,7 @@ from ragmon.core.addresses import Address, own_names
 from ragmon.core.errors import ConfigError
 from ragmon.core.http_server import HttpServer, shares
 from ragmon.core.process import read_token
-from ragmon.ingest.receiver import receiver_app
+from ragmon.ingest.receiver import ReceiverApp
 from ragmon.scoring.minutes import MINUTE
 from ragmon.server.admin import server_admin
 from ragmon.server.chunks import LabelProducer, StreamReader, send_ack
@@ -121,7 +121,7 @@ class Server:
             self.writer.send_labels = self.labels.send
         self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading, self.reader)
         hosts = own_names(serve.hosts)
-        receiver = receiver_app(self.writer, token=token, hosts=hosts)
+        receiver = ReceiverApp(self.writer, token=token, hosts=hosts)
         connection_shares = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self.otlp = HttpServer(receiver, serve.otlp, tls=tls, name="otlp", connections=connection_shares.write)
         self.grpc = GrpcServer(self.writer, serve.grpc, token=token, tls=tls, connections=connection_shares.write)
