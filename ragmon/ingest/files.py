@@ -177,11 +177,7 @@ class ReadSummary:
     Attributes:
         lines: The number of lines in the file that was read last, blank lines included.
         read: Records, totals lines, labels and rejected lines together; complete when a file has been read to its end.
-        totals: The number of totals lines among them, which are no requests.
-        labels: The number of labels among them.
-        rejected: Lines that are no record, by reason.
         unknown: Records with an unknown field, by `field: reason`.
-        examples: The first rejected lines.
         notes: What the reader of the report should know, one sentence each.
     """
 
@@ -238,11 +234,9 @@ _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 @contextmanager
 def open_bytes(path: str, *, utf_16: bool = False) -> Iterator[tuple[io.BufferedReader, io.BufferedReader]]:
-    """Open a trace file by its path, `-` for standard input; its first bytes show gzip and zstd.
+    """The decompressed bytes of a file, `-` for standard input, and the file below, whose position shows the progress.
 
-    Yields:
-        The decompressed bytes, and the file below them, whose position shows the progress. Both are the same object
-        where the file is not compressed.
+    The first bytes show gzip and zstd.
     """
     try:
         with _open(path) as raw:
@@ -274,16 +268,9 @@ def _open(path: str) -> Iterator[Any]:
 
 
 class LineReader:
-    """The non-blank lines of a stream, numbered from its current position.
+    """The non-blank lines of a stream, numbered from its current position; no further line starts after `length`.
 
-    Args:
-        stream: Decompressed bytes.
-        reject: Called for lines that are too long, and for a truncated or damaged compressed stream.
-        length: The number of bytes after which no further line starts; None reads to the end.
-
-    Attributes:
-        number: The number of the last line that was read, from 1.
-        blank: The number of blank lines so far.
+    Lines that are too long, and a truncated or damaged compressed stream, are rejected.
     """
 
     def __init__(self, stream: IO[bytes], reject: Reject, *, length: int | None = None) -> None:
@@ -351,23 +338,10 @@ def read_files(
     options: TableOptions = USUAL,
     span_options: SpanOptions = NO_OPTIONS,
 ) -> Iterator[Line]:
-    """The records of trace files, one file after the other.
-
-    Args:
-        paths: JSON Lines, OTLP-JSON lines, JSON arrays, tables or TREC runs; `-` for standard input.
-        intake: Counts the lines.
-        progress: Called from time to time with the number of bytes read of all files together.
-        options: How tables are read, and which members of JSON hold which field.
-        span_options: How the spans of OTLP lines become records.
-    """
+    """The records of trace files, one file after the other; `progress` gets the bytes read of all files together."""
     bytes_before = 0
-
-    def progress_of_all(bytes_read: int) -> None:
-        if progress is not None:
-            progress(bytes_before + bytes_read)
-
     for path in paths:
-        counted = None if progress is None else progress_of_all
+        counted = None if progress is None else lambda read, before=bytes_before: progress(before + read)
         yield from read_file(path, intake, progress=counted, options=options, span_options=span_options)
         bytes_before += Path(path).stat().st_size if progress is not None and Path(path).is_file() else 0
 

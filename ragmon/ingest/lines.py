@@ -47,13 +47,7 @@ from ragmon.ingest.tables import USUAL, CellError, TableOptions, gold_as_traces,
 
 
 class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a program error
-    """A line, span or data point that cannot become a record, and the reason.
-
-    Args:
-        reason: One of `ragmon.core.constants`.
-        detail: What is wrong with it.
-        lost_spans: The number of spans lost with it, as far as they can be counted; 1 for anything but spans.
-    """
+    """A line, span or data point that cannot become a record, the reason, and the number of spans lost with it."""
 
     def __init__(self, reason: str, detail: str, lost_spans: int = 1) -> None:
         super().__init__(detail)
@@ -289,11 +283,8 @@ def _citations(citations: Any) -> list[str] | None:
 
 
 def _latency(line: Any) -> Latency | None:
-    """The latency of a line.
-
-    A format that times its stages alone has their sum as total. An object is that of the trace contract, where a total
-    that is not there is unknown: a live record without one has none either.
-    """
+    # A format that times its stages alone has their sum as total. An object is that of the trace contract, where a total
+    # that is not there is unknown: a live record without one has none either.
     perf = as_object(line.perf)
     total = line.latency_ms
     retrieve = _or_default(line.retrieval_ms, perf.get("t_retrieve_ms"))
@@ -370,12 +361,8 @@ Unknown = Callable[[str, str], None]
 def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = USUAL) -> Line:
     """Decode one line of any trace format ragmon reads.
 
-    A line of the trace contract takes one pass in C. Other lines are decoded again by the rules of all formats.
-
-    Args:
-        line: One line, with or without its newline.
-        unknown: Called for each field of the record that is out of range, and so is unknown.
-        options: Which members of lines that are not of the contract hold which field.
+    A line of the trace contract takes one pass in C. Other lines are decoded again by the rules of all formats, where
+    `options` say which members hold which field. `unknown` is called for each field of the record that is out of range.
     """
     try:
         record = _decode_record(line)

@@ -64,7 +64,8 @@ _MAX_QUOTES: Final = 60 * MAX_ITEMS
 _MAX_MESSAGE_DEPTH: Final = 100
 """The maximum depth of nested messages that protobuf's parser follows."""
 _LENGTH_DELIMITED: Final = 2
-_FIXED_SIZES: Final = {1: 8, 5: 4}
+_SIZES: Final = {0: 1, 1: 8, 3: 0, 4: 0, 5: 4}
+"""Bytes of a value by its wire type; a group's fields count as fields of the message around it."""
 
 Layout = dict[int, Any]
 """The layouts of the messages in a message, and None for its texts, by the number of their field."""
@@ -132,11 +133,7 @@ def spans_in(body: bytes) -> int:
 
 
 def repaired_protobuf(body: bytes, refuse: Callable[[Rejected], None]) -> Any:
-    """A request in protobuf with its text repaired, without the spans that are malformed.
-
-    Raises:
-        DecodeError: The request itself is malformed, not only its spans.
-    """
+    """A request with its text repaired, without malformed spans; `DecodeError` where more is malformed than spans."""
     text = bytearray(body)
     for start, end, layout in _parts(body, _REQUEST, _SPANS_DEPTH):
         if layout is None:
@@ -186,8 +183,10 @@ def _parts(body: bytes, layout: Layout, strict_depth: int = 0) -> Iterator[tuple
                 if tag >= 0x80:  # a call for every tag and size would be a third of the work
                     fields += 4  # and this one takes as long as several fields
                     tag, at = _varint(body, at - 1)
-                if tag & 7 != _LENGTH_DELIMITED:
-                    at = _end_of_value(body, at, tag)
+                if (kind := tag & 7) != _LENGTH_DELIMITED:
+                    while kind == 0 and body[at] >= 0x80:
+                        at += 1
+                    at = at + _SIZES[kind] if tag >= 8 and kind in _SIZES else end + 1
                     continue
                 size, at = body[at], at + 1
                 if size >= 0x80:
@@ -221,17 +220,6 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
             return number, at + 1
         shift += 7
     raise DecodeError("a varint has more than ten bytes")
-
-
-def _end_of_value(body: bytes, at: int, tag: int) -> int:
-    kind = tag & 7
-    if tag < 8 or kind > 5:
-        raise DecodeError(f"there is no field {tag >> 3} of wire type {kind}")
-    if kind == 0:
-        while body[at] >= 0x80:
-            at += 1
-        return at + 1
-    return at + _FIXED_SIZES.get(kind, 0)  # a group's fields count as fields of the message around it
 
 
 _MAX_REPAIRS: Final = 100_000
@@ -347,15 +335,7 @@ class NativeSpan(msgspec.Struct, gc=False):
 
 
 class ExternalSpan(msgspec.Struct, gc=False):
-    """A span of another instrumentation.
-
-    Attributes:
-        failed: Whether its status is an error.
-        service: The service of its process, `service.name`; None where that is unknown.
-        build: The version of the application, `service.version`.
-        scope: The name of the instrumentation.
-        content: The span as bytes of protobuf, because a message keeps its whole request in memory.
-    """
+    """A span of another instrumentation; its content is bytes, because a message keeps its whole request in memory."""
 
     trace_id: bytes
     span_id: bytes
@@ -382,12 +362,10 @@ class SpanOrigin(NamedTuple):
 
 @dataclass(slots=True)
 class SpanBatch:
-    """The spans of one request.
+    """The spans of one request: their number, ragmon's own, others', and the rejected by reason.
 
     Attributes:
-        spans: The number of all spans.
         stages: The number of child spans of ragmon; they add nothing to the record on their root.
-        rejected: The number of rejected spans, by reason.
         first: The details of the first rejection.
         body: The request as it was read, where it had to be repaired first; b"" where it was read unchanged.
     """
@@ -433,12 +411,16 @@ def spans_of(request: Any) -> Iterator[tuple[Any, SpanOrigin]]:
     if count > MAX_ITEMS:
         raise too_many(count)
     for resource_spans in resources:
-        texts = {pair.key: pair.value.string_value for pair in resource_spans.resource.attributes}
+        texts = _texts(resource_spans.resource.attributes)
         service, build = texts.get("service.name") or None, texts.get("service.version") or None
         for scope_spans in resource_spans.scope_spans:
             origin = SpanOrigin(service, build, scope_spans.scope.name)
             for message in scope_spans.spans:
                 yield message, origin
+
+
+def _texts(attributes: Any) -> dict[str, str]:
+    return {pair.key: pair.value.string_value for pair in attributes}
 
 
 def _check_ids(message: Any) -> None:
@@ -704,8 +686,7 @@ def parse_message(message: Any, body: bytes) -> Any:
 def read(body: bytes, *, json: bool) -> SpanBatch:
     """The spans of a request; invalid text is repaired, and a malformed span is left out and counted.
 
-    Raises:
-        Rejected: The request itself is truncated, malformed, or holds too much.
+    `Rejected` is raised where the request itself is truncated, malformed, or holds too much.
 
     Examples:
         >>> body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0","spanId":"0"}]}]}]}'
@@ -737,22 +718,14 @@ def read(body: bytes, *, json: bool) -> SpanBatch:
 
 
 class LogEvents(NamedTuple):
-    """The log records of one request.
-
-    Attributes:
-        body: A request with traces, in protobuf, that holds the events; b"" where there is none.
-        unread: The number of log records that are no event of a model call, or name no span.
-    """
+    """A request with traces, in protobuf, that holds the events of a request with logs, and the number of others."""
 
     body: bytes
     unread: int
 
 
 def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
-    """The events of model calls in an `ExportLogsServiceRequest`.
-
-    Raises:
-        Rejected: It is no such request, or holds too much.
+    """The events of model calls in an `ExportLogsServiceRequest`; `Rejected` where it is none, or holds too much.
 
     Examples:
         >>> read_logs(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', as_json=True)
@@ -768,7 +741,14 @@ def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
         )
     traces, events, unread = ExportTraceServiceRequest(), 0, 0
     for resource, records in logs:
-        named = [(record, name) for record in records if (name := _event_name(record)) in MESSAGE_EVENTS]
+        named = []
+        for record in records:
+            span_id = record.span_id
+            if record.trace_id.strip(b"\0") and len(span_id) == _SPAN_ID_BYTES and span_id.strip(b"\0"):
+                name = getattr(record, "event_name", "")  # messages of OpenTelemetry before 1.35 lack the field
+                name = name or _texts(record.attributes).get("event.name", "")
+                if name in MESSAGE_EVENTS:
+                    named.append((record, name))
         unread += len(records) - len(named)
         events += len(named)
         if named:
@@ -811,15 +791,6 @@ def _logs_in_json(body: bytes) -> Iterator[tuple[Resource, list[Any]]]:
             except Rejected:
                 records.append(_NO_RECORD)
         yield _resource(process), records
-
-
-def _event_name(record: Any) -> str:
-    """The name of an event that belongs to a span; "" for other log records."""
-    if not (record.trace_id.strip(b"\0") and len(record.span_id) == _SPAN_ID_BYTES and record.span_id.strip(b"\0")):
-        return ""
-    attribute = next((pair.value.string_value for pair in record.attributes if pair.key == "event.name"), "")
-    name: str = getattr(record, "event_name", "") or attribute  # messages of OpenTelemetry before 1.35 lack the field
-    return name
 
 
 def log_spans(line: bytes) -> Iterator[tuple[Span, SpanOrigin]]:

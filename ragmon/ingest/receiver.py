@@ -92,11 +92,7 @@ class Consumer(Protocol):
     """Accepts requests. Each future is done when the request is on disk, or raises `RejectedError`."""
 
     def traces(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
-        """Accept an `ExportTraceServiceRequest`.
-
-        Raises:
-            RejectedError: It cannot be decoded, or the queue is full.
-        """
+        """Accept an `ExportTraceServiceRequest`; `RejectedError` where it cannot be decoded, or the queue is full."""
 
     def metrics(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
         """Accept an `ExportMetricsServiceRequest` with the totals of producers; other metrics are ignored."""
@@ -139,10 +135,7 @@ class _Metered(io.BytesIO):
 
 
 def inflate(body: bytes, encoding: str, limits: RequestLimits = LIMITS) -> bytes:
-    """Decompress a body, and stop as soon as it exceeds the limits.
-
-    Raises:
-        HTTPError: It is too large (413), or damaged (400).
+    """Decompress a body; `HTTPError` as soon as it exceeds the limits (413), or where it is damaged (400).
 
     >>> import gzip
     >>> inflate(gzip.compress(b"spans"), "gzip")
@@ -215,8 +208,6 @@ class MemoryLimiter:
 
     async def inflated(self, ticket: Reservation, body: bytes, encoding: str) -> bytes:
         """Decompress a body, in a thread pool."""
-        if encoding == IDENTITY:
-            return body
         async with self._inflating:
             try:
                 plain = await run_in_threadpool(inflate, body, encoding, self.limits)
@@ -293,11 +284,7 @@ _LOGS_NOT_READ: Final = "logs_not_read"
 
 
 def accept_logs(consumer: Consumer, body: bytes, encoding: Encoding) -> Future[ExportResult]:
-    """Accept an `ExportLogsServiceRequest`: what belongs to spans as spans, and the rest is rejected, without an error.
-
-    Raises:
-        RejectedError: It is not such a request (400), has too many records (413), or the consumer rejects it.
-    """
+    """Accept an `ExportLogsServiceRequest`: what belongs to spans as spans; the rest is rejected, without an error."""
     try:
         events = read_logs(body, as_json=encoding is Encoding.JSON)
     except Rejected as rejected:
@@ -363,18 +350,6 @@ def _content_type(headers: Headers, *known: Encoding) -> Encoding:
     if form not in known:
         raise bad_media_type(headers, *(name for name, candidate in FORMS.items() if candidate in known))
     return form
-
-
-def _content_encoding(headers: Headers) -> str:
-    """The content encoding of a body: one of `encodings()`, or identity."""
-    value = ",".join(headers.getlist("content-encoding"))
-    names = [name for text in value.split(",") if (name := text.strip().lower()) and name != IDENTITY]
-    if not names:
-        return IDENTITY
-    if names[1:] or names[0] not in encodings():
-        hint = f"one of: {', '.join((IDENTITY, *encodings()))}"
-        raise HTTPError(415, BAD_CONTENT_ENCODING, f"Content-Encoding is {shorten(value)}", hint=hint)
-    return names[0]
 
 
 _GRPC_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 413: 3, 415: 3, 429: 8, 431: 3, 503: 14}
@@ -453,10 +428,7 @@ _LABEL_EXAMPLE: Final = '{"trace_id": "...", "correct": true, "rater": "..."}'
 
 
 def labels(body: bytes) -> list[dict[str, Any]]:
-    """Parse a body with labels: one object, or an array of objects.
-
-    Raises:
-        HTTPError: It is neither (400), or has too many labels (413).
+    """Parse a body with labels, one object or an array of objects; `HTTPError` for others (400) and too many (413).
 
     >>> labels(b'{"trace_id": "5a1c", "correct": true}')
     [{'trace_id': '5a1c', 'correct': True}]
@@ -490,13 +462,8 @@ PURPOSE: Final = (
 class ReceiverApp:
     """The ASGI application of the write port.
 
-    A request is rejected as early as its headers allow. It is answered when the consumer has it on disk.
-
-    Args:
-        consumer: Receives the requests.
-        token: The bearer token; None if none is required.
-        hosts: Host names accepted without a token, besides IP addresses and localhost.
-        limits: The limits of a request.
+    A request is rejected as early as its headers allow. It is answered when the consumer has it on disk. Without a
+    token, `hosts` are the names of this server that are accepted besides IP addresses and localhost.
     """
 
     def __init__(
@@ -607,12 +574,17 @@ class ReceiverApp:
     @asynccontextmanager
     async def _body(self, request: Request, most: int) -> AsyncIterator[bytes]:
         """The decompressed body of a request; the request counts as in flight inside the block."""
-        encoding = _content_encoding(request.headers)
+        value = ",".join(request.headers.getlist("content-encoding"))
+        names = [name for text in value.split(",") if (name := text.strip().lower()) and name != IDENTITY]
+        if names[1:] or not set(names) <= {*encodings()}:
+            hint = f"one of: {', '.join((IDENTITY, *encodings()))}"
+            raise HTTPError(415, BAD_CONTENT_ENCODING, f"Content-Encoding is {shorten(value)}", hint=hint)
         check_size(request.headers, most)
         with self._limiter.ticket() as reservation:
             body = await read_body(request, most, self._limits.deadline, reservation.reserve)
             reservation.begin()
-            body = await self._limiter.inflated(reservation, body, encoding)
+            if names:
+                body = await self._limiter.inflated(reservation, body, names[0])
             async with self._limiter.turn(len(body)):
                 yield body
 

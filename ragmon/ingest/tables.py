@@ -492,21 +492,16 @@ def suggestion(columns: Sequence[str], names: Mapping[str, UsualNames], fields: 
     >>> suggestion(["Q text", "the_answer", "n"], TRACE, ("question", "answer"))
     '--map question=COLUMN,answer=the_answer'
     """
-    pairs = [f"{name}={_similar(columns, names[name]) or 'COLUMN'}" for name in fields]
+    keys, pairs = {normalised(column): column for column in columns}, []
+    for wanted in fields:
+        usual = (*names[wanted].strong, *names[wanted].weak)
+        # The column whose name has a usual name as a word, else the column that is spelt nearly like a usual name.
+        similar = [c for name in usual for key, c in keys.items() if len(name) > 1 and name in key.split("_")]
+        if not similar:
+            near = (difflib.get_close_matches(name, keys, n=1, cutoff=_NEAR) for name in usual)
+            similar = [keys[match[0]] for match in near if match]
+        pairs.append(f"{wanted}={similar[0] if similar else 'COLUMN'}")
     return f"--map {','.join(pairs)}"
-
-
-def _similar(columns: Sequence[str], usual: UsualNames) -> str | None:
-    """The column whose name contains a usual name of a field as a word, or is spelt nearly like one."""
-    keys = {normalised(column): column for column in columns}
-    for name in (*usual.strong, *usual.weak):
-        for key, column in keys.items():
-            if len(name) > 1 and name in key.split("_"):
-                return column
-    for name in (*usual.strong, *usual.weak):
-        if near := difflib.get_close_matches(name, keys, n=1, cutoff=_NEAR):
-            return keys[near[0]]
-    return None
 
 
 _FIELDS: Final = {**TRACE, **GOLD}
@@ -1084,25 +1079,21 @@ def frame_table(frame: object) -> TableRows | None:
 
     None of these packages is imported: the object is recognised by what it can do.
     """
+    table: Any = frame
     rows: Iterable[Mapping[str, Any]]
-    by_name: Any = getattr(frame, "iter_rows", None)  # polars
-    tuples: Any = getattr(frame, "itertuples", None)  # pandas
-    batches: Any = getattr(frame, "to_batches", None)  # Arrow
-    to_pandas: Any = getattr(frame, "to_pandas", None)  # data sets of Ragas and Hugging Face
-    collect: Any = getattr(frame, "collect", None)  # a lazy frame of polars
-    if callable(by_name):
-        columns = [str(name) for name in frame.columns]  # type: ignore[attr-defined]
-        rows = by_name(named=True)
-    elif callable(tuples):
-        columns = [str(name) for name in frame.columns]  # type: ignore[attr-defined]
-        rows = (dict(zip(columns, row, strict=True)) for row in tuples(index=False, name=None))
-    elif callable(batches):
-        columns = list(frame.schema.names)  # type: ignore[attr-defined]
-        rows = chain.from_iterable(batch.to_pylist() for batch in batches())
-    elif callable(to_pandas):
-        return frame_table(to_pandas())
-    elif callable(collect):
-        return frame_table(collect())
+    if callable(getattr(table, "iter_rows", None)):  # polars
+        columns = [str(name) for name in table.columns]
+        rows = table.iter_rows(named=True)
+    elif callable(getattr(table, "itertuples", None)):  # pandas
+        columns = [str(name) for name in table.columns]
+        rows = (dict(zip(columns, row, strict=True)) for row in table.itertuples(index=False, name=None))
+    elif callable(getattr(table, "to_batches", None)):  # Arrow
+        columns = list(table.schema.names)
+        rows = chain.from_iterable(batch.to_pylist() for batch in table.to_batches())
+    elif callable(getattr(table, "to_pandas", None)):  # data sets of Ragas and Hugging Face
+        return frame_table(table.to_pandas())
+    elif callable(getattr(table, "collect", None)):  # a lazy frame of polars
+        return frame_table(table.collect())
     else:
         return None
     return TableRows(columns, iter(enumerate(rows, 1)))
