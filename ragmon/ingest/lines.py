@@ -283,8 +283,8 @@ def _citations(citations: Any) -> list[str] | None:
 
 
 def _latency(line: Any) -> Latency | None:
-    # A format that times its stages alone has their sum as total. An object is that of the trace contract, where a total
-    # that is not there is unknown: a live record without one has none either.
+    # A format that times its stages alone has their sum as total. An object is that of the trace contract, where a
+    # total that is not there is unknown: a live record without one has none either.
     perf = as_object(line.perf)
     total = line.latency_ms
     retrieve = _or_default(line.retrieval_ms, perf.get("t_retrieve_ms"))
