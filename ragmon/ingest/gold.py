@@ -174,10 +174,8 @@ class GoldSet:
 class GoldIndex:
     """Finds the gold item of a record: by qid, else by its normalised question, else by the keyed hash of that.
 
-    Args:
-        sets: Gold sets; where two hold the same question, the first one wins.
-        keys: The secrets of question hashes by pipeline; the one under None is for all other pipelines. Without a key,
-            hashes match nothing.
+    Where two sets hold the same question, the first one wins. The secrets of question hashes are by pipeline, for all
+    other pipelines under None; without a key, hashes match nothing.
     """
 
     def __init__(self, sets: Sequence[GoldSet] | GoldSet = (), keys: Mapping[str | None, bytes] | None = None) -> None:
@@ -319,14 +317,12 @@ _LEVELS: Final = 1001
 
 @dataclass(frozen=True)
 class Calibration:
-    """The similarity threshold and its evidence.
+    """The least cosine similarity of a match, or why there is none, and its evidence.
 
     Attributes:
-        threshold: The least cosine similarity of a match; None where no question is matched by embedding.
         pairs: The number of paraphrases, each compared with the other wordings of its item.
         others: The number of comparisons of a wording with another item.
         kept: Share of the paraphrases above the threshold.
-        reason: Why there is no threshold.
     """
 
     threshold: float | None
@@ -438,12 +434,9 @@ class FrozenGoldSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def freeze(gold: GoldSet, key: bytes | None = None) -> dict[str, Any]:
-    """A gold set as plain JSON data that holds none of its text.
+    """A gold set, without tags from a configuration, as plain JSON data that holds none of its text.
 
-    Args:
-        gold: The set as its files define it, without tags from a configuration.
-        key: The secret it is signed with (HMAC-SHA256, RFC 2104); None: a plain digest, which detects only accidental
-            changes.
+    It is signed with the key (HMAC-SHA256, RFC 2104); without one, a plain digest detects only accidental changes.
 
     >>> from ragmon.core.gold_item import GoldItem
     >>> freeze(GoldSet("g", (GoldItem("a", "Why?", answerable=False),)))["items"]
@@ -607,12 +600,7 @@ UNDER_REFUSAL: Final = ("under_refusal_rate", 0.05)
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """One problem.
-
-    Attributes:
-        qid: The item; None for the set as a whole.
-        severity: error (the item contradicts itself or another), warning (it measures less than it seems), info.
-    """
+    """One problem of an item, or of the set as a whole: a contradiction is an error, what measures less a warning."""
 
     qid: str | None
     severity: Severity

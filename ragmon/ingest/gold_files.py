@@ -33,7 +33,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -267,12 +267,7 @@ _CITATIONS: Final = ("gold_citations", "gold_ids", "relevant")
 
 
 class _WrongValueError(ValueError):
-    """A value of the wrong type, or an empty one.
-
-    Attributes:
-        path: Where in the field it stands, such as `[0]`.
-        value: The value.
-    """
+    """A value of the wrong type, or an empty one, and where in the field it stands, such as `[0]`."""
 
     def __init__(self, problem: str, value: object) -> None:
         super().__init__("is null" if value is None else problem)
@@ -307,18 +302,14 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _ids(value: Any) -> list[str]:
-    return _list(_id, value)
-
-
-def _texts(value: Any) -> list[str]:
-    return _list(_text, value)
-
-
 def _list(read: Callable[[Any], str], value: Any) -> list[str]:
     if not isinstance(value, list):
         raise _WrongValueError("is not a list", value)
     return [_read_entry(read, entry, index) for index, entry in enumerate(value)]
+
+
+_ids: Final = partial(_list, _id)
+_texts: Final = partial(_list, _text)
 
 
 def _strings(value: Any) -> dict[str, str]:
@@ -627,15 +618,9 @@ _OWN_MEMBERS: Final = frozenset(
 
 @dataclass
 class RowReader:
-    """Reads rows as gold items.
+    """Reads rows as gold items, and counts those that are left out.
 
-    Args:
-        match: How gold texts are compared with contexts.
-        options: How tables are read, and which columns or members hold which field.
-        empty_reference: What a row means that names no answer (`ragmon.ingest.tables.gold_fields`).
-
-    Attributes:
-        skipped: How many rows were left out.
+    What a row means that names no answer, `empty_reference`, is explained at `ragmon.ingest.tables.gold_fields`.
     """
 
     match: Match = "exact"

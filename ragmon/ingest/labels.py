@@ -38,12 +38,9 @@ class LabelSpelling:
 
 
 def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
-    """Read the labels of a file; all are accepted or none.
+    """Read the labels of a file; all are accepted or none, and the error names the first wrong rows.
 
     A row without any judgement is skipped: a sheet looks like that before it is filled in.
-
-    Raises:
-        InputError: It cannot be read, or some rows are not labels; the message and the hint name the first ones.
     """
     labels: list[Label] = []
     wrong: list[tuple[int, str]] = []

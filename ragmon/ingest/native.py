@@ -29,10 +29,7 @@ BUCKET_NS: Final = 10_000_000_000
 
 
 class NativeRecord(NamedTuple):
-    """A record that arrived as one span, and its journal line.
-
-    The key is unique: the step of event time, the trace and the span.
-    """
+    """A record that arrived as one span, and its journal line; the key is the step of event time, trace and span."""
 
     key: tuple[int, bytes]
     ended: float
@@ -105,10 +102,7 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
     """The totals in a request with metrics; metrics of other programs are ignored.
 
     Points of one producer, series and time make one totals line, wherever in the request they are. A missing point
-    counts as zero.
-
-    Returns:
-        The totals, the number of rejected points of ragmon's metrics, and the details of the first rejection.
+    counts as zero. Beside the totals are the number of rejected points, and the details of the first rejection.
 
     Examples:
         >>> totals(b'{"resourceMetrics": []}', json=True)

@@ -312,11 +312,7 @@ USUAL: Final = TableOptions()
 class UsualNames(NamedTuple):
     """The names that programs give to the column of a field, and how its cells are read.
 
-    Attributes:
-        strong: Names that mean this field, whatever the other columns are.
-        weak: Names that mean it only where no column has a strong one.
-        read: Reads a cell.
-        is_list: Whether `read` takes a separator as well.
+    Weak names mean the field only where no column has a strong one. The reader of a list takes a separator as well.
     """
 
     strong: tuple[str, ...]
@@ -800,12 +796,7 @@ class Frame(Protocol):
 
 
 class TableRows(NamedTuple):
-    """A table.
-
-    Attributes:
-        columns: Its columns in order; a name may be there twice.
-        rows: Its rows by column, each with its line in a text file, else with its row.
-    """
+    """The columns of a table, where a name may be there twice, and its rows with their lines or, else, row numbers."""
 
     columns: Sequence[str]
     rows: Iterator[tuple[int, Mapping[str, Any]]]
@@ -838,11 +829,7 @@ def is_header(line: bytes, options: TableOptions) -> bool:
 
 
 def csv_table(stream: IO[bytes], path: str, options: TableOptions, reject: RejectRow) -> TableRows:
-    """The rows of CSV or TSV, read as a stream. The delimiter is `,`, `;`, `|` or a tab: the one the header shows.
-
-    Raises:
-        InputError: It is not in the encoding, or its header cannot be read. Iterating over the rows raises it, too.
-    """
+    """The rows of CSV or TSV, read as a stream. The delimiter is `,`, `;`, `|` or a tab: the one the header shows."""
     try:
         text = _OpenText(stream, options.encoding or "utf-8-sig", newline="")
     except LookupError:
@@ -1075,10 +1062,7 @@ def _workbook(path: str, sheet: str | None) -> TableRows:
 
 
 def frame_table(frame: object) -> TableRows | None:
-    """The rows of a DataFrame of pandas or polars, a table of Arrow, or an object that can become one of pandas.
-
-    None of these packages is imported: the object is recognised by what it can do.
-    """
+    """The rows of a DataFrame of pandas or polars, a table of Arrow, or an object that can become one of pandas."""
     table: Any = frame
     rows: Iterable[Mapping[str, Any]]
     if callable(getattr(table, "iter_rows", None)):  # polars
