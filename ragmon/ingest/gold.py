@@ -28,7 +28,6 @@ from ragmon.core.gold_item import GoldItem, Match
 from ragmon.core.process import keyed_hash, read_key, without_collector
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import ANYWHERE, contains_phrase, normalise_question
-from ragmon.ingest.gold_files import JsonLocation, RowReader, as_paths, read_items, set_name
 from ragmon.ingest.tables import USUAL, Frame, TableOptions, frame_table
 from ragmon.stats.intervals import needed_for_pass, wilson
 
@@ -108,6 +107,9 @@ class GoldSet:
         Raises:
             GoldError: A file is wrong; the message names file, line and value, the hint the correction.
         """
+        # An application that reads no gold loads no reader.
+        from ragmon.ingest.gold_files import RowReader, as_paths, read_items, set_name  # noqa: PLC0415 - as above
+
         paths = as_paths(path)
         items = read_items(paths, RowReader(match, options, empty_reference))
         return cls(set_name(paths) if name is None else name, items, pipeline, use, tags or {})
@@ -136,6 +138,8 @@ class GoldSet:
             >>> GoldSet.from_rows([{"user_input": "Who wrote it?", "reference": "Ada did."}]).items[0].gold_claim
             'Ada did.'
         """
+        from ragmon.ingest.gold_files import JsonLocation, RowReader  # noqa: PLC0415 - as above
+
         reader = RowReader(options=TableOptions(columns=columns or {}), empty_reference=empty_reference)
         table = frame_table(rows)
         if table is not None:
