@@ -640,7 +640,7 @@ def _from_json(item: Any, kind: Any) -> Any:
         fields["links"] = [_with_ids(link) if isinstance(link, dict) else link for link in links]
     try:
         if kind is trace_pb2.Span and fields.get("attributes"):
-            # To convert what is not read would take long; it stays in its place, because a record is looked for by place.
+            # To convert what is not read takes long; it keeps its place, because a record is looked for by place.
             fields["attributes"] = [pair if IS_READ[pair.get("key") or ""] else {} for pair in fields["attributes"]]
         return ParseDict(fields, kind(), ignore_unknown_fields=True)
     except RecursionError:
