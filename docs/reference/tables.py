@@ -70,7 +70,7 @@ from ragmon.export.families import (
     Family,
     SeriesScope,
 )
-from ragmon.ingest.otlp_wire import MAX_ITEMS, MAX_MESSAGES
+from ragmon.ingest.otlp import MAX_ITEMS, MAX_MESSAGES
 from ragmon.ingest.receiver import LABELS
 from ragmon.metrics import families
 from ragmon.metrics.facts import Facts

@@ -18,9 +18,20 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.process import read_key
 from ragmon.core.record import Answer, Record
 from ragmon.export.text import text_table
-from ragmon.ingest.gold import SHOWN, GoldSet, freeze, is_frozen, read_frozen, stats
+from ragmon.ingest.gold import (
+    MUTATED,
+    SEVERITIES,
+    SHOWN,
+    Diff,
+    GoldSet,
+    diff,
+    freeze,
+    is_frozen,
+    lint,
+    read_frozen,
+    stats,
+)
 from ragmon.ingest.gold_files import RowReader, as_line, read_items
-from ragmon.ingest.gold_lint import MUTATED, SEVERITIES, Diff, diff, lint
 from ragmon.ingest.tables import TableOptions
 from ragmon.monitor.replay import replay
 

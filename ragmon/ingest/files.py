@@ -9,8 +9,11 @@ into memory as a whole.
 
 from __future__ import annotations
 
+import hashlib
 import io
+import math
 import os
+import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,18 +32,22 @@ from ragmon.core.record import Line, Record
 from ragmon.ingest.lines import BOM, Rejected, decode, is_export, refuse_gold
 from ragmon.ingest.spans.messages import NO_SPAN
 from ragmon.ingest.spans.span import NO_OPTIONS, NOT_RAG, UNKNOWN_CONVENTION, Mapped, SpanOptions
-from ragmon.ingest.table_files import (
-    Reject,
+from ragmon.ingest.tables import (
+    MAX_ROW,
+    USUAL,
+    CellError,
+    TableOptions,
     TableRows,
+    assigned_columns,
     binary_table,
+    check_traces,
     csv_table,
+    flat,
     is_header,
-    is_run,
+    kept_comma,
     table_format,
-    table_records,
-    trec_records,
+    trace_fields,
 )
-from ragmon.ingest.tables import USUAL, TableOptions
 from ragmon.ingest.trace_buffer import TOO_MANY, FileTraceBuffer
 
 GZIP: Final = b"\x1f\x8b"
@@ -122,6 +129,31 @@ def _unzstd(raw: IO[bytes], zstandard: Any) -> Iterator[bytes]:
         data = frame.unused_data or raw.read(_ZSTD_READ)
 
 
+Reject = Callable[[int, str, str], None]
+"""Called with the line number, the reason and the details of a line that cannot be read."""
+
+_TRACE_ID_DIGITS: Final = 32
+_ID_LISTS: Final = ("retrieved_ids", "citations", "candidate_ids")
+_RUN_COLUMNS: Final = 6
+_SINGLE: Final = struct.Struct("f")
+
+
+def is_run(line: bytes) -> bool:
+    """Whether the first line of a file looks like a TREC run: six columns, the fifth a number.
+
+    >>> is_run(b"301 Q0 FR940202-2-00150 104 2.129133 STANDARD"), is_run(b'{"qid": "301"}')
+    (True, False)
+    """
+    columns = line.split(None, _RUN_COLUMNS)
+    if len(columns) != _RUN_COLUMNS:
+        return False
+    try:
+        float(columns[4])
+    except ValueError:
+        return False
+    return True
+
+
 MAX_EXAMPLES: Final = 5
 
 
@@ -145,11 +177,7 @@ class ReadSummary:
     Attributes:
         lines: The number of lines in the file that was read last, blank lines included.
         read: Records, totals lines, labels and rejected lines together; complete when a file has been read to its end.
-        totals: The number of totals lines among them, which are no requests.
-        labels: The number of labels among them.
-        rejected: Lines that are no record, by reason.
         unknown: Records with an unknown field, by `field: reason`.
-        examples: The first rejected lines.
         notes: What the reader of the report should know, one sentence each.
     """
 
@@ -206,11 +234,9 @@ _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 @contextmanager
 def open_bytes(path: str, *, utf_16: bool = False) -> Iterator[tuple[io.BufferedReader, io.BufferedReader]]:
-    """Open a trace file by its path, `-` for standard input; its first bytes show gzip and zstd.
+    """The decompressed bytes of a file, `-` for standard input, and the file below, whose position shows the progress.
 
-    Yields:
-        The decompressed bytes, and the file below them, whose position shows the progress. Both are the same object
-        where the file is not compressed.
+    The first bytes show gzip and zstd.
     """
     try:
         with _open(path) as raw:
@@ -242,16 +268,9 @@ def _open(path: str) -> Iterator[Any]:
 
 
 class LineReader:
-    """The non-blank lines of a stream, numbered from its current position.
+    """The non-blank lines of a stream, numbered from its current position; no further line starts after `length`.
 
-    Args:
-        stream: Decompressed bytes.
-        reject: Called for lines that are too long, and for a truncated or damaged compressed stream.
-        length: The number of bytes after which no further line starts; None reads to the end.
-
-    Attributes:
-        number: The number of the last line that was read, from 1.
-        blank: The number of blank lines so far.
+    Lines that are too long, and a truncated or damaged compressed stream, are rejected.
     """
 
     def __init__(self, stream: IO[bytes], reject: Reject, *, length: int | None = None) -> None:
@@ -319,23 +338,10 @@ def read_files(
     options: TableOptions = USUAL,
     span_options: SpanOptions = NO_OPTIONS,
 ) -> Iterator[Line]:
-    """The records of trace files, one file after the other.
-
-    Args:
-        paths: JSON Lines, OTLP-JSON lines, JSON arrays, tables or TREC runs; `-` for standard input.
-        intake: Counts the lines.
-        progress: Called from time to time with the number of bytes read of all files together.
-        options: How tables are read, and which members of JSON hold which field.
-        span_options: How the spans of OTLP lines become records.
-    """
+    """The records of trace files, one file after the other; `progress` gets the bytes read of all files together."""
     bytes_before = 0
-
-    def progress_of_all(bytes_read: int) -> None:
-        if progress is not None:
-            progress(bytes_before + bytes_read)
-
     for path in paths:
-        counted = None if progress is None else progress_of_all
+        counted = None if progress is None else lambda read, before=bytes_before: progress(before + read)
         yield from read_file(path, intake, progress=counted, options=options, span_options=span_options)
         bytes_before += Path(path).stat().st_size if progress is not None and Path(path).is_file() else 0
 
@@ -397,23 +403,48 @@ class _FileReader:
     def reject(self, number: int, reason: str, detail: str) -> None:
         self.intake.reject(self.path, number, reason, detail)
 
-    def reject_row(self, number: int, reason: str, detail: str, lost: int) -> None:
+    def reject_row(self, number: int, reason: str, detail: str, lost: int = 1) -> None:
         # A rejected row counts as read, with all lines that are lost with it.
         self.intake.read += lost
         self.intake.lines = number
         self.intake.reject(self.path, number, reason, detail, lost)
 
     def table(self, table: TableRows) -> Iterator[Line]:
-        unknown, note = self.intake.miss, self.intake.notes.append
-        for line in table_records(table, self.path, self.options, reject=self.reject_row, unknown=unknown, note=note):
+        first = next(table.rows, None)
+        check_traces(table.columns, first[1] if first is not None else {}, self.options, self.path)
+        kept_commas: dict[str, tuple[int, str]] = {}  # by column: cells that are one id with a comma, and the first one
+        for number, row in chain([] if first is None else [first], table.rows):
+            if sum(len(cell) for cell in row.values() if isinstance(cell, str)) > MAX_ROW:
+                self.reject_row(number, constants.OVERSIZE, f"it is longer than {MAX_ROW} characters")
+                continue
+            try:
+                line = decode(msgspec.json.encode(trace_fields(row, self.options)), self.intake.miss)
+            except Rejected as rejected:
+                self.reject_row(number, rejected.reason, str(rejected))
+                continue
+            except (CellError, TypeError, ValueError, OverflowError, RecursionError) as error:
+                self.reject_row(number, constants.INVALID_SCHEMA, str(error))
+                continue
+            members = flat(row)
+            for name, column in assigned_columns(members, self.options).items():
+                if name in _ID_LISTS and kept_comma(members[column], self.options.list_separator):
+                    n, example = kept_commas.get(column, (0, members[column]))
+                    kept_commas[column] = (n + 1, example)
+            if isinstance(line, Record) and line.trace_id is None:
+                # The same id in every run over the same file; the folder does not count.
+                row_name = f"{Path(self.path).name}\n{number}".encode("utf-8", "surrogateescape")
+                line.trace_id = hashlib.sha256(row_name).hexdigest()[:_TRACE_ID_DIGITS]
             self.intake.read += 1
             yield line
+        for column, (n, example) in kept_commas.items():
+            cells = f"{self.path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"
+            self.intake.notes.append(f"{cells}; --list-separator , cuts them")
 
     def csv(self, stream: IO[bytes]) -> Iterator[Line]:
         try:
             yield from self.table(csv_table(stream, self.path, self.options, self.reject_row))
         except BrokenStreamError as error:
-            self.reject_row(self.intake.lines + 1, constants.TRUNCATED, str(error), 1)
+            self.reject_row(self.intake.lines + 1, constants.TRUNCATED, str(error))
 
     def array(self, stream: IO[bytes]) -> Iterator[Line]:
         data = b""
@@ -446,7 +477,7 @@ class _FileReader:
         if first is not None and is_run(first):
             # Each query counts as one read, however many lines it has.
             rejections_before = self.intake.rejections
-            for record in trec_records(((reader.number, line) for line in lines), self.reject):
+            for record in self.run((reader.number, line) for line in lines):
                 self.intake.read += 1
                 yield record
             self.intake.read += self.intake.rejections - rejections_before
@@ -468,10 +499,43 @@ class _FileReader:
             self.intake.lines = reader.number
             self.intake.read += reader.number - reader.blank
 
+    def run(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
+        """One record per query of a TREC run, ranked as trec_eval ranks: by score, then by id, both descending.
+
+        The rank column is not used, because trec_eval does not use it either. A run has no answers: they are unknown.
+        """
+        runs: dict[str, list[tuple[float, str, float]]] = {}
+        for number, line in lines:
+            try:
+                columns = line.removeprefix(BOM).decode().split(None, _RUN_COLUMNS)
+                if len(columns) != _RUN_COLUMNS:
+                    detail = f"a line of a run has {_RUN_COLUMNS} columns: qid Q0 docid rank score tag"
+                    self.reject(number, constants.INVALID_SCHEMA, detail)
+                    continue
+                qid, document, score = columns[0], columns[2], float(columns[4])
+            except UnicodeDecodeError as error:
+                self.reject(number, constants.INVALID_UTF8, str(error))
+                continue
+            except ValueError:
+                self.reject(number, constants.INVALID_SCHEMA, f"a score is a number, not {columns[4]!r:.80}")
+                continue
+            if not math.isfinite(score):
+                self.reject(number, constants.NON_FINITE, f"a score is finite, not {columns[4]!r:.80}")
+                continue
+            # trec_eval has scores in single precision: scores that differ only beyond it are ties.
+            try:
+                single: float = _SINGLE.unpack(_SINGLE.pack(score))[0]
+            except OverflowError:
+                single = math.copysign(math.inf, score)
+            runs.setdefault(qid, []).append((single, document, score))
+        for qid, documents in runs.items():
+            documents.sort(reverse=True)
+            ids, scores = [document for _, document, _ in documents], [score for *_, score in documents]
+            yield Record(qid=qid, retrieved_ids=ids, scores=scores, partial=True)
+
     def otlp(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
         """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
-        from ragmon.ingest.otlp import spans  # noqa: PLC0415 - protobuf's messages take long to load
-        from ragmon.ingest.otlp_logs import log_spans  # noqa: PLC0415 - as above
+        from ragmon.ingest.otlp import log_spans, spans  # noqa: PLC0415 - protobuf's messages take long to load
 
         buffer, number = FileTraceBuffer(options=self.span_options), 0
 

@@ -1,4 +1,4 @@
-"""Named, versioned sets of gold items, the index that finds the item of a record, and frozen gold sets.
+"""Named, versioned sets of gold items: the index that finds the item of a record, frozen sets, checks, differences.
 
 A question that no file lists may match the gold item with the nearest embedding. The similarity threshold is calibrated
 on the set itself: paraphrases against the questions of other items. A frozen gold set holds the signed fingerprints of
@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -26,9 +27,8 @@ from ragmon.core.errors import GoldError, RagmonError, shorten
 from ragmon.core.gold_item import GoldItem, Match
 from ragmon.core.process import keyed_hash, read_key, without_collector
 from ragmon.core.record import Record, is_redacted
-from ragmon.core.text import normalise_question
-from ragmon.ingest.table_files import Frame, frame_table
-from ragmon.ingest.tables import USUAL, TableOptions
+from ragmon.core.text import ANYWHERE, contains_phrase, normalise_question
+from ragmon.ingest.tables import USUAL, Frame, TableOptions, frame_table
 from ragmon.stats.intervals import needed_for_pass, wilson
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class GoldSet:
         Raises:
             GoldError: A file is wrong; the message names file, line and value, the hint the correction.
         """
-        # Few programs read files: what reads them is imported here.
+        # An application that reads no gold loads no reader.
         from ragmon.ingest.gold_files import RowReader, as_paths, read_items, set_name  # noqa: PLC0415 - as above
 
         paths = as_paths(path)
@@ -178,10 +178,8 @@ class GoldSet:
 class GoldIndex:
     """Finds the gold item of a record: by qid, else by its normalised question, else by the keyed hash of that.
 
-    Args:
-        sets: Gold sets; where two hold the same question, the first one wins.
-        keys: The secrets of question hashes by pipeline; the one under None is for all other pipelines. Without a key,
-            hashes match nothing.
+    Where two sets hold the same question, the first one wins. The secrets of question hashes are by pipeline, for all
+    other pipelines under None; without a key, hashes match nothing.
     """
 
     def __init__(self, sets: Sequence[GoldSet] | GoldSet = (), keys: Mapping[str | None, bytes] | None = None) -> None:
@@ -323,14 +321,12 @@ _LEVELS: Final = 1001
 
 @dataclass(frozen=True)
 class Calibration:
-    """The similarity threshold and its evidence.
+    """The least cosine similarity of a match, or why there is none, and its evidence.
 
     Attributes:
-        threshold: The least cosine similarity of a match; None where no question is matched by embedding.
         pairs: The number of paraphrases, each compared with the other wordings of its item.
         others: The number of comparisons of a wording with another item.
         kept: Share of the paraphrases above the threshold.
-        reason: Why there is no threshold.
     """
 
     threshold: float | None
@@ -399,11 +395,17 @@ class Nearest:
         above = np.zeros(len(levels) + 1, dtype=int)
         other_count = 0
         for start in range(0, len(self._owner), _ROWS):
-            own, similarities = self._similarities(start)
-            rows = np.arange(start, start + len(own))
-            paraphrases.append(own[~np.isin(rows, self._starts)])
-            other_count += similarities.size - len(similarities)
-            above += np.bincount(np.searchsorted(levels, similarities.ravel(), side="right"), minlength=len(levels) + 1)
+            # Of each wording: the nearest other wording of its item, and the nearest wording of every other item.
+            block = self._vectors[start : start + _ROWS] @ self._vectors.T
+            rows = np.arange(len(block))
+            block[rows, start + rows] = -1.0
+            by_item = np.maximum.reduceat(block, self._starts, axis=1)
+            owner = self._owner[start : start + _ROWS]
+            own = by_item[rows, owner].copy()
+            by_item[rows, owner] = -1.0
+            paraphrases.append(own[~np.isin(start + rows, self._starts)])
+            other_count += by_item.size - len(by_item)
+            above += np.bincount(np.searchsorted(levels, by_item.ravel(), side="right"), minlength=len(levels) + 1)
         same: Matrix = np.concatenate(paraphrases)
         wrong_above = above[::-1].cumsum()[::-1][1:]
         for level, wrong in zip(levels.tolist(), wrong_above.tolist(), strict=True):
@@ -415,21 +417,6 @@ class Nearest:
         if len(same) < needed:
             reason = f"{len(same)} paraphrases: it takes {needed} to show that {PRECISION:.0%} of matches are right"
         return Calibration(None, len(same), other_count, reason=reason)
-
-    def _similarities(self, start: int) -> tuple[Matrix, Matrix]:
-        """The similarities of a block of wordings: to the nearest other wording of their item, and to every other item.
-
-        In the second matrix the column of the own item is -1.
-        """
-        np = self._np
-        block = self._vectors[start : start + _ROWS] @ self._vectors.T
-        rows = np.arange(len(block))
-        block[rows, start + rows] = -1.0
-        by_item = np.maximum.reduceat(block, self._starts, axis=1)
-        owner = self._owner[start : start + _ROWS]
-        own = by_item[rows, owner].copy()
-        by_item[rows, owner] = -1.0
-        return own, by_item
 
 
 KIND: Final = "ragmon-gold"
@@ -451,12 +438,9 @@ class FrozenGoldSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def freeze(gold: GoldSet, key: bytes | None = None) -> dict[str, Any]:
-    """A gold set as plain JSON data that holds none of its text.
+    """A gold set, without tags from a configuration, as plain JSON data that holds none of its text.
 
-    Args:
-        gold: The set as its files define it, without tags from a configuration.
-        key: The secret it is signed with (HMAC-SHA256, RFC 2104); None: a plain digest, which detects only accidental
-            changes.
+    It is signed with the key (HMAC-SHA256, RFC 2104); without one, a plain digest detects only accidental changes.
 
     >>> from ragmon.core.gold_item import GoldItem
     >>> freeze(GoldSet("g", (GoldItem("a", "Why?", answerable=False),)))["items"]
@@ -515,15 +499,10 @@ def check(gold: GoldSet, frozen: FrozenGoldSet, *, at: str, file: str, with_key:
     """Reject a gold set that differs from the frozen one."""
     if (gold.version, len(gold)) == (frozen.version, frozen.items):
         return
-    fingerprints = {item.qid: item.fingerprint for item in gold}
     command = f"`ragmon gold freeze {at} --output {file}{' --key-file KEY' if with_key else ''}`"
     hint = f"put the frozen version back, or read `ragmon gold diff {file} {at}` and freeze anew: {command}"
-    before = frozen.fingerprints
-    kinds = {
-        "added": [qid for qid in fingerprints if qid not in before],
-        "removed": [qid for qid in before if qid not in fingerprints],
-        "changed": [qid for qid, fingerprint in fingerprints.items() if before.get(qid, fingerprint) != fingerprint],
-    }
+    found = diff(frozen, gold)
+    kinds = {"added": found.added, "removed": found.removed, "changed": [change.qid for change in found.changed]}
     differences = []
     for kind, qids in kinds.items():
         if qids:
@@ -610,3 +589,211 @@ def hash_keys(settings: Settings) -> dict[str | None, bytes]:
         except RagmonError as error:
             _log.warning("hashed questions match no gold item: %s", error)
     return {name: keys[file] for name, file in files.items() if file in keys}
+
+
+Severity = Literal["error", "warning", "info"]
+
+SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "info")
+"""The worst first."""
+
+FLOORS: Final = (("answer_precision", 0.80), ("citation_hit_rate", 0.75))
+CEILINGS: Final = (("over_refusal_rate", 0.10),)
+UNDER_REFUSAL: Final = ("under_refusal_rate", 0.05)
+"""Gates that a set should be large enough to prove: those of the preset `wfgy-eval`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LintFinding:
+    """One problem of an item, or of the set as a whole: a contradiction is an error, what measures less a warning."""
+
+    qid: str | None
+    severity: Severity
+    message: str
+    hint: str
+
+
+def lint(gold: GoldSet) -> list[LintFinding]:
+    """Check a gold set; the worst findings come first, within a severity grouped by kind.
+
+    >>> [finding.message for finding in lint(GoldSet("g", (GoldItem("a", "Why?", True, ["so"], None, ["d1"]),)))][-1]
+    'all substrings are shorter than 5 characters'
+    """
+    findings = [*_contradictions(gold), *_too_few_items(gold), *_missing_fields(gold), *_useless_substrings(gold)]
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def _contradictions(gold: GoldSet) -> Iterator[LintFinding]:
+    for item in gold:
+        common_ids = sorted(item.ids.intersection(item.negatives))
+        if common_ids:
+            hint = "an id is either gold or a negative: drop it from one list"
+            yield LintFinding(item.qid, "error", f"negatives that are also gold: {shorten(common_ids)}", hint)
+    questions = [(item, item.question, "question") for item in gold]
+    paraphrases = [(item, wording, "paraphrase") for item in gold for wording in item.paraphrases]
+    owners: dict[str, GoldItem] = {}
+    for item, wording, kind in questions + paraphrases:
+        key = normalise_question(wording)
+        owner = owners.setdefault(key, item)
+        if key and owner is not item:
+            message = f"{kind} {shorten(wording)} is also asked by {shorten(owner.qid)}"
+            if owner.answerable == item.answerable:
+                hint = "by its text it matches neither: reword one, or send the qid"
+                yield LintFinding(item.qid, "warning", message, hint)
+            else:
+                message += ", and only one of them is answerable"
+                hint = "no answer is right for both: keep one, or tell them apart"
+                yield LintFinding(item.qid, "error", message, hint)
+
+
+def _too_few_items(gold: GoldSet) -> Iterator[LintFinding]:
+    answerable = len(_answerable(gold))
+    gates = [(name, ">=", limit, "answerable", answerable) for name, limit in FLOORS]
+    gates += [(name, "<=", limit, "answerable", answerable) for name, limit in CEILINGS]
+    gates.append((UNDER_REFUSAL[0], "<=", UNDER_REFUSAL[1], "unanswerable", len(gold) - answerable))
+    for metric, sign, limit, kind, count in gates:
+        needed = needed_for_pass(limit, at_least=sign == ">=")
+        if needed is not None and count < needed:
+            message = f"too few {kind} items to prove {metric} {sign} {limit:.2f}: {count}, and it takes {needed}"
+            hint = f"a flawless run over fewer than {needed} is still compatible with a rate on the wrong side"
+            yield LintFinding(None, "warning", message, hint)
+
+
+def _missing_fields(gold: GoldSet) -> Iterator[LintFinding]:
+    for item in gold:
+        fields = {
+            "gold_claim_substr": item.claim_substrings,
+            "gold_claim": item.gold_claim,
+            "gold_citations": item.citations,
+            "gold_contexts": item.contexts,
+        }
+        present = [name for name, value in fields.items() if value]
+        if present and not item.answerable:
+            hint = "its one right answer is the refusal: drop them, or set answerable to true"
+            yield LintFinding(item.qid, "warning", f"unanswerable, with {' and '.join(present)}", hint)
+    answerable = _answerable(gold)
+    message = "no gold_claim_substr, answer_precision stays unassessed"
+    hint = 'name a phrase every right answer contains: ["rejects null keys"]'
+    lacking = [item for item in answerable if not item.phrases]
+    yield from _per_item(LintFinding(None, "warning", message, hint), lacking, answerable)
+    message = "no gold_citations, answer_precision and citation_hit_rate stay unassessed"
+    hint = 'name the documents that hold the answer: ["p1#2"]'
+    lacking = [item for item in answerable if not item.ids]
+    yield from _per_item(LintFinding(None, "warning", message, hint), lacking, answerable)
+    hint = "it is matched by its qid only, and no probe can ask it"
+    lacking = [item for item in gold if not normalise_question(item.question)]
+    yield from _per_item(LintFinding(None, "info", "no question text", hint), lacking, gold.items)
+
+
+def _per_item(finding: LintFinding, items: Sequence[GoldItem], out_of: Sequence[GoldItem]) -> Iterator[LintFinding]:
+    """The finding once for each item, or once for the set where it applies to all of several items."""
+    if 1 < len(items) == len(out_of):
+        kind = "answerable " if all(item.answerable for item in items) else ""
+        yield replace(finding, message=f"all {len(items)} {kind}items: {finding.message}")
+        return
+    for item in items:
+        yield replace(finding, qid=item.qid)
+
+
+def _useless_substrings(gold: GoldSet) -> Iterator[LintFinding]:
+    for item in _answerable(gold):
+        if item.phrases and all(len(phrase) < ANYWHERE for phrase in item.claim_substrings or ()):
+            hint = "ragmon matches them at word boundaries; the published seed 000 scorer can never match them"
+            yield LintFinding(item.qid, "info", f"all substrings are shorter than {ANYWHERE} characters", hint)
+    for item in _answerable(gold):
+        pairs = (
+            (longer, shorter)
+            for i, longer in enumerate(item.phrases)
+            for j, shorter in enumerate(item.phrases)
+            if i != j and contains_phrase(longer, shorter) and (longer != shorter or i > j)
+        )
+        for longer, shorter in islice(pairs, 1):
+            message = f"substring {shorten(longer)} contains {shorten(shorter)}"
+            hint = "any of them makes the claim right: the longer one adds nothing"
+            yield LintFinding(item.qid, "info", message, hint)
+
+
+def _answerable(gold: GoldSet) -> list[GoldItem]:
+    return [item for item in gold if item.answerable]
+
+
+MUTATED: Final = "mutated: qids are permanent, give it a new one"
+"""The message for a qid whose question changed: its scores before and after are about different questions."""
+
+_FILE_NAMES: Final = {
+    "claim_substrings": "gold_claim_substr",
+    "citations": "gold_citations",
+    "contexts": "gold_contexts",
+}
+"""The names of fields in gold files, where they are different."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemChange:
+    """An item both versions have, with the names of the fields that differ.
+
+    The names are those of gold files. A frozen set holds only fingerprints, so its changes have no names.
+    """
+
+    qid: str
+    fields: tuple[str, ...]
+
+    @property
+    def mutated(self) -> bool:
+        """Whether the qid now names another question."""
+        return "question" in self.fields
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """The difference of two versions: qids in the order of their version, changed items in the new order."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[ItemChange, ...]
+    unchanged: int
+    old_version: str
+    new_version: str
+
+    @property
+    def same(self) -> bool:
+        """Whether both versions have the same content."""
+        return self.old_version == self.new_version
+
+
+def diff(old: GoldSet | FrozenGoldSet, new: GoldSet | FrozenGoldSet) -> Diff:
+    """Compare two versions of a gold set; the order of items does not matter.
+
+    >>> one, two = (GoldItem("a", question, answerable=False) for question in ("Why?", "How?"))
+    >>> diff(GoldSet("g", (one,)), GoldSet("g", (two,))).changed
+    (ItemChange(qid='a', fields=('question',)),)
+    """
+    before, after = _fingerprints(old), _fingerprints(new)
+    common = [qid for qid in after if qid in before]
+    items: list[dict[str, GoldItem]] = []
+    if isinstance(old, GoldSet) and isinstance(new, GoldSet):
+        items = [{item.qid: item for item in gold} for gold in (old, new)]
+    changed = []
+    for qid in common:
+        if before[qid] != after[qid]:
+            fields: tuple[str, ...] = ()
+            if items:
+                was, now = (_content(by_qid[qid]) for by_qid in items)
+                fields = tuple(_FILE_NAMES.get(name, name) for name in {**was, **now} if was.get(name) != now.get(name))
+            changed.append(ItemChange(qid, fields))
+    return Diff(
+        added=tuple(qid for qid in after if qid not in before),
+        removed=tuple(qid for qid in before if qid not in after),
+        changed=tuple(changed),
+        unchanged=len(common) - len(changed),
+        old_version=old.version,
+        new_version=new.version,
+    )
+
+
+def _fingerprints(gold: GoldSet | FrozenGoldSet) -> Mapping[str, str]:
+    return gold.fingerprints if isinstance(gold, FrozenGoldSet) else {item.qid: item.fingerprint for item in gold}
+
+
+def _content(item: GoldItem) -> dict[str, object]:
+    """The content with lists as tuples: both kinds have the same fingerprint, so they count as equal."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in item.content().items()}

@@ -33,14 +33,13 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
 from ragmon.core.errors import GoldError, InputError
 from ragmon.core.gold_item import GoldItem, Match
 from ragmon.core.json_schema import DRAFT, Schema, identifier
-from ragmon.ingest.table_files import RejectRow, TableRows, binary_table, csv_table, is_header, table_format
 from ragmon.ingest.tables import (
     EMPTY_REFERENCE,
     TRACES_AS_GOLD,
@@ -49,10 +48,15 @@ from ragmon.ingest.tables import (
     CellError,
     MissingReferenceError,
     TableOptions,
+    TableRows,
+    binary_table,
     check_gold,
+    csv_table,
     gold_fields,
     has_reference,
+    is_header,
     is_trace,
+    table_format,
 )
 
 STDIN: Final = "-"
@@ -263,12 +267,7 @@ _CITATIONS: Final = ("gold_citations", "gold_ids", "relevant")
 
 
 class _WrongValueError(ValueError):
-    """A value of the wrong type, or an empty one.
-
-    Attributes:
-        path: Where in the field it stands, such as `[0]`.
-        value: The value.
-    """
+    """A value of the wrong type, or an empty one, and where in the field it stands, such as `[0]`."""
 
     def __init__(self, problem: str, value: object) -> None:
         super().__init__("is null" if value is None else problem)
@@ -303,18 +302,14 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _ids(value: Any) -> list[str]:
-    return _list(_id, value)
-
-
-def _texts(value: Any) -> list[str]:
-    return _list(_text, value)
-
-
 def _list(read: Callable[[Any], str], value: Any) -> list[str]:
     if not isinstance(value, list):
         raise _WrongValueError("is not a list", value)
     return [_read_entry(read, entry, index) for index, entry in enumerate(value)]
+
+
+_ids: Final = partial(_list, _id)
+_texts: Final = partial(_list, _text)
 
 
 def _strings(value: Any) -> dict[str, str]:
@@ -465,26 +460,23 @@ def _group_files(paths: Sequence[str | Path]) -> list[str | Path | _BenchmarkFil
         by_directory.setdefault(file.parent, {})[file.name.removesuffix(".gz")] = file
     sources: list[str | Path | _BenchmarkFiles] = []
     for path in paths:
-        together = by_directory[Path(path).parent]
-        if Path(path).is_dir():
-            sources.append(_files_in(Path(path)))
-        elif set(_NAMES) <= together.keys() and Path(path) in (files := [together[name] for name in _NAMES]):
+        directory = Path(path)
+        together = by_directory[directory.parent]
+        if directory.is_dir():
+            files = []
+            for name in _NAMES:
+                found = [file for file in (directory / name, directory / f"{name}.gz") if file.exists()]
+                if not found:
+                    hint = f"name a gold file, or a directory that holds {', '.join(_NAMES)}"
+                    raise _file_location(directory).error("directory lacks a file", name, hint)
+                files.append(found[0])
+            sources.append(_BenchmarkFiles(*files))
+        elif set(_NAMES) <= together.keys() and directory in (files := [together[name] for name in _NAMES]):
             benchmark = _BenchmarkFiles(*files)
             sources += [benchmark] if benchmark not in sources else []
         else:
             sources.append(path)
     return sources
-
-
-def _files_in(directory: Path) -> _BenchmarkFiles:
-    files = []
-    for name in _NAMES:
-        path = next((path for path in (directory / name, directory / f"{name}.gz") if path.exists()), None)
-        if path is None:
-            hint = f"name a gold file, or a directory that holds {', '.join(_NAMES)}"
-            raise _file_location(directory).error("directory lacks a file", name, hint)
-        files.append(path)
-    return _BenchmarkFiles(*files)
 
 
 def _read_benchmark(files: _BenchmarkFiles) -> Iterator[tuple[JsonLocation, GoldItem]]:
@@ -603,9 +595,13 @@ def _read_source(source: str | Path | _BenchmarkFiles, reader: RowReader) -> Ite
     path, kind = _file_location(source).path, table_format(source)
     if kind in ("parquet", "xlsx"):
         return reader.table(binary_table(path, kind, reader.options), path)
+
+    def refuse(line: int, reason: str, detail: str, _lost: int) -> NoReturn:
+        raise JsonLocation(path, line).error(f"{reason}: {detail}", hint="mend the row: all are accepted or none")
+
     raw = _read_bytes(source)
     if kind == "csv" or is_header(raw.lstrip().partition(b"\n")[0], reader.options):
-        return reader.table(csv_table(io.BytesIO(raw), path, reader.options, _refuse_row(path)), path)
+        return reader.table(csv_table(io.BytesIO(raw), path, reader.options, refuse), path)
     text = _as_text(raw, path)
     start = text.lstrip()
     if not start.startswith(("[", "{")) and len(start.partition("\n")[0].split()) == _COLUMNS:
@@ -622,15 +618,9 @@ _OWN_MEMBERS: Final = frozenset(
 
 @dataclass
 class RowReader:
-    """Reads rows as gold items.
+    """Reads rows as gold items, and counts those that are left out.
 
-    Args:
-        match: How gold texts are compared with contexts.
-        options: How tables are read, and which columns or members hold which field.
-        empty_reference: What a row means that names no answer (`ragmon.ingest.tables.gold_fields`).
-
-    Attributes:
-        skipped: How many rows were left out.
+    What a row means that names no answer, `empty_reference`, is explained at `ragmon.ingest.tables.gold_fields`.
     """
 
     match: Match = "exact"
@@ -700,13 +690,6 @@ def as_line(item: GoldItem) -> dict[str, Any]:
     }
     given = {name: list(value) if isinstance(value, tuple) else value for name, value in optional.items() if value}
     return {"qid": item.qid, "question": item.question, "answerable": item.answerable, **given}
-
-
-def _refuse_row(path: str) -> RejectRow:
-    def refuse(line: int, reason: str, detail: str, _lost: int) -> NoReturn:
-        raise JsonLocation(path, line).error(f"{reason}: {detail}", hint="mend the row: all are accepted or none")
-
-    return refuse
 
 
 _ID: Final = {"type": ["string", "integer"], "pattern": r"\S"}

@@ -38,12 +38,9 @@ class LabelSpelling:
 
 
 def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
-    """Read the labels of a file; all are accepted or none.
+    """Read the labels of a file; all are accepted or none, and the error names the first wrong rows.
 
     A row without any judgement is skipped: a sheet looks like that before it is filled in.
-
-    Raises:
-        InputError: It cannot be read, or some rows are not labels; the message and the hint name the first ones.
     """
     labels: list[Label] = []
     wrong: list[tuple[int, str]] = []
@@ -75,7 +72,14 @@ def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, 
         header = text.partition("\n")[0]
         reader = csv.DictReader(io.StringIO(text), delimiter=max(_DELIMITERS, key=header.count), strict=True)
         try:
-            columns = _columns(path, reader.fieldnames or (), spelling)
+            headers = {name.strip().casefold(): name for name in reader.fieldnames or () if name}
+            found = ((name, headers.get(column.casefold())) for name, column in spelling.columns.items())
+            columns = {name: column for name, column in found if column is not None}
+            if "trace_id" not in columns:
+                hint = f"its columns: {', '.join(headers.values()) or 'none'}"
+                hint = f'say which it is: [labels] column = {{ trace_id = "…" }}; {hint}'
+                wanted = spelling.columns["trace_id"]
+                raise InputError("there is no column of this name", path=str(path), value=wanted, hint=hint)
             for row in reader:
                 yield reader.line_num, {field: (row[column] or "").strip() for field, column in columns.items()}
         except csv.Error as error:
@@ -92,20 +96,6 @@ def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, 
             if not isinstance(row, dict):
                 raise InputError("this is no object", path=str(path), line=number, value=row, hint=hint)
             yield number, {field: row[column] for field, column in spelling.columns.items() if column in row}
-
-
-def _columns(path: Path, names: Sequence[str], spelling: LabelSpelling) -> dict[str, str]:
-    headers = {name.strip().casefold(): name for name in names if name}
-    columns = {
-        field: headers[column.casefold()] for field, column in spelling.columns.items() if column.casefold() in headers
-    }
-    if "trace_id" not in columns:
-        column_names = ", ".join(headers.values()) or "none"
-        hint = f'say which it is: [labels] column = {{ trace_id = "…" }}; its columns: {column_names}'
-        raise InputError(
-            "there is no column of this name", path=str(path), value=spelling.columns["trace_id"], hint=hint
-        )
-    return columns
 
 
 def _label(row: Mapping[str, Any], spelling: LabelSpelling) -> Label | None:

@@ -5,13 +5,6 @@ the types of the trace contract; a value that fits no type is rejected, never gu
 
 The JSON Schema of a line says what the reader accepts, which is more than the trace contract asks for: it never rejects
 a line that is read.
-
-Requests with traces in either encoding of OTLP, read as spans.
-
-The messages of the JSON encoding have the fields of protobuf's, so the spans of both are read by the same code. In JSON
-ids are hexadecimal, 64-bit integers may be strings, and unknown fields are ignored.
-
-Source: OpenTelemetry, OTLP specification 1.5 with its JSON Protobuf encoding, and its protocol definitions.
 """
 
 from __future__ import annotations
@@ -54,13 +47,7 @@ from ragmon.ingest.tables import USUAL, CellError, TableOptions, gold_as_traces,
 
 
 class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a program error
-    """A line, span or data point that cannot become a record, and the reason.
-
-    Args:
-        reason: One of `ragmon.core.constants`.
-        detail: What is wrong with it.
-        lost_spans: The number of spans lost with it, as far as they can be counted; 1 for anything but spans.
-    """
+    """A line, span or data point that cannot become a record, the reason, and the number of spans lost with it."""
 
     def __init__(self, reason: str, detail: str, lost_spans: int = 1) -> None:
         super().__init__(detail)
@@ -189,55 +176,17 @@ def as_type(value: Any, kind: Any, name: str) -> Any:
         raise Rejected(reason, f"{name}: {error}") from None
 
 
-class AnyShape(msgspec.Struct, gc=False, kw_only=True):
-    """Every key of every known format, with any value; unknown keys are ignored."""
-
-    v: Any = None
-    kind: Any = None
-    trace_id: Any = None
-    ts: Any = None
-    pipeline: Any = None
-    source: Any = None
-    probe: Any = None
-    qid: Any = None
-    q_id: Any = None
-    q: Any = None
-    question: Any = None
-    retrieved_ids: Any = None
-    candidate_ids: Any = None
-    chunks: Any = None
-    retrieval: Any = None
-    scores: Any = None
-    contexts: Any = None
-    answer_json: Any = None
-    answer: Any = None
-    citations: Any = None
-    error: Any = None
-    ok: Any = None
-    latency_ms: Any = None
-    retrieval_ms: Any = None
-    generation_ms: Any = None
-    perf: Any = None
-    index_hash: Any = None
-    build: Any = None
-    context: Any = None
-    session: Any = None
-    model: Any = None
-    user: Any = None
-    sampling: Any = None
-    facts: Any = None
-    partial: Any = None
-    ended: Any = None
-    exported: Any = None
-    parent_span_id: Any = None
-    tags: Any = None
-    verdicts: Any = None
-    measures: Any = None
-    matched: Any = None
-    judge_versions: Any = None
+_MEMBERS: Final = (
+    "v kind trace_id ts pipeline source probe qid q_id q question retrieved_ids candidate_ids chunks retrieval "
+    "scores contexts answer_json answer citations error ok latency_ms retrieval_ms generation_ms perf index_hash "
+    "build context session model user sampling facts partial ended exported parent_span_id tags verdicts measures "
+    "matched judge_versions"
+)
+AnyShape: Final[Any] = msgspec.defstruct("AnyShape", [(name, Any, None) for name in _MEMBERS.split()], gc=False)
+"""Every member of every known format, with any value; unknown ones are ignored."""
 
 
-def adapt(value: AnyShape) -> Record:
+def adapt(value: Any) -> Record:
     """Convert a line of any known format to a record."""
     retrieval, context = as_object(value.retrieval), as_object(value.context)
     documents = value.chunks if value.chunks is not None else retrieval.get("topk")
@@ -297,7 +246,7 @@ def _name(value: Any) -> str | None:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
-def _source(line: AnyShape) -> str | None:
+def _source(line: Any) -> str | None:
     probe = as_flag(line.probe, "probe")
     if line.source is None and probe is not None:
         return constants.PROBE if probe else constants.LIVE
@@ -306,7 +255,7 @@ def _source(line: AnyShape) -> str | None:
     return as_text(line.source, "source")
 
 
-def _answer(line: AnyShape) -> tuple[Answer | None, TextFacts | None]:
+def _answer(line: Any) -> tuple[Answer | None, TextFacts | None]:
     if isinstance(line.answer_json, dict):
         claim = as_text(line.answer_json.get("claim"), "claim")
         return Answer(claim=claim, citations=_citations(line.answer_json.get("citations"))), None
@@ -333,12 +282,9 @@ def _citations(citations: Any) -> list[str] | None:
     return as_ids(citations, "citations") if isinstance(citations, list) else None
 
 
-def _latency(line: AnyShape) -> Latency | None:
-    """The latency of a line.
-
-    A format that times its stages alone has their sum as total. An object is that of the trace contract, where a total
-    that is not there is unknown: a live record without one has none either.
-    """
+def _latency(line: Any) -> Latency | None:
+    # A format that times its stages alone has their sum as total. An object is that of the trace contract, where a
+    # total that is not there is unknown: a live record without one has none either.
     perf = as_object(line.perf)
     total = line.latency_ms
     retrieve = _or_default(line.retrieval_ms, perf.get("t_retrieve_ms"))
@@ -397,7 +343,7 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_any_shape = msgspec.json.Decoder(AnyShape).decode
 
 BOM: Final = b"\xef\xbb\xbf"
-_SOURCES: Final = frozenset(constants.SOURCES)
+_SOURCES: Final = frozenset({*constants.SOURCES, None})
 DEEPEST: Final = 400
 """Lists and objects in each other; a line that cannot be read and has more is too deep, whatever else is wrong."""
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
@@ -415,12 +361,8 @@ Unknown = Callable[[str, str], None]
 def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = USUAL) -> Line:
     """Decode one line of any trace format ragmon reads.
 
-    A line of the trace contract takes one pass in C. Other lines are decoded again by the rules of all formats.
-
-    Args:
-        line: One line, with or without its newline.
-        unknown: Called for each field of the record that is out of range, and so is unknown.
-        options: Which members of lines that are not of the contract hold which field.
+    A line of the trace contract takes one pass in C. Other lines are decoded again by the rules of all formats, where
+    `options` say which members hold which field. `unknown` is called for each field of the record that is out of range.
     """
     try:
         record = _decode_record(line)
@@ -431,18 +373,11 @@ def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = 
             return decode(line[len(BOM) :], unknown, options)
         raise _rejection(line, error) from None
     if record.v is None:
-        if (
-            record.qid is None
-            or record.q is None
-            or record.retrieved_ids is None
-            or record.answer_json is None
-            or record.probe is not None
-            or options.columns
-        ):
-            return _decode_any_format(line, unknown, options)
-    elif record.v != CONTRACT_VERSION:
-        return _decode_any_format(line, unknown, options)
-    if record.kind is not None or (record.source is not None and record.source not in _SOURCES):
+        needed = (record.qid, record.q, record.retrieved_ids, record.answer_json)
+        is_of_contract = None not in needed and record.probe is None and not options.columns
+    else:
+        is_of_contract = record.v == CONTRACT_VERSION
+    if not is_of_contract or record.kind is not None or record.source not in _SOURCES:
         return _decode_any_format(line, unknown, options)
     if len(line) <= SHORT and (record.latency_ms is None or latencies_in_range(record.latency_ms)):
         return record
@@ -498,23 +433,23 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
     raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {fields.kind!r:.80}")
 
 
-def _add_usual_names(fields: AnyShape, line: bytes, options: TableOptions) -> None:
+def _add_usual_names(fields: Any, line: bytes, options: TableOptions) -> None:
     """Fill fields that a line has under the names of other programs, such as Ragas' `user_input`."""
-    has_documents = fields.chunks is not None or fields.retrieval is not None
-    has_answer = fields.answer_json is not None
-    has = {
-        "question": fields.question is not None or fields.q is not None,
-        "answer": fields.answer is not None or has_answer,
-        "retrieved_ids": fields.retrieved_ids is not None or has_documents,
-        "contexts": fields.contexts is not None or has_documents,
-        "citations": fields.citations is not None or has_answer or isinstance(fields.answer, dict),
-        "qid": fields.qid is not None or fields.q_id is not None,
-        "latency_ms": fields.latency_ms is not None or fields.perf is not None,
-        "error": fields.error is not None or fields.ok is not None,
-        "ts": fields.ts is not None,
-        "session": fields.session is not None,
-        "trace_id": fields.trace_id is not None,
+    alike = {
+        "question": ("question", "q"),
+        "answer": ("answer", "answer_json"),
+        "retrieved_ids": ("retrieved_ids", "chunks", "retrieval"),
+        "contexts": ("contexts", "chunks", "retrieval"),
+        "citations": ("citations", "answer_json"),
+        "qid": ("qid", "q_id"),
+        "latency_ms": ("latency_ms", "perf"),
+        "error": ("error", "ok"),
+        "ts": ("ts",),
+        "session": ("session",),
+        "trace_id": ("trace_id",),
     }
+    has = {name: any(getattr(fields, member) is not None for member in members) for name, members in alike.items()}
+    has["citations"] = has["citations"] or isinstance(fields.answer, dict)
     if not options.columns and has["question"] and has["answer"] and has["retrieved_ids"]:
         return
     try:
@@ -546,8 +481,13 @@ def refuse_gold(line: bytes, path: str) -> None:
 
 def _rejection(line: bytes, error: Exception) -> Rejected:
     message = str(error)
+    depth = deepest = 0
+    if line.count(b"[") + line.count(b"{") > DEEPEST:  # in each other, or beside each other
+        for bracket in _STRING.sub(b"", line).translate(None, _NO_BRACKETS)[:_BRACKETS]:
+            depth += 1 if bracket in b"[{" else -1
+            deepest = max(deepest, depth)
     # How deep the decoder comes depends on who called it, and the reason must not.
-    if isinstance(error, RecursionError) or _is_deep(line):
+    if isinstance(error, RecursionError) or deepest > DEEPEST:
         return Rejected(constants.DEPTH, "it is nested too deeply")
     if isinstance(error, UnicodeDecodeError) or "Invalid UTF-8" in message:  # by the version of msgspec
         try:
@@ -564,18 +504,6 @@ def _rejection(line: bytes, error: Exception) -> Rejected:
     if "surrogate" in message or _LONE_SURROGATE.search(line):
         return Rejected(constants.INVALID_UTF8, "half a surrogate pair is no character")
     return Rejected(constants.MALFORMED_JSON, message)
-
-
-def _is_deep(line: bytes) -> bool:
-    """Whether lists and objects are nested in each other deeper than anybody means; strings are passed over."""
-    if line.count(b"[") + line.count(b"{") <= DEEPEST:
-        return False
-    depth = 0
-    for bracket in _STRING.sub(b"", line).translate(None, _NO_BRACKETS)[:_BRACKETS]:
-        depth += 1 if bracket in b"[{" else -1
-        if depth > DEEPEST:
-            return True
-    return False
 
 
 _NULL: Final[Schema] = {"type": "null"}
@@ -676,6 +604,29 @@ def trace_schema() -> Schema:
     citations = {"anyOf": [_IDS, {"not": {"type": "array"}}]}
     defs["Answer"]["properties"]["citations"] |= citations
     del defs["Latency"]
+    totals = defs.pop("Totals")
+    totals["properties"]["kind"] = {"const": "totals"}
+    totals["required"].insert(0, "kind")
+    count = {"type": "integer", "minimum": 0, "maximum": LARGEST}
+    for name in ("calls", "kept"):
+        totals["properties"][name] |= count
+    for name in ("dropped", "latency_ms"):
+        totals["properties"][name]["additionalProperties"] = count
+    totals["properties"]["latency_ms"]["propertyNames"] = {"pattern": "^-?[0-9]+$"}
+    # A label has the limits of `ragmon.core.record.parse_label`.
+    label = defs.pop("Label")
+    members: dict[str, Any] = label["properties"]
+    text = {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS}
+    ids = {"type": "array", "items": {"type": "string", "maxLength": MAX_ID_CHARS}, "maxItems": MAX_IDS - 2}
+    members["kind"] = {"const": "label"}
+    members["trace_id"] |= text
+    members["rater"] |= text
+    members["correct"] |= {"anyOf": [{"type": "boolean"}, {"type": "number", "minimum": 0, "maximum": 1}, _NULL]}
+    members["relevant_ids"] |= {"anyOf": [ids, _NULL]}
+    members["comment"] |= {"anyOf": [{"type": "string", "maxLength": LONGEST_COMMENT}, _NULL]}
+    for added in ("answer", "arrived"):  # what a journal or a chunk adds; in a line that is sent it is passed over
+        del members[added]
+    label["anyOf"] = [{"required": [name], "properties": {name: {"not": _NULL}}} for name in FIELDS]
     return {
         "$schema": DRAFT,
         "$id": identifier("trace", CONTRACT_VERSION),
@@ -685,42 +636,8 @@ def trace_schema() -> Schema:
             "that are not listed are allowed; those that ragmon does not know are passed over."
         ),
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("Record", "Totals", "Label")],
-        "$defs": {
-            "Record": defs.pop("Record"),
-            "Totals": _totals_schema(defs.pop("Totals")),
-            "Label": _label_schema(defs.pop("Label")),
-        }
-        | defs,
+        "$defs": {"Record": defs.pop("Record"), "Totals": totals, "Label": label} | defs,
     }
-
-
-def _totals_schema(schema: Schema) -> Schema:
-    properties = schema["properties"]
-    properties["kind"] = {"const": "totals"}
-    count = {"type": "integer", "minimum": 0, "maximum": LARGEST}
-    for name in ("calls", "kept"):
-        properties[name] |= count
-    for name in ("dropped", "latency_ms"):
-        properties[name]["additionalProperties"] = count
-    properties["latency_ms"]["propertyNames"] = {"pattern": "^-?[0-9]+$"}
-    return schema | {"required": ["kind", *schema["required"]]}
-
-
-def _label_schema(schema: Schema) -> Schema:
-    """A label, with the limits of `ragmon.core.record.parse_label`."""
-    properties: dict[str, Any] = schema["properties"]
-    name = {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS}
-    properties["kind"] = {"const": "label"}
-    properties["trace_id"] |= name
-    properties["rater"] |= name
-    properties["correct"] |= {"anyOf": [{"type": "boolean"}, {"type": "number", "minimum": 0, "maximum": 1}, _NULL]}
-    ids = {"type": "array", "items": {"type": "string", "maxLength": MAX_ID_CHARS}, "maxItems": MAX_IDS - 2}
-    properties["relevant_ids"] |= {"anyOf": [ids, _NULL]}
-    properties["comment"] |= {"anyOf": [{"type": "string", "maxLength": LONGEST_COMMENT}, _NULL]}
-    for added in ("answer", "arrived"):  # what a journal or a chunk adds; in a line that is sent it is passed over
-        del properties[added]
-    judgements = [{"required": [name], "properties": {name: {"not": _NULL}}} for name in FIELDS]
-    return schema | {"anyOf": judgements}
 
 
 _EXPORT_START: Final = re.compile(rb'\s*\{\s*"resource(Spans|Metrics|Logs)"')

@@ -7,7 +7,7 @@ Source: OpenTelemetry, metrics data model (exponential histograms) and OTLP spec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -18,8 +18,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, D
 from ragmon.core import constants, semconv
 from ragmon.core.record import LARGEST, LONGEST_MS, SHORT, Record, Totals, bounded, encode, latencies_in_range
 from ragmon.ingest.lines import Rejected, decode, wrong_type
-from ragmon.ingest.otlp import NativeSpan, parse_message
-from ragmon.ingest.otlp_wire import MAX_ITEMS, check_size, too_many
+from ragmon.ingest.otlp import MAX_ITEMS, NativeSpan, check_size, parse_message, too_many
 from ragmon.ingest.spans.mapper import own_record
 from ragmon.ingest.spans.span import OWN_SCOPE
 from ragmon.metrics.builtin import AnswerCorrect
@@ -30,10 +29,7 @@ BUCKET_NS: Final = 10_000_000_000
 
 
 class NativeRecord(NamedTuple):
-    """A record that arrived as one span, and its journal line.
-
-    The key is unique: the step of event time, the trace and the span.
-    """
+    """A record that arrived as one span, and its journal line; the key is the step of event time, trace and span."""
 
     key: tuple[int, bytes]
     ended: float
@@ -81,6 +77,11 @@ _NO_VALUE: Final = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _LAST_BUCKET: Final = bucket(LONGEST_MS)
 _SERIES: Final = (semconv.PIPELINE, semconv.SOURCE, semconv.STRATUM)
 _COUNTS: Final = {semconv.KEPT: "kept", semconv.UNKEPT: "unkept"}
+_METRICS: Final = {
+    semconv.REQUESTS: "sum",
+    semconv.RECORDS_DROPPED: "sum",
+    semconv.E2E_LATENCY: "exponential_histogram",
+}
 
 
 @dataclass
@@ -101,10 +102,7 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
     """The totals in a request with metrics; metrics of other programs are ignored.
 
     Points of one producer, series and time make one totals line, wherever in the request they are. A missing point
-    counts as zero.
-
-    Returns:
-        The totals, the number of rejected points of ragmon's metrics, and the details of the first rejection.
+    counts as zero. Beside the totals are the number of rejected points, and the details of the first rejection.
 
     Examples:
         >>> totals(b'{"resourceMetrics": []}', json=True)
@@ -125,15 +123,22 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
     # A collector may reorder or separate the points of one producer, series and time.
     counted: dict[_Key, _Counted] = {}
     points, rejected, first = 0, 0, ""
-    for instance, metric in _own_metrics(request):
-        add_point, kind = _METRICS[metric.name]
+    own = (
+        (_labels(resource_metrics.resource.attributes).get(semconv.SERVICE_INSTANCE), metric)
+        for resource_metrics in request.resource_metrics
+        for scope_metrics in resource_metrics.scope_metrics
+        if scope_metrics.scope.name == OWN_SCOPE
+        for metric in scope_metrics.metrics
+        if metric.name in _METRICS
+    )
+    for instance, metric in own:
         data_kind = metric.WhichOneof("data")
         metric_points = [] if data_kind is None else getattr(metric, data_kind).data_points
         points += len(metric_points)
         if points > MAX_ITEMS:
             raise too_many()
         try:
-            _check_type(metric, kind, data_kind)
+            _check_type(metric, data_kind)
         except Rejected as rejection:
             rejected, first = rejected + len(metric_points), first or str(rejection)
             continue
@@ -142,7 +147,7 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
                 try:
                     labels = _labels(point.attributes)
                     key = _key(instance, point, labels)
-                    add_point(counted.get(key) or counted.setdefault(key, _Counted()), point, labels)
+                    _add(counted.get(key) or counted.setdefault(key, _Counted()), metric.name, point, labels)
                 except Rejected as rejection:
                     rejected, first = rejected + 1, first or str(rejection)
     lines = [
@@ -163,15 +168,8 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
     return lines, rejected, first
 
 
-def _own_metrics(request: Any) -> Iterator[tuple[str | None, Any]]:
-    for resource_metrics in request.resource_metrics:
-        instance = _labels(resource_metrics.resource.attributes).get(semconv.SERVICE_INSTANCE)
-        for scope_metrics in resource_metrics.scope_metrics:
-            if scope_metrics.scope.name == OWN_SCOPE:
-                yield from ((instance, metric) for metric in scope_metrics.metrics if metric.name in _METRICS)
-
-
-def _check_type(metric: Any, kind: str, data_kind: str | None) -> None:
+def _check_type(metric: Any, data_kind: str | None) -> None:
+    kind = _METRICS[metric.name]
     if data_kind != kind:
         raise wrong_type(metric.name, f"a metric of the kind {kind}", data_kind)
     data = getattr(metric, kind)
@@ -191,11 +189,10 @@ def _key(instance: str | None, point: Any, labels: Mapping[str, str]) -> _Key:
     if instance is None:
         raise Rejected(constants.INVALID_SCHEMA, f"no {semconv.SERVICE_INSTANCE} says which producer counted")
     pipeline, source, stratum = (_label(labels, name) for name in _SERIES)
-    times = {name: getattr(point, name) for name in ("start_time_unix_nano", "time_unix_nano")}
-    for name, nanoseconds in times.items():
-        if not nanoseconds:
-            raise wrong_type(name, "a time", nanoseconds)
-    started, ts = (nanoseconds / _SECOND for nanoseconds in times.values())
+    for name in ("start_time_unix_nano", "time_unix_nano"):
+        if not getattr(point, name):
+            raise wrong_type(name, "a time", 0)
+    started, ts = point.start_time_unix_nano / _SECOND, point.time_unix_nano / _SECOND
     return instance, started, ts, pipeline, source, stratum
 
 
@@ -205,24 +202,21 @@ def _label(labels: Mapping[str, str], name: str) -> str:
     return labels[name]
 
 
-def _add_requests(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
-    outcome = _label(labels, semconv.OUTCOME)
-    if outcome not in _COUNTS:
-        raise wrong_type(semconv.OUTCOME, f"one of {', '.join(_COUNTS)}", outcome)
-    setattr(counted, _COUNTS[outcome], max(_count(point), getattr(counted, _COUNTS[outcome])))
-
-
-def _add_dropped(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
-    reason = _label(labels, semconv.REASON)
-    counted.dropped[reason] = max(_count(point), counted.dropped.get(reason, 0))
-
-
-def _add_latency(counted: _Counted, point: Any, _labels: Mapping[str, str]) -> None:
-    buckets = _buckets(point)
-    counted.latency_ms = {index: n for index, n in buckets.items() if index <= _LAST_BUCKET}
-    too_long = sum(n for index, n in buckets.items() if index > _LAST_BUCKET)
-    if too_long:
-        raise wrong_type("a latency", f"at most {LONGEST_MS:.0f} ms", f"{too_long} longer ones; the others count")
+def _add(counted: _Counted, metric: str, point: Any, labels: Mapping[str, str]) -> None:
+    if metric == semconv.REQUESTS:
+        outcome = _label(labels, semconv.OUTCOME)
+        if outcome not in _COUNTS:
+            raise wrong_type(semconv.OUTCOME, f"one of {', '.join(_COUNTS)}", outcome)
+        setattr(counted, _COUNTS[outcome], max(_count(point), getattr(counted, _COUNTS[outcome])))
+    elif metric == semconv.RECORDS_DROPPED:
+        reason = _label(labels, semconv.REASON)
+        counted.dropped[reason] = max(_count(point), counted.dropped.get(reason, 0))
+    else:
+        buckets = _buckets(point)
+        counted.latency_ms = {index: n for index, n in buckets.items() if index <= _LAST_BUCKET}
+        too_long = sum(n for index, n in buckets.items() if index > _LAST_BUCKET)
+        if too_long:
+            raise wrong_type("a latency", f"at most {LONGEST_MS:.0f} ms", f"{too_long} longer ones; the others count")
 
 
 def _count(point: Any) -> int:
@@ -255,10 +249,3 @@ def _buckets(point: Any) -> dict[int, int]:
     if sum(counts.values()) != point.count:
         raise wrong_type("the sum of a histogram's buckets", f"its count, {point.count}", sum(counts.values()))
     return counts
-
-
-_METRICS: Final[Mapping[str, tuple[Callable[[_Counted, Any, Mapping[str, str]], None], str]]] = {
-    semconv.REQUESTS: (_add_requests, "sum"),
-    semconv.RECORDS_DROPPED: (_add_dropped, "sum"),
-    semconv.E2E_LATENCY: (_add_latency, "exponential_histogram"),
-}

@@ -37,7 +37,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ragmon.core import constants
 from ragmon.core.addresses import HINT, is_known
@@ -67,8 +67,7 @@ from ragmon.core.http_server import (
 )
 from ragmon.ingest.files import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.ingest.lines import Rejected
-from ragmon.ingest.otlp_logs import read_logs
-from ragmon.ingest.otlp_wire import TOO_MANY
+from ragmon.ingest.otlp import TOO_MANY, read_logs
 
 
 class Encoding(Enum):
@@ -93,11 +92,7 @@ class Consumer(Protocol):
     """Accepts requests. Each future is done when the request is on disk, or raises `RejectedError`."""
 
     def traces(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
-        """Accept an `ExportTraceServiceRequest`.
-
-        Raises:
-            RejectedError: It cannot be decoded, or the queue is full.
-        """
+        """Accept an `ExportTraceServiceRequest`; `RejectedError` where it cannot be decoded, or the queue is full."""
 
     def metrics(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
         """Accept an `ExportMetricsServiceRequest` with the totals of producers; other metrics are ignored."""
@@ -140,10 +135,7 @@ class _Metered(io.BytesIO):
 
 
 def inflate(body: bytes, encoding: str, limits: RequestLimits = LIMITS) -> bytes:
-    """Decompress a body, and stop as soon as it exceeds the limits.
-
-    Raises:
-        HTTPError: It is too large (413), or damaged (400).
+    """Decompress a body; `HTTPError` as soon as it exceeds the limits (413), or where it is damaged (400).
 
     >>> import gzip
     >>> inflate(gzip.compress(b"spans"), "gzip")
@@ -180,7 +172,7 @@ class MemoryLimiter:
     """Limits the requests and the memory of one receiver. Belongs to one event loop."""
 
     def __init__(self, limits: RequestLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._inflating = asyncio.Semaphore(_MAX_INFLATING)
         self._turns = asyncio.Semaphore(limits.turns)
         self.in_flight = 0
@@ -188,28 +180,12 @@ class MemoryLimiter:
 
     def ticket(self) -> Reservation:
         """A reservation for a request."""
-        self._check_in_flight()
+        self.check_in_flight()
         return Reservation(self)
 
-    def begin(self) -> None:
-        """Count a request that was received completely."""
-        self._check_in_flight()
-        self.in_flight += 1
-
-    def reserve(self, size: int, *, whole: int | None = None) -> None:
-        """Count bytes that are held; a negative number releases them.
-
-        `whole` is the number of bytes that the request holds with them.
-        """
-        limit = self._limits.memory
-        if (size if whole is None else whole) <= self._limits.small:
-            limit += limit // _SMALL_SHARE
-        if size > 0 and self.reserved + size > limit:
-            raise busy_error()
-        self.reserved += size
-
-    def _check_in_flight(self) -> None:
-        if self.in_flight >= self._limits.in_flight:
+    def check_in_flight(self) -> None:
+        """Refuse a request where the largest number is in flight."""
+        if self.in_flight >= self.limits.in_flight:
             raise busy_error()
 
     @asynccontextmanager
@@ -218,11 +194,11 @@ class MemoryLimiter:
 
         One interpreter decodes all bodies, so decoding many at once is not faster, and fills the memory.
         """
-        if size <= self._limits.small:
+        if size <= self.limits.small:
             yield
             return
         try:
-            await asyncio.wait_for(self._turns.acquire(), self._limits.deadline)
+            await asyncio.wait_for(self._turns.acquire(), self.limits.deadline)
         except TimeoutError:
             raise busy_error() from None
         try:
@@ -232,11 +208,9 @@ class MemoryLimiter:
 
     async def inflated(self, ticket: Reservation, body: bytes, encoding: str) -> bytes:
         """Decompress a body, in a thread pool."""
-        if encoding == IDENTITY:
-            return body
         async with self._inflating:
             try:
-                plain = await run_in_threadpool(inflate, body, encoding, self._limits)
+                plain = await run_in_threadpool(inflate, body, encoding, self.limits)
             except HTTPError as error:
                 raise error.with_traceback(None) from None  # its traceback would keep the output in memory
         ticket.reserve(len(plain) - len(body))
@@ -252,20 +226,20 @@ class Reservation:
         self._is_in_flight = False
 
     def reserve(self, size: int) -> None:
-        """Reserve more bytes."""
-        self._limiter.reserve(size, whole=self._held + size)
-        self._held += size
+        """Reserve more bytes; a negative number releases them."""
+        held, limit = self._held + size, self._limiter.limits.memory
+        if held <= self._limiter.limits.small:
+            limit += limit // _SMALL_SHARE
+        if size > 0 and self._limiter.reserved + size > limit:
+            raise busy_error()
+        self._limiter.reserved += size
+        self._held = held
 
     def begin(self) -> None:
         """Count the request as in flight: it was received completely."""
-        self._limiter.begin()
+        self._limiter.check_in_flight()
+        self._limiter.in_flight += 1
         self._is_in_flight = True
-
-    def give_back(self) -> None:
-        """Release the reservation; calling it again does nothing."""
-        self._limiter.reserve(-self._held)
-        self._limiter.in_flight -= self._is_in_flight
-        self._held, self._is_in_flight = 0, False
 
     def __enter__(self) -> Self:
         return self
@@ -273,7 +247,8 @@ class Reservation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.give_back()
+        self._limiter.reserved -= self._held
+        self._limiter.in_flight -= self._is_in_flight
 
 
 def busy_error() -> HTTPError:
@@ -309,11 +284,7 @@ _LOGS_NOT_READ: Final = "logs_not_read"
 
 
 def accept_logs(consumer: Consumer, body: bytes, encoding: Encoding) -> Future[ExportResult]:
-    """Accept an `ExportLogsServiceRequest`: what belongs to spans as spans, and the rest is rejected, without an error.
-
-    Raises:
-        RejectedError: It is not such a request (400), has too many records (413), or the consumer rejects it.
-    """
+    """Accept an `ExportLogsServiceRequest`: what belongs to spans as spans; the rest is rejected, without an error."""
     try:
         events = read_logs(body, as_json=encoding is Encoding.JSON)
     except Rejected as rejected:
@@ -379,18 +350,6 @@ def _content_type(headers: Headers, *known: Encoding) -> Encoding:
     if form not in known:
         raise bad_media_type(headers, *(name for name, candidate in FORMS.items() if candidate in known))
     return form
-
-
-def _content_encoding(headers: Headers) -> str:
-    """The content encoding of a body: one of `encodings()`, or identity."""
-    value = ",".join(headers.getlist("content-encoding"))
-    names = [name for text in value.split(",") if (name := text.strip().lower()) and name != IDENTITY]
-    if not names:
-        return IDENTITY
-    if names[1:] or names[0] not in encodings():
-        hint = f"one of: {', '.join((IDENTITY, *encodings()))}"
-        raise HTTPError(415, BAD_CONTENT_ENCODING, f"Content-Encoding is {shorten(value)}", hint=hint)
-    return names[0]
 
 
 _GRPC_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 413: 3, 415: 3, 429: 8, 431: 3, 503: 14}
@@ -469,10 +428,7 @@ _LABEL_EXAMPLE: Final = '{"trace_id": "...", "correct": true, "rater": "..."}'
 
 
 def labels(body: bytes) -> list[dict[str, Any]]:
-    """Parse a body with labels: one object, or an array of objects.
-
-    Raises:
-        HTTPError: It is neither (400), or has too many labels (413).
+    """Parse a body with labels, one object or an array of objects; `HTTPError` for others (400) and too many (413).
 
     >>> labels(b'{"trace_id": "5a1c", "correct": true}')
     [{'trace_id': '5a1c', 'correct': True}]
@@ -503,24 +459,16 @@ PURPOSE: Final = (
 )
 
 
-def receiver_app(
-    consumer: Consumer, *, token: str | None, hosts: Collection[str] = (), limits: RequestLimits = LIMITS
-) -> ASGIApp:
+class ReceiverApp:
     """The ASGI application of the write port.
 
-    A request is rejected as early as its headers allow. It is answered when the consumer has it on disk.
-
-    Args:
-        consumer: Receives the requests.
-        token: The bearer token; None if none is required.
-        hosts: Host names accepted without a token, besides IP addresses and localhost.
-        limits: The limits of a request.
+    A request is rejected as early as its headers allow. It is answered when the consumer has it on disk. Without a
+    token, `hosts` are the names of this server that are accepted besides IP addresses and localhost.
     """
-    return _WritePort(consumer, token, hosts, limits)
 
-
-class _WritePort:
-    def __init__(self, consumer: Consumer, token: str | None, hosts: Collection[str], limits: RequestLimits) -> None:
+    def __init__(
+        self, consumer: Consumer, *, token: str | None, hosts: Collection[str] = (), limits: RequestLimits = LIMITS
+    ) -> None:
         self._consumer = consumer
         self._token = token
         self._hosts = hosts if token is None else None
@@ -536,10 +484,15 @@ class _WritePort:
         }
         posts = [Route(path, self._guarded(end), methods=["POST"]) for path, end in self._endpoints.items()]
         errors: dict[Any, Any] = {404: self._unknown_path, 405: self._method_not_allowed}
-        self._app = Starlette(routes=[Route("/", _purpose), *posts], exception_handlers=errors)
+
+        async def purpose(_: Request) -> Response:
+            return PlainTextResponse(PURPOSE)
+
+        self._app = Starlette(routes=[Route("/", purpose), *posts], exception_handlers=errors)
         self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
         if scope["type"] == "http":
             await self._app(scope, receive, send)
 
@@ -621,18 +574,19 @@ class _WritePort:
     @asynccontextmanager
     async def _body(self, request: Request, most: int) -> AsyncIterator[bytes]:
         """The decompressed body of a request; the request counts as in flight inside the block."""
-        encoding = _content_encoding(request.headers)
+        value = ",".join(request.headers.getlist("content-encoding"))
+        names = [name for text in value.split(",") if (name := text.strip().lower()) and name != IDENTITY]
+        if names[1:] or not set(names) <= {*encodings()}:
+            hint = f"one of: {', '.join((IDENTITY, *encodings()))}"
+            raise HTTPError(415, BAD_CONTENT_ENCODING, f"Content-Encoding is {shorten(value)}", hint=hint)
         check_size(request.headers, most)
         with self._limiter.ticket() as reservation:
             body = await read_body(request, most, self._limits.deadline, reservation.reserve)
             reservation.begin()
-            body = await self._limiter.inflated(reservation, body, encoding)
+            if names:
+                body = await self._limiter.inflated(reservation, body, names[0])
             async with self._limiter.turn(len(body)):
                 yield body
-
-
-async def _purpose(_: Request) -> Response:
-    return PlainTextResponse(PURPOSE)
 
 
 def _error_encoding(request: Request) -> Encoding | None:

@@ -8,28 +8,37 @@ A list in a cell is a JSON array, a Python list as pandas writes it, or entries 
 `;` separate ids and phrases: the first of these that occurs. A comma separates ids only where white space follows each
 and no id holds any: `a#1, b#2` is two ids, `Smith,2020` is one. A text is never cut: a cell of contexts that is no
 array is one context. Where `TableOptions.list_separator` is given, it alone separates.
+
+The rows of CSV and TSV are read as a stream, those of Parquet and XLSX by the extra `table`. A row that cannot be read
+is rejected with its line, and the next row is read.
 """
 
 from __future__ import annotations
 
 import ast
+import csv
 import difflib
 import hashlib
+import io
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple, Protocol
 
 from ragmon.core import capture_hints
-from ragmon.core.constants import CONTRACT_VERSION, SOURCES
-from ragmon.core.errors import InputError, UnknownNameError, printable, shorten
-from ragmon.core.text import Path, look_up, normalise_question
+from ragmon.core.constants import CONTRACT_VERSION, MALFORMED_ROW, OVERSIZE, SOURCES
+from ragmon.core.errors import InputError, RagmonError, UnknownNameError, printable, shorten
+from ragmon.core.text import Path as MemberPath
+from ragmon.core.text import look_up, normalise_question
 
 _SEPARATORS: Final = ("|", "\n", ";")
 _COMMA_LIST: Final = re.compile(r"[^\s,]+(?:,\s+[^\s,]+)+")
@@ -151,7 +160,7 @@ def as_id(value: Any) -> str | None:
     return (as_text(value) or "").strip() or None
 
 
-def as_ids(value: Any, separator: str | None, id_from: Path | None = None) -> list[Any] | None:
+def as_ids(value: Any, separator: str | None, id_from: MemberPath | None = None) -> list[Any] | None:
     """The ids of a cell; documents that are objects stay objects, with the keys `id`, `text` and `score`.
 
     Without a separator, the usual ones are tried.
@@ -243,7 +252,7 @@ def as_structure(text: str) -> Any:
     return plain(value) if isinstance(value, list | tuple | dict | set) else None
 
 
-def _document(entry: Mapping[str, Any], id_from: Path | None) -> dict[str, Any]:
+def _document(entry: Mapping[str, Any], id_from: MemberPath | None) -> dict[str, Any]:
     metadata = entry.get("metadata")
     found = None if id_from is None else look_up(entry, id_from)
     if is_absent(found):
@@ -292,7 +301,7 @@ class TableOptions:
     encoding: str | None = None
     list_separator: str | None = None
     sheet: str | None = None
-    id_from: Path | None = None
+    id_from: MemberPath | None = None
 
 
 EMPTY_REFERENCE: Final = ("unanswerable", "skip")
@@ -301,19 +310,21 @@ USUAL: Final = TableOptions()
 
 
 class UsualNames(NamedTuple):
-    """The names that programs give to the column of a field.
+    """The names that programs give to the column of a field, and how its cells are read.
 
-    Attributes:
-        strong: Names that mean this field, whatever the other columns are.
-        weak: Names that mean it only where no column has a strong one.
+    Weak names mean the field only where no column has a strong one. The reader of a list takes a separator as well.
     """
 
     strong: tuple[str, ...]
-    weak: tuple[str, ...] = ()
+    weak: tuple[str, ...]
+    read: Callable[..., Any]
+    is_list: bool
 
 
-def _names(strong: str, weak: str = "") -> UsualNames:
-    return UsualNames(tuple(strong.split()), tuple(weak.split()))
+def _names(
+    strong: str, weak: str = "", *, read: Callable[..., Any] = as_text, read_list: Callable[..., Any] | None = None
+) -> UsualNames:
+    return UsualNames(tuple(strong.split()), tuple(weak.split()), read_list or read, read_list is not None)
 
 
 _QUESTION: Final = _names(
@@ -321,7 +332,7 @@ _QUESTION: Final = _names(
     "input_query attributes_input_value input_value",
     "input inputs_input prompt",
 )
-_QID: Final = _names("qid q_id question_id query_id")
+_QID: Final = _names("qid q_id question_id query_id", read=as_id)
 
 TRACE: Final[Mapping[str, UsualNames]] = {
     "question": _QUESTION,
@@ -335,40 +346,47 @@ TRACE: Final[Mapping[str, UsualNames]] = {
         "retrieved_ids retrieved_context_ids retrieved_doc_ids retrieved_document_ids retrieved_chunk_ids doc_ids "
         "document_ids chunk_ids source_ids",
         "docs documents sources chunks source_documents retrieved_docs retrieved_documents retrieved_chunks",
+        read_list=as_ids,
     ),
-    "contexts": _names("contexts retrieved_contexts retrieval_context retrieved_texts", "context passages"),
-    "citations": _names("citations answer_json_citations cited_ids cited_docs"),
-    "candidate_ids": _names("candidate_ids"),
+    "contexts": _names(
+        "contexts retrieved_contexts retrieval_context retrieved_texts", "context passages", read_list=as_texts
+    ),
+    "citations": _names("citations answer_json_citations cited_ids cited_docs", read_list=as_ids),
+    "candidate_ids": _names("candidate_ids", read_list=as_ids),
     "qid": _QID,
-    "trace_id": _names("trace_id traceid"),
-    "ts": _names("ts timestamp", "time datetime date end_time created_at"),
-    "latency_ms": _names("latency_ms latency_ms_total duration_ms response_time_ms"),
-    "retrieval_ms": _names("retrieval_ms latency_ms_retrieve"),
-    "generation_ms": _names("generation_ms latency_ms_generate"),
-    "error": _names("error", "error_message exception"),
-    "session": _names("session session_id conversation_id thread_id chat_id"),
-    "build": _names("build app_version release"),
-    "index_hash": _names("index_hash index_version"),
-    "pipeline": _names("pipeline"),
+    "trace_id": _names("trace_id traceid", read=as_id),
+    "ts": _names("ts timestamp", "time datetime date end_time created_at", read=as_time),
+    "latency_ms": _names("latency_ms latency_ms_total duration_ms response_time_ms", read=as_number),
+    "retrieval_ms": _names("retrieval_ms latency_ms_retrieve", read=as_number),
+    "generation_ms": _names("generation_ms latency_ms_generate", read=as_number),
+    "error": _names("error", "error_message exception", read=as_error),
+    "session": _names("session session_id conversation_id thread_id chat_id", read=as_id),
+    "build": _names("build app_version release", read=as_id),
+    "index_hash": _names("index_hash index_version", read=as_id),
+    "pipeline": _names("pipeline", read=as_id),
 }
 
 GOLD: Final[Mapping[str, UsualNames]] = {
     "question": _QUESTION,
     "qid": _QID,
-    "answerable": _names("answerable is_answerable"),
+    "answerable": _names("answerable is_answerable", read=as_flag),
     "gold_claim": _names(
         "gold_claim reference ground_truth ground_truths expected_output reference_answer expected_answer gold_answer "
         "correct_answer ideal_answer reference_output reference_outputs_answer",
         "expected",
+        read_list=as_phrases,
     ),
-    "gold_claim_substr": _names("gold_claim_substr gold_phrases expected_phrases", "phrases"),
+    "gold_claim_substr": _names("gold_claim_substr gold_phrases expected_phrases", "phrases", read_list=as_phrases),
     "gold_ids": _names(
         "gold_ids gold_citations relevant reference_context_ids relevant_ids relevant_doc_ids gold_doc_ids "
-        "expected_ids expected_doc_ids expected_sources expected_docs gold_docs relevant_docs"
+        "expected_ids expected_doc_ids expected_sources expected_docs gold_docs relevant_docs",
+        read_list=as_ids,
     ),
-    "gold_contexts": _names("gold_contexts reference_contexts gold_context ideal_context expected_context", "context"),
-    "paraphrases": _names("paraphrases"),
-    "negatives": _names("negatives"),
+    "gold_contexts": _names(
+        "gold_contexts reference_contexts gold_context ideal_context expected_context", "context", read_list=as_texts
+    ),
+    "paraphrases": _names("paraphrases", read_list=as_phrases),
+    "negatives": _names("negatives", read_list=as_ids),
 }
 
 
@@ -383,11 +401,7 @@ def normalised(name: str) -> str:
 
 
 def parse_map(text: str, known: Iterable[str]) -> dict[str, str]:
-    """The mapping that a command line gives: `question=user_question,answer=bot_answer`.
-
-    Args:
-        text: Pairs of a field and its column, separated by commas; a pair with an empty column leaves the field unread.
-        known: The fields; a tag is `tags.NAME`.
+    """The mapping that a command line gives; an empty column leaves the field unread, and a tag is `tags.NAME`.
 
     >>> parse_map("question=User question,tags.lang=language", TRACE)
     {'question': 'User question', 'tags.lang': 'language'}
@@ -474,49 +488,19 @@ def suggestion(columns: Sequence[str], names: Mapping[str, UsualNames], fields: 
     >>> suggestion(["Q text", "the_answer", "n"], TRACE, ("question", "answer"))
     '--map question=COLUMN,answer=the_answer'
     """
-    pairs = [f"{name}={_similar(columns, names[name]) or 'COLUMN'}" for name in fields]
+    keys, pairs = {normalised(column): column for column in columns}, []
+    for wanted in fields:
+        usual = (*names[wanted].strong, *names[wanted].weak)
+        # The column whose name has a usual name as a word, else the column that is spelt nearly like a usual name.
+        similar = [c for name in usual for key, c in keys.items() if len(name) > 1 and name in key.split("_")]
+        if not similar:
+            near = (difflib.get_close_matches(name, keys, n=1, cutoff=_NEAR) for name in usual)
+            similar = [keys[match[0]] for match in near if match]
+        pairs.append(f"{wanted}={similar[0] if similar else 'COLUMN'}")
     return f"--map {','.join(pairs)}"
 
 
-def _similar(columns: Sequence[str], usual: UsualNames) -> str | None:
-    """The column whose name contains a usual name of a field as a word, or is spelt nearly like one."""
-    keys = {normalised(column): column for column in columns}
-    for name in (*usual.strong, *usual.weak):
-        for key, column in keys.items():
-            if len(name) > 1 and name in key.split("_"):
-                return column
-    for name in (*usual.strong, *usual.weak):
-        if near := difflib.get_close_matches(name, keys, n=1, cutoff=_NEAR):
-            return keys[near[0]]
-    return None
-
-
-_SINGLE: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "question": as_text,
-    "answer": as_text,
-    "qid": as_id,
-    "trace_id": as_id,
-    "ts": as_time,
-    "latency_ms": as_number,
-    "retrieval_ms": as_number,
-    "generation_ms": as_number,
-    "error": as_error,
-    "session": as_id,
-    "build": as_id,
-    "index_hash": as_id,
-    "pipeline": as_id,
-    "answerable": as_flag,
-}
-_LISTS: Final[Mapping[str, Callable[[Any, str | None], list[Any] | None]]] = {
-    "citations": as_ids,
-    "gold_ids": as_ids,
-    "negatives": as_ids,
-    "contexts": as_texts,
-    "gold_contexts": as_texts,
-    "gold_claim": as_phrases,
-    "gold_claim_substr": as_phrases,
-    "paraphrases": as_phrases,
-}
+_FIELDS: Final = {**TRACE, **GOLD}
 _OF_DOCUMENTS: Final = frozenset({"retrieved_ids", "candidate_ids"})
 _STRUCTURED: Final = frozenset(
     "answer_json latency_ms sampling facts tags measures verdicts scores retrieved_ids candidate_ids contexts".split()  # noqa: SIM905
@@ -546,9 +530,10 @@ def value_of(name: str, cell: Any, options: TableOptions) -> Any:
     try:
         if name in _OF_DOCUMENTS:
             return as_ids(cell, options.list_separator, options.id_from)
-        if name in _LISTS:
-            return _LISTS[name](cell, options.list_separator)
-        return _SINGLE[name](cell) if name in _SINGLE else as_text(cell)
+        field = _FIELDS.get(name)  # a tag has none
+        if field is None:
+            return as_text(cell)
+        return field.read(cell, options.list_separator) if field.is_list else field.read(cell)
     except CellError as error:
         raise CellError(f"{name} {error}") from None
 
@@ -716,7 +701,7 @@ def is_gold(row: Mapping[str, Any]) -> bool:
     >>> is_gold({"question": "Why?", "answerable": True}), is_gold({"question": "Why?", "answer": "So."})
     (True, False)
     """
-    return _says(row, _RIGHT) and not _is_answered(row)
+    return has_reference(row) and not _is_answered(row)
 
 
 def has_reference(row: Mapping[str, Any]) -> bool:
@@ -726,7 +711,7 @@ def has_reference(row: Mapping[str, Any]) -> bool:
 
 def is_trace(row: Mapping[str, Any]) -> bool:
     """Whether a row says what was answered, and nothing of what is right."""
-    return _is_answered(row) and not _says(row, _RIGHT)
+    return _is_answered(row) and not has_reference(row)
 
 
 def _is_answered(row: Mapping[str, Any]) -> bool:
@@ -777,3 +762,322 @@ def _assigned_members(
         return members, assign(members, names, options.columns)
     except InputError as error:
         raise InputError(str(error), path=path, hint=error.hint) from None
+
+
+MAX_ROW: Final = 8 << 20
+"""The maximum length of a row in characters, as of a line of JSON; a longer row is skipped and counted."""
+MAX_TABLE: Final = 512 << 20
+"""The maximum size in bytes of what is packed in a workbook or a Parquet file, as it says and as it is read."""
+_PACKED: Final = (".gz", ".zst")
+_DELIMITERS: Final = ",;\t|"
+_HEADER_LINES: Final = 64
+"""Lines that a header may take: names of spreadsheets hold line breaks."""
+_BATCH: Final = 1024
+_FORMATS: Final = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".tab": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".xlsx": "xlsx",
+}
+_NAMES: Final = frozenset(name for names in (TRACE, GOLD) for usual in names.values() for name in usual.strong)
+
+RejectRow = Callable[[int, str, str, int], None]
+"""Called with the line or row, the reason, the details and the number of lines that are lost with it."""
+
+
+class Frame(Protocol):
+    """A DataFrame of pandas or polars, or a table of Arrow."""
+
+    @property
+    def columns(self) -> Any:
+        """Its columns."""
+
+
+class TableRows(NamedTuple):
+    """The columns of a table, where a name may be there twice, and its rows with their lines or, else, row numbers."""
+
+    columns: Sequence[str]
+    rows: Iterator[tuple[int, Mapping[str, Any]]]
+
+
+def table_format(path: str | Path) -> str | None:
+    """The format of a table by the name of its file: `csv` (also TSV), `parquet` or `xlsx`; None for other files.
+
+    >>> table_format("log.csv.gz"), table_format("log.TSV"), table_format("log.jsonl")
+    ('csv', 'csv', None)
+    """
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    if suffixes and suffixes[-1] in _PACKED:
+        suffixes.pop()
+        return "csv" if suffixes and _FORMATS.get(suffixes[-1]) == "csv" else None
+    return _FORMATS.get(suffixes[-1]) if suffixes else None
+
+
+def is_header(line: bytes, options: TableOptions) -> bool:
+    """Whether the first line of a file of any name is the header of a CSV or TSV file with known columns."""
+    if line.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[", b"") or b'":' in line:  # damaged JSON has keys, too
+        return False
+    text = line.decode("utf-8", "replace").lstrip("\ufeff")
+    mapped = {normalised(column) for column in options.columns.values()}
+    for delimiter in _DELIMITERS:
+        names = {normalised(name) for name in _split(text, delimiter)}
+        if len(names) > 1 and not names.isdisjoint(_NAMES | mapped):
+            return True
+    return False
+
+
+def csv_table(stream: IO[bytes], path: str, options: TableOptions, reject: RejectRow) -> TableRows:
+    """The rows of CSV or TSV, read as a stream. The delimiter is `,`, `;`, `|` or a tab: the one the header shows."""
+    try:
+        text = _OpenText(stream, options.encoding or "utf-8-sig", newline="")
+    except LookupError:
+        hint = "such as utf-8, cp1252, latin-1, utf-16"
+        raise InputError("unknown encoding", path=path, value=options.encoding, hint=hint) from None
+    lines = _Lines(text, path, options.encoding)
+    header, delimiter = _header(lines, path, options)
+    return TableRows(header, _csv_rows(lines, header, delimiter, reject))
+
+
+class _OpenText(io.TextIOWrapper):
+    """Decodes a stream and leaves it open for the caller to close."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class _OversizeError(Exception):
+    """A row is longer than `MAX_ROW`; the next line that is read belongs to another row."""
+
+
+class _Lines:
+    """The lines of a text; a row that takes too many characters is an error after which reading goes on."""
+
+    def __init__(self, text: io.TextIOWrapper, path: str, encoding: str | None) -> None:
+        self.number = 0
+        self._text = text
+        self._path = path
+        self._encoding = encoding
+        self._size = 0
+        self._quotes = 0
+
+    def start_row(self) -> int:
+        self._size = self._quotes = 0
+        return self.number + 1
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._read()
+        if not line:
+            raise StopIteration
+        self.number += 1
+        self._size += len(line)
+        self._quotes += line.count('"')
+        if self._size > MAX_ROW:
+            # Read to the end of the row, which is no line's end while a quote is open, without keeping it.
+            while line and not (line.endswith(("\n", "\r")) and self._quotes % 2 == 0):
+                ended = line.endswith(("\n", "\r"))
+                line = self._read()
+                self._quotes += line.count('"')
+                self.number += ended and bool(line)
+            raise _OversizeError
+        return line
+
+    def _read(self) -> str:
+        try:
+            return self._text.readline(MAX_ROW + 1)
+        except UnicodeError as error:
+            name = "UTF-8" if self._encoding is None else self._encoding
+            found = error.object[error.start : error.end] if isinstance(error, UnicodeDecodeError) else None
+            hint = "save it as CSV UTF-8, or name its encoding: --encoding cp1252 (Excel on Windows), --encoding utf-16"
+            raise InputError(f"not {name} after line {self.number}", path=self._path, value=found, hint=hint) from error
+
+
+def _header(lines: _Lines, path: str, options: TableOptions) -> tuple[list[str], str]:
+    text = ""
+    try:
+        for line in islice(lines, _HEADER_LINES):
+            if line.lower().startswith("sep=") and not text:  # Excel's own line before the header
+                continue
+            text += line if text or line.strip() else ""
+            if text and text.count('"') % 2 == 0:
+                break
+    except _OversizeError:
+        hint = "the first line names the columns"
+        raise InputError(f"its header is longer than {MAX_ROW} characters", path=path, hint=hint) from None
+    if not text:
+        raise InputError("it is empty", path=path, hint="the first line names the columns")
+    mapped = {normalised(column) for column in options.columns.values()}
+
+    def known(delimiter: str) -> tuple[int, int]:
+        names = _split(text, delimiter)
+        return len({normalised(name) for name in names} & (_NAMES | mapped)), len(names)
+
+    delimiter = max(_DELIMITERS, key=known)
+    return [name.strip() for name in _split(text, delimiter)], delimiter
+
+
+def _split(text: str, delimiter: str) -> list[str]:
+    """The names in a header; none where its quotes are wrong for the delimiter."""
+    with suppress(csv.Error):
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+    return []
+
+
+def _csv_rows(
+    lines: _Lines, columns: Sequence[str], delimiter: str, reject: RejectRow
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    # The limit is of the whole process, and 128 KiB unless it was changed: a cell of contexts may be longer.
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW))
+    reader, width = csv.reader(lines, delimiter=delimiter, strict=True), len(columns)
+    while True:
+        start = lines.start_row()
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            reject(start, MALFORMED_ROW, str(error), lines.number - start + 1)
+            continue
+        except _OversizeError:
+            reject(start, OVERSIZE, f"it is longer than {MAX_ROW} characters", 1)
+            continue
+        if not any(cells):
+            continue
+        if len(cells) > width and not any(cells[width:]):
+            del cells[width:]
+        if len(cells) != width:
+            reject(start, MALFORMED_ROW, f"it has {len(cells)} cells, and there are {width} columns", 1)
+        else:
+            yield start, dict(zip(columns, cells, strict=True))
+
+
+def binary_table(path: str, kind: str, options: TableOptions) -> TableRows:
+    """The rows of a Parquet file or of a workbook."""
+    return _parquet(path) if kind == "parquet" else _workbook(path, options.sheet)
+
+
+def _missing_extra(path: str, package: str) -> RagmonError:
+    return RagmonError(f"{path}: {package} is not installed, which reads it", hint="pip install 'ragmon[table]'")
+
+
+def _unreadable(path: str, error: Exception) -> InputError:
+    return InputError(f"cannot be read ({shorten(str(error), 200)})", path=path, hint="check name, rights and content")
+
+
+def _check_size(path: str, size: int) -> None:
+    if size > MAX_TABLE:
+        hint = "split it, or save it as CSV or JSON Lines, which are read line by line"
+        raise InputError(
+            f"holds {size >> 20} MiB, more than the {MAX_TABLE >> 20} MiB that are read", path=path, hint=hint
+        )
+
+
+def _written_out(array: Any) -> int:
+    """Bytes of an array of Arrow with each text written as often as it occurs."""
+    from pyarrow import compute, types  # noqa: PLC0415 - an extra
+
+    if types.is_dictionary(array.type) and not types.is_primitive(array.type.value_type):
+        lengths = compute.take(compute.binary_length(array.dictionary), array.indices)
+        return compute.sum(lengths).as_py() or 0
+    if types.is_map(array.type):
+        return _written_out(array.keys) + _written_out(array.items)
+    if types.is_struct(array.type):
+        return sum(map(_written_out, array.flatten()))
+    return _written_out(array.flatten()) if types.is_nested(array.type) else int(array.nbytes)
+
+
+def _parquet(path: str) -> TableRows:
+    try:
+        from pyarrow import ArrowException, ArrowNotImplementedError, Table, parquet  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise _missing_extra(path, "pyarrow") from None
+    try:
+        with parquet.ParquetFile(path) as plain:
+            declared, schema = plain.metadata, plain.schema_arrow
+        groups = [declared.row_group(number) for number in range(declared.num_row_groups)]
+        columns = [(group.num_rows, group.column(k)) for group in groups for k in range(group.num_columns)]
+        # Lists of numbers that repeat take no room in the file, and four bytes each where they are read.
+        _check_size(path, sum(c.total_uncompressed_size + 4 * max(c.num_values - rows, 0) for rows, c in columns))
+        # A text that repeats stands in a batch once.
+        repeating = {column.path_in_schema for _, column in columns if column.physical_type == "BYTE_ARRAY"}
+        file = parquet.ParquetFile(path, read_dictionary=sorted(repeating))
+    except (OSError, ArrowException) as error:
+        raise _unreadable(path, error) from error
+
+    def rows() -> Iterator[tuple[int, Mapping[str, Any]]]:
+        number = size = 0
+        with file:
+            try:
+                for batch in file.iter_batches(_BATCH):
+                    size += sum(map(_written_out, batch.columns))
+                    _check_size(path, size)
+                    with suppress(ArrowNotImplementedError):  # of rare types; the rows are the same, and made slower
+                        batch = Table.from_batches([batch]).cast(schema)  # noqa: PLW2901
+                    for row in batch.to_pylist():
+                        number += 1
+                        yield number, row
+            except (OSError, ArrowException) as error:
+                raise _unreadable(path, error) from error
+
+    return TableRows(schema.names, rows())
+
+
+def _workbook(path: str, sheet: str | None) -> TableRows:
+    import zipfile  # noqa: PLC0415 - of all commands few read a workbook
+
+    try:
+        from openpyxl import load_workbook  # noqa: PLC0415 - an extra
+        from openpyxl.utils.exceptions import InvalidFileException  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise _missing_extra(path, "openpyxl") from None
+    # What openpyxl raises; broken XML is a SyntaxError.
+    broken = (OSError, KeyError, ValueError, EOFError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error)
+    try:
+        with zipfile.ZipFile(path) as packed:  # it unpacks no more of a part than the directory says
+            _check_size(path, sum(part.file_size for part in packed.infolist()))
+        book = load_workbook(path, read_only=True, data_only=True)
+    except (*broken, InvalidFileException) as error:
+        raise _unreadable(path, error) from error
+    if sheet is not None and sheet not in book.sheetnames:
+        raise InputError("there is no sheet", path=path, value=sheet, hint=f"its sheets: {', '.join(book.sheetnames)}")
+    page = book[sheet] if sheet is not None else book.worksheets[0]
+    page.reset_dimensions()  # some programs write wrong ones
+
+    def filled() -> Iterator[tuple[int, Sequence[Any]]]:
+        try:
+            yield from ((n, cells) for n, cells in enumerate(page.values, 1) if not all(map(is_absent, cells)))
+        except broken as error:
+            raise _unreadable(path, error) from error
+        finally:
+            book.close()
+
+    rows = filled()
+    _, header = next(rows, (0, ()))
+    columns = ["" if name is None else str(plain(name)).strip() for name in header]
+    return TableRows(columns, ((number, dict(zip(columns, cells, strict=False))) for number, cells in rows))
+
+
+def frame_table(frame: object) -> TableRows | None:
+    """The rows of a DataFrame of pandas or polars, a table of Arrow, or an object that can become one of pandas."""
+    table: Any = frame
+    rows: Iterable[Mapping[str, Any]]
+    if callable(getattr(table, "iter_rows", None)):  # polars
+        columns = [str(name) for name in table.columns]
+        rows = table.iter_rows(named=True)
+    elif callable(getattr(table, "itertuples", None)):  # pandas
+        columns = [str(name) for name in table.columns]
+        rows = (dict(zip(columns, row, strict=True)) for row in table.itertuples(index=False, name=None))
+    elif callable(getattr(table, "to_batches", None)):  # Arrow
+        columns = list(table.schema.names)
+        rows = chain.from_iterable(batch.to_pylist() for batch in table.to_batches())
+    elif callable(getattr(table, "to_pandas", None)):  # data sets of Ragas and Hugging Face
+        return frame_table(table.to_pandas())
+    elif callable(getattr(table, "collect", None)):  # a lazy frame of polars
+        return frame_table(table.collect())
+    else:
+        return None
+    return TableRows(columns, iter(enumerate(rows, 1)))

@@ -41,13 +41,10 @@ DECORATED: Final = "decorated"
 
 @dataclass(slots=True)
 class BufferedTrace:
-    """A trace that may get more spans. Times are by the buffer's clock.
+    """A trace that may get more spans: when, by the buffer's clock, its first and its last span came or began.
 
     Attributes:
-        first: When its first span came or began.
-        last: When its last span came, began or ended.
         spans: Its spans that have ended.
-        root_ended: When its root ended; None before.
         open: Spans that have begun and not ended; None where nothing tells that a span begins.
         complete: Whether no span is known to be missing.
     """
@@ -99,12 +96,7 @@ Open = TypeVar("Open", bound=BufferedTrace)
 
 
 class TraceBuffer(Generic[Key, Open]):
-    """The open traces.
-
-    Attributes:
-        traces: The open traces.
-        size: Their size.
-    """
+    """The open traces, and their size."""
 
     def __init__(self, limits: TraceLimits) -> None:
         self.limits = limits
@@ -124,13 +116,7 @@ class TraceBuffer(Generic[Key, Open]):
         return False
 
     def due(self, now: float, *, hurried: bool = False, everything: bool = False) -> Iterator[tuple[Key, Open]]:
-        """Remove and yield the traces that are due.
-
-        Args:
-            now: The time, by the buffer's clock.
-            hurried: Do not wait for spans that may begin after the last one ended.
-            everything: Yield the others as well.
-        """
+        """Remove and yield the traces that are due; if hurried, without waiting for spans that may begin later."""
         for key in self._candidates(now):
             trace = self.traces[key]
             rest, due = self.limits.rest_and_due(trace, hurried)
@@ -177,15 +163,7 @@ class _FileTrace(BufferedTrace):
 
 
 class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
-    """Buffers the spans of files until their traces are complete.
-
-    Args:
-        limits: When a trace is due, in nanoseconds, and how many spans are held.
-        options: How spans become records.
-
-    Attributes:
-        left_out: The number of spans that belong to no record, because their traces have too many.
-    """
+    """Buffers the spans of files until their traces are complete; `left_out` counts those above a trace's limit."""
 
     def __init__(self, limits: TraceLimits | None = None, options: SpanOptions = NO_OPTIONS) -> None:
         super().__init__(limits or FILE_LIMITS)

@@ -17,7 +17,7 @@ from ragmon.core.record import Totals, check_trace_id, parse_label
 from ragmon.export.status import SdkStats, StageCounters
 from ragmon.ingest.native import NativeRecord, native_record, totals
 from ragmon.ingest.otlp import read
-from ragmon.ingest.receiver import Encoding, ExportResult, receiver_app
+from ragmon.ingest.receiver import Encoding, ExportResult, ReceiverApp
 from ragmon.stats.histograms import add_counts
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class ProcessReceiver:
     """Counts in a monitor what the other processes of its application send, since this one began to lead."""
 
     def __init__(self, monitor: Monitor, token: str, began: float) -> None:
-        self.app = receiver_app(self, token=token)
+        self.app = ReceiverApp(self, token=token)
         self._monitor = monitor
         self._since = began - _STARTED_TOGETHER
         self._lock = Lock()

@@ -50,8 +50,7 @@ from ragmon.ingest.files import (
 from ragmon.ingest.gold import GoldSet, gold_of
 from ragmon.ingest.lines import Rejected, decode
 from ragmon.ingest.spans.span import NO_OPTIONS, SpanOptions
-from ragmon.ingest.table_files import Frame, frame_table
-from ragmon.ingest.tables import USUAL, TableOptions, gold_as_traces, is_gold
+from ragmon.ingest.tables import USUAL, Frame, TableOptions, frame_table, gold_as_traces, is_gold
 from ragmon.monitor.capture_settings import file_options, file_span_options
 from ragmon.scoring.buckets import State
 from ragmon.scoring.labels import FinalLabels, Labelled, Prediction, predictions

@@ -44,8 +44,7 @@ from ragmon.core.record import (
 )
 from ragmon.ingest.lines import Rejected
 from ragmon.ingest.native import NativeRecord, native_record, totals
-from ragmon.ingest.otlp import ExternalSpan, read
-from ragmon.ingest.otlp_wire import TOO_MANY
+from ragmon.ingest.otlp import TOO_MANY, ExternalSpan, read
 from ragmon.ingest.receiver import Encoding, ExportResult
 from ragmon.ingest.trace_buffer import DECORATED, LATE, remember
 from ragmon.scoring.ratings import REJECTED

@@ -24,7 +24,7 @@ from ragmon.core.errors import ConfigError, GoldError, RagmonError, log_error
 from ragmon.core.http_server import HttpServer, shares
 from ragmon.core.process import read_token
 from ragmon.export.status import MonitorSnapshot, ServerFindings, ServerStats, StatusFinding, StreamStats, status
-from ragmon.ingest.receiver import receiver_app
+from ragmon.ingest.receiver import ReceiverApp
 from ragmon.monitor.admin import AdminView, admin_app
 from ragmon.monitor.engine import MonitorHistory
 from ragmon.scoring.minutes import MINUTE
@@ -425,7 +425,7 @@ class Server:
             configured=views.configured,
             diagnose=queries.diagnose,
         )
-        receiver = receiver_app(self.writer, token=token, hosts=hosts)
+        receiver = ReceiverApp(self.writer, token=token, hosts=hosts)
         connection_shares = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self.otlp = HttpServer(receiver, serve.otlp, tls=tls, name="otlp", connections=connection_shares.write)
         self.grpc = GrpcServer(self.writer, serve.grpc, token=token, tls=tls, connections=connection_shares.write)

@@ -9,8 +9,7 @@ from click.testing import CliRunner
 from ragmon.cli.commands import gold as gold_commands
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem
-from ragmon.ingest.gold import GoldSet
-from ragmon.ingest.gold_lint import ItemChange, diff
+from ragmon.ingest.gold import GoldSet, ItemChange, diff
 
 A = GoldItem("a", "Who led?", answerable=True, claim_substrings=("Rollo",), citations=("n#1",))
 B = GoldItem("b", "Where?", answerable=False)

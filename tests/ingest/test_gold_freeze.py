@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from ragmon.config.load import load
 from ragmon.core.errors import GoldError, RagmonError
 from ragmon.core.gold_item import GoldItem
-from ragmon.ingest.gold import GoldSet, check, freeze, load_gold, read_frozen
-from ragmon.ingest.gold_lint import diff
+from ragmon.ingest.gold import GoldSet, check, diff, freeze, load_gold, read_frozen
 from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.embedded import Monitor
 from tests.support.command_line import gold, lines, ragmon, traces

@@ -11,9 +11,8 @@ from ragmon.cli.commands import gold as gold_commands
 from ragmon.config import gates as presets
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem
-from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.gold import CEILINGS, FLOORS, SEVERITIES, UNDER_REFUSAL, GoldSet, lint
 from ragmon.ingest.gold import stats as count
-from ragmon.ingest.gold_lint import CEILINGS, FLOORS, SEVERITIES, UNDER_REFUSAL, lint
 from ragmon.stats.intervals import wilson
 
 

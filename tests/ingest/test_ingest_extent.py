@@ -15,9 +15,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint
 
 from ragmon.core import semconv
 from ragmon.core.http_server import RejectedError
-from ragmon.ingest import otlp_wire
+from ragmon.ingest import otlp
 from ragmon.ingest.lines import Rejected
-from ragmon.ingest.otlp_wire import MAX_ITEMS, MAX_MESSAGES, TOO_MANY, check_size
+from ragmon.ingest.otlp import MAX_ITEMS, MAX_MESSAGES, TOO_MANY, check_size
 from ragmon.ingest.receiver import Encoding
 from ragmon.server.pending import decode_metrics, decode_traces
 from tests.support.effort import cpu_seconds, effort
@@ -244,8 +244,8 @@ BODY = st.recursive(
 def test_what_a_parser_would_make_too_many_messages_of_is_refused_and_nothing_small_is(body):
     """Held against protobuf itself, with a limit of five messages."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(otlp_wire, "MAX_MESSAGES", 5)
-        patch.setattr(otlp_wire, "MAX_FIELDS", 40)
+        patch.setattr(otlp, "MAX_MESSAGES", 5)
+        patch.setattr(otlp, "MAX_FIELDS", 40)
         refused = exceeds_limits(body, json=False)
         try:
             held = messages_of(ExportTraceServiceRequest.FromString(body))

@@ -15,8 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from ragmon.core import constants, semconv
 from ragmon.core.record import Record
 from ragmon.ingest.lines import Rejected, decode
-from ragmon.ingest.otlp import IS_READ, SpanBatch, read
-from ragmon.ingest.otlp_wire import MALFORMED_PROTOBUF
+from ragmon.ingest.otlp import IS_READ, MALFORMED_PROTOBUF, SpanBatch, read
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.span import Event, Span
 from ragmon.ingest.spans.tools import KEYS, MEMO_MAX_CHARS

@@ -12,11 +12,10 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ragmon.core import constants, semconv
-from ragmon.ingest import otlp, otlp_wire
+from ragmon.ingest import otlp
 from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.lines import Rejected
-from ragmon.ingest.otlp import read
-from ragmon.ingest.otlp_wire import MALFORMED_PROTOBUF
+from ragmon.ingest.otlp import MALFORMED_PROTOBUF, read
 from ragmon.ingest.receiver import Encoding
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.span import Event
@@ -310,5 +309,5 @@ HOSTILE = {
 def test_repairing_takes_time_in_proportion_to_the_request(text):
     """For eight times as much, caches may double it; the whole takes a bounded multiple of plain parsing."""
     part, whole = (b'"' + some + b'"' for some in (text[-len(text) // 8 :], text))
-    assert least_ratio(lambda: otlp_wire.repaired_json(whole), lambda: otlp_wire.repaired_json(part), enough=16) <= 16
-    assert effort(lambda: otlp_wire.repaired_json(whole))[0] <= 80
+    assert least_ratio(lambda: otlp.repaired_json(whole), lambda: otlp.repaired_json(part), enough=16) <= 16
+    assert effort(lambda: otlp.repaired_json(whole))[0] <= 80

@@ -16,7 +16,7 @@ from ragmon.core import constants, semconv
 from ragmon.core.record import Totals
 from ragmon.ingest.lines import Rejected
 from ragmon.ingest.native import totals
-from ragmon.ingest.otlp_wire import MALFORMED_PROTOBUF
+from ragmon.ingest.otlp import MALFORMED_PROTOBUF
 from ragmon.stats.histograms import bucket, buckets
 from tests.support.examples import cases
 from tests.support.otlp_requests import of_totals

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
+from ragmon.ingest.files import is_run
 from ragmon.ingest.gold import GoldSet
-from ragmon.ingest.table_files import is_run
 from ragmon.metrics.base import build
 from ragmon.scoring.scorer import Scorer
 from tests.support.trace_files import take, write

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from ragmon.core import semconv
-from ragmon.ingest import otlp_logs
+from ragmon.ingest import otlp
 from ragmon.ingest.lines import Rejected
 from ragmon.ingest.otlp import read as read_traces
 from ragmon.ingest.spans.mapper import to_record
@@ -109,7 +109,7 @@ def encoded(found, as_json):
 
 def external(found, *, as_json):
     """The spans that stand for log records, as a server has them."""
-    return read_traces(otlp_logs.read_logs(encoded(found, as_json), as_json=as_json).body, json=False).external
+    return read_traces(otlp.read_logs(encoded(found, as_json), as_json=as_json).body, json=False).external
 
 
 @pytest.mark.parametrize("as_json", [True, False], ids=["json", "protobuf"])
@@ -138,21 +138,21 @@ def test_what_is_no_message_or_of_no_span_is_counted_as_unread(as_json):
         record("gen_ai.choice", text("x"), span="0" * 16),
         record("gen_ai.choice", text("x"), trace="0" * 32),
     ]
-    assert otlp_logs.read_logs(encoded(request(*others), as_json), as_json=as_json) == (b"", 4)
-    assert otlp_logs.read_logs(encoded(request(*others, *BY_MESSAGE), as_json), as_json=as_json).unread == 4
+    assert otlp.read_logs(encoded(request(*others), as_json), as_json=as_json) == (b"", 4)
+    assert otlp.read_logs(encoded(request(*others, *BY_MESSAGE), as_json), as_json=as_json).unread == 4
 
 
 @pytest.mark.parametrize("damaged", [{"eventName": 5}, {"traceId": None}, "text", {"timeUnixNano": "soon"}])
 def test_a_malformed_record_in_json_spoils_no_other(damaged):
     body = json.dumps(request(*BY_MESSAGE, damaged)).encode()
-    found = otlp_logs.read_logs(body, as_json=True)
+    found = otlp.read_logs(body, as_json=True)
     assert (found.unread, len(read_traces(found.body, json=False).external)) == (1, 3)
 
 
 @pytest.mark.parametrize(("body", "as_json"), [(b"{", True), (b"[]", True), (b"\xff", False)])
 def test_a_malformed_request_is_rejected(body, as_json):
     with pytest.raises(Rejected):
-        otlp_logs.read_logs(body, as_json=as_json)
+        otlp.read_logs(body, as_json=as_json)
 
 
 def test_the_messages_of_a_span_itself_win():

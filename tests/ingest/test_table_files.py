@@ -9,9 +9,8 @@ import sys
 import pytest
 
 from ragmon.core.errors import InputError
-from ragmon.ingest import table_files
-from ragmon.ingest.table_files import csv_table, is_header
-from ragmon.ingest.tables import TableOptions
+from ragmon.ingest import tables
+from ragmon.ingest.tables import TableOptions, csv_table, is_header
 
 
 def read(data, *, encoding=None):
@@ -74,7 +73,7 @@ def test_text_after_a_closing_quote_is_rejected_and_the_next_row_is_read():
 
 
 def test_a_row_that_is_too_long_is_skipped_to_its_end_over_many_lines_as_well(monkeypatch):
-    monkeypatch.setattr(table_files, "MAX_ROW", 1000)
+    monkeypatch.setattr(tables, "MAX_ROW", 1000)
     long = b"x" * 5000
     rows, rejected = read(b"question,answer\nWhy?," + long + b'\nHow?,"' + b"y\n" * 900 + b'"\nWho?,a\n')
     assert rows == [(904, {"question": "Who?", "answer": "a"})]
@@ -137,4 +136,4 @@ def test_a_missing_extra_is_named(tmp_path, name, package):
 def test_a_broken_binary_file_is_an_error(tmp_path, name):
     (tmp_path / name).write_bytes(b"no such thing")
     with pytest.raises(InputError, match="cannot be read"):
-        table_files.binary_table(str(tmp_path / name), name.partition(".")[2], TableOptions())
+        tables.binary_table(str(tmp_path / name), name.partition(".")[2], TableOptions())

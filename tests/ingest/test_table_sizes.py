@@ -16,11 +16,10 @@ import pytest
 from pyarrow import parquet
 
 from ragmon.core.errors import InputError, RagmonError
-from ragmon.ingest import table_files
+from ragmon.ingest import tables
 from ragmon.ingest.files import ReadSummary, read_file
 from ragmon.ingest.gold import GoldSet
-from ragmon.ingest.table_files import binary_table
-from ragmon.ingest.tables import USUAL
+from ragmon.ingest.tables import USUAL, binary_table
 from tests.support.command_line import environment
 
 MIB = 1 << 20
@@ -124,7 +123,7 @@ def refused(path):
 @pytest.fixture
 def small(monkeypatch):
     """The limit is 4 MiB."""
-    monkeypatch.setattr(table_files, "MAX_TABLE", 4 * MIB)
+    monkeypatch.setattr(tables, "MAX_TABLE", 4 * MIB)
 
 
 LARGE = {

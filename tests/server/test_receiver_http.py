@@ -40,7 +40,7 @@ from ragmon.core.record import Record
 from ragmon.ingest import receiver as door
 from ragmon.ingest import receiver as limits
 from ragmon.ingest import receiver as messages
-from ragmon.ingest.receiver import Encoding, ExportResult, receiver_app
+from ragmon.ingest.receiver import Encoding, ExportResult, ReceiverApp
 from tests.support.examples import cases
 from tests.support.fake_consumer import (
     FakeConsumer,
@@ -76,7 +76,7 @@ def opened(consumer):
 
     def open_port(*, token=None, tls=None, connections=400, **how):
         cost = RequestLimits(**how)
-        app = receiver_app(consumer, token=token, limits=cost)
+        app = ReceiverApp(consumer, token=token, limits=cost)
         port = HttpServer(app, HERE, tls=tls, name="otlp", connections=connections, patience=cost.deadline).start()
         ports.append(port)
         return port.address
@@ -103,7 +103,7 @@ class Current:
 def usual():
     """A write port as it is by default, and the desk behind it."""
     current = Current()
-    listening = HttpServer(receiver_app(current, token=None), HERE, tls=None, name="otlp").start()
+    listening = HttpServer(ReceiverApp(current, token=None), HERE, tls=None, name="otlp").start()
     yield current, listening.address
     listening.stop(5.0)
 
@@ -465,8 +465,8 @@ import sys
 from tests.support.fake_consumer import FakeConsumer
 from ragmon.config.units import Address
 from ragmon.core.http_server import HttpServer
-from ragmon.ingest.receiver import receiver_app
-port = HttpServer(receiver_app(FakeConsumer(), token=None), Address("127.0.0.1", 0), tls=None, name="otlp").start()
+from ragmon.ingest.receiver import ReceiverApp
+port = HttpServer(ReceiverApp(FakeConsumer(), token=None), Address("127.0.0.1", 0), tls=None, name="otlp").start()
 print(port.address.port, flush=True)
 sys.stdin.read()
 port.stop(1.0)
@@ -787,7 +787,7 @@ def test_nothing_of_a_request_is_ever_logged(consumer, opened, caplog):
 
 
 def test_requests_in_flight_are_answered_before_the_port_closes(consumer):
-    port = HttpServer(receiver_app(consumer, token=None), HERE, tls=None, name="otlp").start()
+    port = HttpServer(ReceiverApp(consumer, token=None), HERE, tls=None, name="otlp").start()
     address, consumer.holds = port.address, True
     idle = connect(address)
     told = []
@@ -809,7 +809,7 @@ def test_requests_in_flight_are_answered_before_the_port_closes(consumer):
 
 def test_who_is_not_answered_in_time_is_told_to_come_again(consumer):
     """It may be on disk all the same; whoever sends it twice is counted once there."""
-    port = HttpServer(receiver_app(consumer, token=None), HERE, tls=None, name="otlp").start()
+    port = HttpServer(ReceiverApp(consumer, token=None), HERE, tls=None, name="otlp").start()
     consumer.holds = True
     told = []
     busy = threading.Thread(target=lambda: told.append(post(port.address, "/v1/traces")))
@@ -823,7 +823,7 @@ def test_who_is_not_answered_in_time_is_told_to_come_again(consumer):
 
 
 def test_a_port_can_be_opened_again_and_says_which_it_is(consumer):
-    port = HttpServer(receiver_app(consumer, token=None), HERE, tls=None, name="otlp")
+    port = HttpServer(ReceiverApp(consumer, token=None), HERE, tls=None, name="otlp")
     assert port.address == HERE
     for _ in range(2):
         port.start()
@@ -836,14 +836,14 @@ def test_a_port_can_be_opened_again_and_says_which_it_is(consumer):
 
 def test_a_port_that_is_taken_is_named_with_its_key(consumer, port):
     with pytest.raises(RagmonError, match=r"the otlp port cannot be opened on 127.0.0.1:\d+ \(Address") as caught:
-        HttpServer(receiver_app(consumer, token=None), port, tls=None, name="otlp").start()
+        HttpServer(ReceiverApp(consumer, token=None), port, tls=None, name="otlp").start()
     assert caught.value.hint == "another process has the port: change `[serve] otlp`"
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
 def test_an_address_of_another_machine_is_refused(consumer, host):
     with pytest.raises(RagmonError, match="cannot be opened") as caught:
-        HttpServer(receiver_app(consumer, token=None), Address(host, 0), tls=None, name="admin").start()
+        HttpServer(ReceiverApp(consumer, token=None), Address(host, 0), tls=None, name="admin").start()
     assert caught.value.hint == "an address of this machine that you may use: change `[serve] admin`"
 
 
@@ -851,7 +851,7 @@ def test_the_port_listens_on_version_six_too(consumer):
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     try:
-        port = HttpServer(receiver_app(consumer, token=None), Address("::1", 0), tls=None, name="otlp").start()
+        port = HttpServer(ReceiverApp(consumer, token=None), Address("::1", 0), tls=None, name="otlp").start()
     except RagmonError:
         pytest.skip("no IPv6 on loopback")
     assert str(port.address).startswith("[::1]:")
@@ -920,7 +920,7 @@ def test_a_certificate_of_no_use_is_refused_at_the_start(consumer, pair, tmp_pat
     pairs = [(cert, certificate(other)[1]), (cert, tmp_path / "missing.pem"), (key, cert), (cert, locked)]
     for wrong in pairs:
         with pytest.raises(RagmonError, match="cannot be used with the key") as caught:
-            HttpServer(receiver_app(consumer, token=None), HERE, tls=wrong, name="otlp").start()
+            HttpServer(ReceiverApp(consumer, token=None), HERE, tls=wrong, name="otlp").start()
         assert caught.value.hint.endswith("`[serve] tls`")
 
 

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ragmon.core.addresses import Address
 from ragmon.core.http_server import HttpServer, RejectedError, RequestLimits
-from ragmon.ingest.receiver import ExportResult, receiver_app
+from ragmon.ingest.receiver import ExportResult, ReceiverApp
 from tests.support.fake_consumer import FakeConsumer, connect, hung_up, rest
 from tests.support.serving import PROTOBUF
 from tests.support.waiting import wait_for
@@ -30,7 +30,7 @@ def request(body=b"spans", head=USUAL, length=None):
 def listening(consumer, **limits):
     """A write port."""
     cost = RequestLimits(**limits)
-    app = receiver_app(consumer, token=None, limits=cost)
+    app = ReceiverApp(consumer, token=None, limits=cost)
     place = Address("127.0.0.1", 0)
     port = HttpServer(app, place, tls=None, name="otlp", patience=cost.deadline)
     yield port.start()

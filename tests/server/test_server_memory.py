@@ -19,7 +19,7 @@ import pytest
 
 from ragmon.core.http_server import HTTPError, RequestLimits
 from ragmon.ingest.otlp import read
-from ragmon.ingest.receiver import MemoryLimiter, receiver_app
+from ragmon.ingest.receiver import MemoryLimiter, ReceiverApp
 from tests.support.otlp_requests import export, field
 from tests.support.process_usage import cpu_seconds, peak, resident
 from tests.support.serving import PROTOBUF, asked, configuration, foreign, post, process, whole
@@ -187,7 +187,7 @@ def test_a_refused_body_is_not_kept_while_its_response_waits_for_the_client(body
     headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
     scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/v1/labels", "raw_path": b"/v1/labels"}
     scope |= {"root_path": "", "query_string": b"", "scheme": "http", "headers": headers, "state": {}}
-    app, answered = receiver_app(Refusing(), token=None), asyncio.Event()
+    app, answered = ReceiverApp(Refusing(), token=None), asyncio.Event()
     events = [{"type": "http.request", "body": bytes(bytearray(body)), "more_body": False}]
 
     async def receive():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ragmon.cli.serve import TEMPORARY
 from ragmon.core.addresses import Address
 from ragmon.core.http_server import CONNECTIONS, HANDSHAKE, OWN_FILES, SPARE_FILES, HttpServer, shares
-from ragmon.ingest.receiver import receiver_app
+from ragmon.ingest.receiver import ReceiverApp
 from tests.support.fake_consumer import FakeConsumer, certificate, connect, hung_up, rest, trickling
 from tests.support.process_usage import cpu_seconds, open_files, resident
 from tests.support.serving import PROTOBUF, Process, asked, configuration, get, post, process, whole
@@ -66,7 +66,7 @@ def many_files():
 
 def serving(consumer, **how):
     """A write port without TLS."""
-    return HttpServer(receiver_app(consumer, token=None), Address("127.0.0.1", 0), tls=None, name="otlp", **how).start()
+    return HttpServer(ReceiverApp(consumer, token=None), Address("127.0.0.1", 0), tls=None, name="otlp", **how).start()
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def opened(pair, monkeypatch):
     consumer = FakeConsumer()
     monkeypatch.setattr("ragmon.core.http_server.HANDSHAKE", 0.5)
     port = HttpServer(
-        receiver_app(consumer, token=None),
+        ReceiverApp(consumer, token=None),
         Address("127.0.0.1", 0),
         tls=pair,
         name="otlp",
