@@ -45,11 +45,10 @@ from ragmon.capture.judge_prompts import (
     Verdict,
     completion,
 )
-from ragmon.core.addresses import parse_url, split_url
 from ragmon.core.constants import BUDGET, CACHED, JUDGE_ERROR, RATE_LIMITED, SCORED, SKIPPED, TIMEOUT
 from ragmon.core.errors import RagmonError, UnreachableError, error_location, warn_once
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.pacing import BackOff, retry_after
+from ragmon.core.network import BackOff, HttpResponse, exchange, new_client, parse_url, retry_after, split_url
 from ragmon.core.process import current_version
 from ragmon.core.record import Record, encode
 from ragmon.core.semconv import RAGMON_INTERNAL
@@ -57,8 +56,6 @@ from ragmon.metrics.facts import FactReader, Facts
 
 if TYPE_CHECKING:
     import httpx
-
-    from ragmon.core.http_client import HttpResponse
 
 FAILURES: Final = 6
 """Failed requests in a row that open the breaker: two records, with three attempts each."""
@@ -208,8 +205,6 @@ class ModelEndpoint:
     @asynccontextmanager
     async def session(self, deadline: float) -> AsyncIterator[Ask]:
         """The function that asks the model for one judgement, until a deadline by the monotonic clock."""
-        from ragmon.core.http_client import new_client  # noqa: PLC0415 - httpx is imported only if a judge is configured
-
         headers = {"User-Agent": f"ragmon/{current_version()}"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -242,8 +237,6 @@ class ModelEndpoint:
         return completion(response.body)
 
     async def _try(self, client: httpx.AsyncClient, deadline: float, prompt: Prompt) -> HttpResponse | None:
-        from ragmon.core.http_client import exchange  # noqa: PLC0415 - httpx is imported only if a judge is configured
-
         if not self.breaker.admits():
             raise JudgeError(JUDGE_ERROR, "its server fails, and is left alone for a while")
         wait = self._paused_until - monotonic()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from ragmon.core.addresses import Address
+    from ragmon.core.network import Address
 
 _BACKLOG: Final = 512
 THREAD: Final = "ragmon-"

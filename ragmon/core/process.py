@@ -1,10 +1,4 @@
-"""The process and its machine: garbage collection, forks, private folders, secret keys, functions named in settings.
-
-The HTTP client of commands, probes and judges: httpx, without redirects, proxies and compression.
-
-`request` waits for a response; `exchange` is the same in an event loop, over a connection that stays open. Around them:
-URLs and hosts, pauses between attempts, quotas per day, and deadlines in CPU time of a thread.
-"""
+"""The process and its machine: garbage collection, forks, folders, keys, functions named in settings, CPU time."""
 
 from __future__ import annotations
 
@@ -21,6 +15,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from shlex import quote
+from time import monotonic, thread_time
 from typing import Any, Final, cast
 
 from ragmon.core.errors import RagmonError, warn_once
@@ -262,3 +257,26 @@ def current_version() -> str:
         return version("ragmon")
     except PackageNotFoundError:
         return "0+unknown"
+
+
+class Deadline:
+    """A deadline in CPU time of the current thread.
+
+    Args:
+        seconds: Seconds of CPU from now.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._cpu = thread_time() + seconds
+        self._wall = monotonic() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether the deadline has passed; the cheap wall clock is read first, which can never pass later."""
+        now = monotonic()
+        if now < self._wall:
+            return False
+        left = self._cpu - thread_time()
+        # The thread needs at least that long for what is left.
+        self._wall = now + left
+        return left <= 0

@@ -13,9 +13,9 @@ from typing import Final, Self
 
 from ragmon.config.services import ServeTable, TlsTable
 from ragmon.config.settings import Settings
-from ragmon.core.addresses import Address, own_names
 from ragmon.core.errors import ConfigError
 from ragmon.core.http_server import HttpServer, shares
+from ragmon.core.network import Address, own_names
 from ragmon.core.process import read_token
 from ragmon.ingest.receiver import receiver_app
 from ragmon.scoring.minutes import MINUTE

@@ -35,8 +35,8 @@ from starlette.types import ASGIApp
 
 from ragmon.config.services import StreamTable
 from ragmon.config.settings import Settings
-from ragmon.core.addresses import own_names
 from ragmon.core.errors import UnavailableError, UnknownNameError, printable
+from ragmon.core.network import own_names
 from ragmon.core.process import current_version
 from ragmon.core.record import Line
 from ragmon.ingest.files import MAX_LINE, LineReader

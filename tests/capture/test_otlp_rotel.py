@@ -13,7 +13,7 @@ import ragmon
 from ragmon.capture.exporters import Scored
 from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.capture.score_exporter import ScoreExporter
-from ragmon.core.addresses import split_url
+from ragmon.core.network import split_url
 from ragmon.core.record import Totals
 from ragmon.stats.histograms import bucket
 from ragmon.testing import make_record
