@@ -45,7 +45,7 @@ from ragmon.capture.objects import (
     stored,
     stored_fields,
 )
-from ragmon.core import capture_hints, constants
+from ragmon.core import constants, shapes
 from ragmon.core.citations import alike, split_citations, with_marks
 from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
@@ -650,9 +650,9 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
     if documents is None:
         return CapturedDocuments()
     ids = attempt("ids", _ids, documents, id_from, steps=inf)
-    if capture_hints.documents.room > 0 and ids is not None:
+    if shapes.document_hints.room > 0 and ids is not None:
         for name, document in zip(ids, documents, strict=True):
-            capture_hints.documents.note(name, *map(_short, (document.value, stored(document.fields, "metadata"))))
+            shapes.document_hints.note(name, *map(_short, (document.value, stored(document.fields, "metadata"))))
     texts = attempt("contexts", lambda: [_text_of(document) for document in documents], steps=inf) or []
     scores = [document.score for document in documents]
     return CapturedDocuments(
@@ -684,7 +684,7 @@ def _id_of(document: _Document, id_from: Path | None) -> str | None:
 def _short(value: Any) -> dict[str, Any] | None:
     if not is_a(value, dict):
         return None
-    few = islice(dict.items(value), capture_hints.KEYS)
+    few = islice(dict.items(value), shapes.HINT_KEYS)
     return {name: field for name, field in few if type(name) is str and type(field) in (str, int)}
 
 

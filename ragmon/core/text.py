@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Final
@@ -249,6 +249,6 @@ def look_up(value: Any, path: Path) -> Any:
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, Mapping) else None
         else:
-            exists = isinstance(value, Sequence) and -len(value) <= step < len(value)
+            exists = isinstance(value, list | tuple) and -len(value) <= step < len(value)
             value = value[step] if exists else None
     return value

@@ -26,7 +26,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from ragmon.core import capture_hints
+from ragmon.core import shapes
 from ragmon.core.constants import CONTRACT_VERSION, SOURCES
 from ragmon.core.errors import InputError, UnknownNameError, printable, shorten
 from ragmon.core.text import Path, look_up, normalise_question
@@ -253,8 +253,8 @@ def _document(entry: Mapping[str, Any], id_from: Path | None) -> dict[str, Any]:
     document_id = None if found is None else as_id(found)
     if document_id is None:
         raise CellError(f"has a document without id: {shorten(entry)}")
-    if capture_hints.documents.room > 0:
-        capture_hints.documents.note(document_id, entry, metadata)
+    if shapes.document_hints.room > 0:
+        shapes.document_hints.note(document_id, entry, metadata)
     document = {"id": document_id, "text": _first_of(entry, _TEXT_KEYS), "score": entry.get("score")}
     return {name: value for name, value in document.items() if not is_absent(value)}
 

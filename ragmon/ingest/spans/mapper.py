@@ -17,11 +17,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.core import capture_hints, constants, semconv
+from ragmon.core import constants, semconv
 from ragmon.core.citations import with_marks
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Record, bounded
+from ragmon.core.shapes import instrumentation_hints
 from ragmon.core.text import Path
 from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import (
@@ -87,7 +88,7 @@ def evaluations(spans: Iterable[Span]) -> Iterator[Evaluation]:
             for event in span.events
             if event.name == semconv.EVALUATION
         ]
-        for raw in chain(raw_evaluations, *(flattened(span.attributes, name).rows() for name in LISTS)):
+        for raw in chain(raw_evaluations, *(flattened(span.attributes, name).rows for name in LISTS)):
             score = _score(raw)
             if score is not None and (name := _name(raw.get("name"))):
                 trace_id = span.links[0] if len(span.links) == 1 else span.trace_id
@@ -247,7 +248,6 @@ def fill(
     spans: Iterable[Span],
     *,
     id_from: Path | None = None,
-    content_hash: bool = False,
     merge: Merge = "concat",
     retrievers: Sequence[str] = (),
 ) -> Record:
@@ -260,7 +260,7 @@ def fill(
     trace = Trace(translated(others), RetrievingTools(tuple(retrievers), id_from))
     if not trace.is_rag:
         return record
-    retrieved = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
+    retrieved = Retrievals(trace, DocumentReader(id_from)).read(merge)
     values: dict[str, Any] = {
         **_labels(trace),
         "model": _answering_model(trace),
@@ -384,7 +384,6 @@ def to_record(
     spans: Iterable[Span] | Trace,
     *,
     id_from: Path | None = None,
-    content_hash: bool = False,
     merge: Merge = "concat",
     retrievers: Sequence[str] = (),
     pipeline: str | None = None,
@@ -401,7 +400,6 @@ def to_record(
         spans: All of the request's spans, in any order, or an element of the result of `per_request`.
         id_from: The location of a document's id, `("metadata", "chunk_id")`; None tries its own id, then the metadata's
             id, chunk_id and doc_id.
-        content_hash: Whether a document without an id gets the first 16 hex digits of its text's SHA-256 as its id.
         merge: How several independent retrievals become one list.
         retrievers: The names of tools, tasks, functions and spans that retrieve whatever the shape of their output; `*`
             stands for any characters. Elements of the result of `per_request` have their own.
@@ -423,9 +421,7 @@ def to_record(
         record = own_record(own_spans[0].attributes[semconv.RAGMON_RECORD], own_spans[0].trace_id, own_spans[0].end_ns)
         if isinstance(record, str):
             return Mapped(None, record)
-        filled = fill(
-            record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge, retrievers=retrievers
-        )
+        filled = fill(record, trace.spans, id_from=id_from, merge=merge, retrievers=retrievers)
         if record.facts is None:
             filled.answer_json = with_marks(filled.answer_json, filled.retrieved_ids)
         kept, out_of_range = bounded(filled)
@@ -433,7 +429,7 @@ def to_record(
     if not trace.is_rag:
         scope = unknown_scope(trace.spans)
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
-    retrieved = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
+    retrieved = Retrievals(trace, DocumentReader(id_from)).read(merge)
     error, ids = _request_error(trace), ids_of(retrieved.final)
     record = Record(
         v=constants.CONTRACT_VERSION,
@@ -503,7 +499,7 @@ def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str
         answering_spans = trace.having(Role.GENERATION | Role.WORKFLOW)
         reasons["answer_json"] = why_no_text(trace, OUTPUT) if answering_spans else constants.NO_ANSWER
     if CONTENT_NOT_CAPTURED in reasons.values():
-        capture_hints.instrumentations.put(str(record.trace_id), _instrumentation(trace))
+        instrumentation_hints.put(str(record.trace_id), _instrumentation(trace))
     return reasons
 
 

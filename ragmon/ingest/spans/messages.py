@@ -87,10 +87,10 @@ def _flat_messages(span: Span, name: str, member: str = "") -> list[Message]:
     """The messages in flattened attributes: `name.N.role`, or `name.N.member.role`."""
     entries = flattened(span.attributes, name)
     result = []
-    for entry in entries.rows() if entries.size else ():
+    for entry in entries.rows:
         role, text = entry.get(f"{member}role"), text_of(entry.get(f"{member}content"))
         if text is None:
-            parts = listed(entry, f"{member}contents").rows()
+            parts = listed(entry, f"{member}contents").rows
             text = text_of([part.get("message_content.text") for part in parts])
         result.append(Message(_ROLES.get(role, role) if isinstance(role, str) else "", text))
     return result
@@ -122,7 +122,7 @@ def tool_results(span: Span) -> list[Any]:
     if not isinstance(entries, list):
         entries = decode_container(span.attributes.get(semconv.INPUT_MESSAGES))
     if not isinstance(entries, list):
-        rows = flattened(span.attributes, semconv.LLM_INPUT).rows()
+        rows = flattened(span.attributes, semconv.LLM_INPUT).rows
         entries = [{key.removeprefix(_MEMBER): value for key, value in row.items()} for row in rows]
     results: list[Any] = []
     for entry in filter(lambda entry: isinstance(entry, Mapping), entries):

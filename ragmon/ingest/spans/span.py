@@ -273,9 +273,7 @@ def _only_builds_a_prompt(attributes: Mapping[str, Any]) -> bool:
     if semconv.PROMPT_TEMPLATE not in attributes or semconv.LLM_MODEL in attributes:
         return False
     return not any(
-        _ROLE in row
-        for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT)
-        for row in flattened(attributes, name).rows()[:1]
+        _ROLE in row for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT) for row in flattened(attributes, name).rows[:1]
     )
 
 

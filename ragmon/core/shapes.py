@@ -1,22 +1,93 @@
-"""Hints for a remedy that conversion to records has and a record does not carry, kept in this process alone.
+"""Chat messages and documents as libraries write them: which keys hold what, the surest first.
+
+Capture reads these keys in objects, ingest in JSON.
 
 A document has an id in its record, and may have another id in its metadata that gold names it by. A request without a
-question may come from spans whose instrumentation hides it. Both are known only where the record is made. A few of them
-are kept in memory for a while, so that the reader of the counts in the same process can say which setting would help.
+question may come from spans whose instrumentation hides it. Both are known only where the record is made: hints to some
+of them are kept in memory for a while, so that the reader of the counts in the same process can say which setting would
+help.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, Generic, TypeVar
 
+T = TypeVar("T")
+
+
+def first_of(fields: Mapping[str, Any], keys: Iterable[str], convert: Callable[[Any], T | None]) -> T | None:
+    """The first of some fields that converts to a value; None where there is none."""
+    for key in keys:
+        if (value := convert(fields.get(key))) is not None:
+            return value
+    return None
+
+
+# Messages.
+USER: Final = "user"
+ASSISTANT: Final = "assistant"
+ROLES: Final = {
+    "human": USER,
+    "HumanMessageChunk": USER,
+    "ai": ASSISTANT,
+    "AIMessageChunk": ASSISTANT,
+    "model": ASSISTANT,
+}
+"""LangChain's and Google's names of the roles."""
+OTHER_ROLES: Final = frozenset({"system", "developer", "tool"})
+ROLE_KEYS: Final = ("role", "type", "_role")
+CONTENT_KEYS: Final = ("content", "parts", "blocks", "_content")
+PART_TEXT_KEYS: Final = ("text", "content", "parts", "value")
+"""Where a part of a content has its text."""
+_NOT_TEXT: Final = ("reasoning", "thinking", "redacted_thinking", "tool_use", "tool_result")
+_NOT_TEXT_ENDINGS: Final = ("_call", "_call_output", "_call_response")
+
+
+def is_text_kind(kind: str) -> bool:
+    """Whether a part of a message with this type is text, and no step of the model on its way.
+
+    >>> is_text_kind("output_text"), is_text_kind("function_call")
+    (True, False)
+    """
+    return kind not in _NOT_TEXT and not kind.endswith(_NOT_TEXT_ENDINGS)
+
+
+# Questions and answers in arguments, inputs, results and outputs.
+QUESTION_KEYS: Final = (
+    *("question", "query", "q", "user_question", "user_query", "user_input", "user_message", "query_str", "query_text"),
+)
+ANSWER_KEYS: Final = (
+    *("claim", "answer", "response", "response_txt", "result", "output_text", "output", "outputs", "generation"),
+    *("text", "content", "raw", "completion", "message", "reply", "refusal"),
+)
+ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")
+"""Lists of which the first entry is the answer."""
+
+# Documents.
+ID_KEYS: Final = ("id", "node_id", "id_", "_id")
+OTHER_ID_KEYS: Final = ("doc_id", "document_id", "chunk_id", "passage_id")
+"""Where a document has its id if nowhere else."""
+METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id")
+METADATA_KEYS: Final = ("metadata", "meta", "payload", "_source", "fields", "properties", "entity")
+"""LangChain and Pinecone, Haystack, Qdrant, Elasticsearch, Azure, Weaviate, Milvus."""
+TEXT_KEYS: Final = (
+    *("text", "page_content", "content", "document"),
+    *("chunk", "chunk_text", "passage", "snippet", "excerpt"),
+)
+SCORE_KEYS: Final = (
+    *("score", "_score", "similarity", "similarity_score"),
+    *("relevance", "relevance_score", "@search.score"),
+)
+
+# Hints.
 ROOM: Final = 300
 """Documents that are read for other ids, at the start and each time somebody asks for more."""
 KEPT: Final = 1000
 """Documents, and requests, that are remembered; the oldest are forgotten first."""
-KEYS: Final = 16
+HINT_KEYS: Final = 16
 """Fields of a document that are looked at."""
 LONGEST_KEY: Final = 64
 LONGEST_ID: Final = 128
@@ -24,8 +95,6 @@ LONGEST_ID: Final = 128
 _NO_IDS: Final = frozenset(
     {"text", "page_content", "content", "score", "metadata", "meta", "embedding", "node", "type"}
 )
-
-T = TypeVar("T")
 
 
 class BoundedMap(Generic[T]):
@@ -105,7 +174,7 @@ def other_ids(document_id: str, document: Any, metadata: Any) -> Iterator[tuple[
     for prefix, fields in (("metadata.", metadata), ("", document)):
         if not isinstance(fields, Mapping):
             continue
-        for key, value in islice(fields.items(), KEYS):
+        for key, value in islice(fields.items(), HINT_KEYS):
             if not isinstance(key, str) or len(key) > LONGEST_KEY or (not prefix and key in _NO_IDS):
                 continue
             if isinstance(value, int) and not isinstance(value, bool):
@@ -115,6 +184,6 @@ def other_ids(document_id: str, document: Any, metadata: Any) -> Iterator[tuple[
                 yield f"{prefix}{key}", value
 
 
-documents: Final = DocumentHints()
-instrumentations: Final = BoundedMap[str](KEPT)
+document_hints: Final = DocumentHints()
+instrumentation_hints: Final = BoundedMap[str](KEPT)
 """The instrumentation whose spans lack question or answer, by the id of the trace."""
