@@ -61,15 +61,15 @@ QUESTION_KEYS: Final = (
 )
 ANSWER_KEYS: Final = (
     *("claim", "answer", "response", "response_txt", "result", "output_text", "output", "outputs", "generation"),
-    *("text", "content", "raw", "completion", "message", "reply", "refusal"),
+    *("text", "content", "completion", "message", "reply", "refusal"),
 )
 ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")
 """Lists of which the first entry is the answer."""
 
 # Documents.
-ID_KEYS: Final = ("id", "node_id", "id_", "_id")
-OTHER_ID_KEYS: Final = ("doc_id", "document_id", "chunk_id", "passage_id")
-"""Where a document has its id if nowhere else."""
+ID_KEYS: Final = ("id", "node_id", "id_")
+OTHER_ID_KEYS: Final = ("_id", "chunk_id", "passage_id", "doc_id", "document_id")
+"""Where a document has its id if its metadata has none either."""
 METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id")
 METADATA_KEYS: Final = ("metadata", "meta", "payload", "_source", "fields", "properties", "entity")
 """LangChain and Pinecone, Haystack, Qdrant, Elasticsearch, Azure, Weaviate, Milvus."""

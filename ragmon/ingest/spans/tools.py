@@ -28,7 +28,16 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from ragmon.core import semconv
-from ragmon.core.shapes import ID_KEYS, METADATA_KEYS, OTHER_ID_KEYS, SCORE_KEYS, TEXT_KEYS, first_of
+from ragmon.core.shapes import (
+    ID_KEYS,
+    METADATA_KEYS,
+    OTHER_ID_KEYS,
+    PART_TEXT_KEYS,
+    SCORE_KEYS,
+    TEXT_KEYS,
+    first_of,
+    is_text_kind,
+)
 from ragmon.core.text import Path, clean, look_up
 
 KEYS: Final = 4096
@@ -142,8 +151,6 @@ _BRACKETS: Final = frozenset("{[")
 _OPENINGS: Final = ('{"', '[{"', '["', "[[")
 _MAX_PART_DEPTH: Final = 5
 _NO_MEMBERS: Final[Mapping[str, Any]] = MappingProxyType({})
-_NOT_CONTENT: Final = ("reasoning", "thinking", "tool_call", "tool_call_response", "tool_use", "tool_result")
-"""The types of message parts that are not part of the text."""
 _decode = msgspec.json.Decoder().decode
 
 
@@ -248,9 +255,8 @@ def text_of(value: Any, depth: int = _MAX_PART_DEPTH) -> str | None:
     if isinstance(value, list | tuple):
         texts = [text for part in value if (text := text_of(part, depth - 1)) is not None]
         return "".join(texts) if texts else None
-    if isinstance(value, Mapping) and value.get("type") not in _NOT_CONTENT:
-        member_texts = (text_of(value.get(name), depth - 1) for name in ("content", "text", "parts"))
-        return next((text for text in member_texts if text is not None), None)
+    if isinstance(value, Mapping) and is_text_kind(str(value.get("type"))):
+        return first_of(value, PART_TEXT_KEYS, lambda member: text_of(member, depth - 1))
     return None
 
 
@@ -517,12 +523,13 @@ def _from_columns(columns: Mapping[str, Any]) -> list[Any] | None:
 
 def document_fields(entry: Any) -> Mapping[str, Any]:
     """The members of a document, out of the objects that LangChain and LlamaIndex put around it."""
-    outer = _unwrapped(mapping(entry))
-    node = _unwrapped(mapping(outer.get("node")))
+    outer = unwrapped(mapping(entry))
+    node = unwrapped(mapping(outer.get("node")))
     return {**node, **{key: value for key, value in outer.items() if key != "node"}} if node else outer
 
 
-def _unwrapped(members: Mapping[str, Any]) -> Mapping[str, Any]:
+def unwrapped(members: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The members of an object of LangChain, out of its serialised form."""
     return mapping(members.get("kwargs")) if members.get("lc") == 1 else members
 
 
