@@ -71,16 +71,16 @@ ID_KEYS: Final = ("id", "node_id", "id_")
 OTHER_ID_KEYS: Final = ("_id", "chunk_id", "passage_id", "doc_id", "document_id")
 """Where a document has its id if its metadata has none either."""
 METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id")
-METADATA_KEYS: Final = ("metadata", "meta", "payload", "_source", "fields", "properties", "entity")
-"""LangChain and Pinecone, Haystack, Qdrant, Elasticsearch, Azure, Weaviate, Milvus."""
+METADATA_KEYS: Final = ("metadata", "meta", "payload", "_source")
+"""Of LangChain and Pinecone, Haystack, Qdrant, Elasticsearch."""
+STORED_METADATA_KEYS: Final = (*METADATA_KEYS, "fields", "properties", "entity")
+"""And of Vespa, Weaviate and Milvus, in JSON: an object of Python may have such an attribute for another purpose."""
 TEXT_KEYS: Final = (
     *("text", "page_content", "content", "document"),
     *("chunk", "chunk_text", "passage", "snippet", "excerpt"),
 )
-SCORE_KEYS: Final = (
-    *("score", "_score", "similarity", "similarity_score"),
-    *("relevance", "relevance_score", "@search.score"),
-)
+SCORE_KEYS: Final = ("score", "_score", "similarity")
+STORED_SCORE_KEYS: Final = (*SCORE_KEYS, "similarity_score", "relevance", "relevance_score", "@search.score")
 
 # Hints.
 ROOM: Final = 300

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.core import constants, semconv
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
-from ragmon.core.shapes import ID_KEYS, METADATA_ID_KEYS, OTHER_ID_KEYS, SCORE_KEYS, document_hints, first_of
+from ragmon.core.shapes import ID_KEYS, METADATA_ID_KEYS, OTHER_ID_KEYS, STORED_SCORE_KEYS, document_hints, first_of
 from ragmon.core.text import Path, look_up
 from ragmon.ingest.spans.messages import tool_results
 from ragmon.ingest.spans.span import (
@@ -85,7 +85,7 @@ def document(entry: Any, id_from: Path | None = None) -> Document:
         return Document(as_id(entry.get("id")), as_text(entry.get("content")), number(entry.get("score")), label)
     fields = _normalised(entry)
     metadata = fields["metadata"]
-    text, score = document_text(fields, metadata), first_of(fields, SCORE_KEYS, number)
+    text, score = document_text(fields, metadata), first_of(fields, STORED_SCORE_KEYS, number)
     if id_from is not None:
         return Document(as_id(look_up(fields, id_from)), text, score)
     label = _label(metadata)

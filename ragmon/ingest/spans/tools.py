@@ -30,10 +30,10 @@ import msgspec
 from ragmon.core import semconv
 from ragmon.core.shapes import (
     ID_KEYS,
-    METADATA_KEYS,
     OTHER_ID_KEYS,
     PART_TEXT_KEYS,
-    SCORE_KEYS,
+    STORED_METADATA_KEYS,
+    STORED_SCORE_KEYS,
     TEXT_KEYS,
     first_of,
     is_text_kind,
@@ -294,7 +294,7 @@ _NO_DOCUMENT: Final = frozenset(
 """Fields of messages, orders, reviews and tasks, which no document has beside its text."""
 _OF_SCORED_DOCUMENTS: Final = frozenset(
     {
-        *(*ID_KEYS, *OTHER_ID_KEYS, *TEXT_KEYS, *SCORE_KEYS, *_DISTANCE_KEYS, *METADATA_KEYS),
+        *(*ID_KEYS, *OTHER_ID_KEYS, *TEXT_KEYS, *STORED_SCORE_KEYS, *_DISTANCE_KEYS, *STORED_METADATA_KEYS),
         *("rank", "index", "position", "title"),
         *("url", "uri", "source", "path", "file", "filename", "page", "section", "heading", "language", "lang", "type"),
         *("values", "vector", "embedding", "sparse_values", "sparseValues", "version", "namespace", "collection"),
@@ -535,7 +535,7 @@ def unwrapped(members: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def document_metadata(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """The metadata among the members of a document, which may be written as JSON."""
-    return next((inner for key in METADATA_KEYS if (inner := mapping(fields.get(key)))), _NO_MEMBERS)
+    return next((inner for key in STORED_METADATA_KEYS if (inner := mapping(fields.get(key)))), _NO_MEMBERS)
 
 
 def document_text(fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
@@ -552,7 +552,7 @@ def _is_document(fields: Mapping[str, Any], id_from: Path | None) -> bool:
         return False
     if document_text(fields, metadata) and _NO_DOCUMENT.isdisjoint(fields):
         return True
-    score = first_of(fields, (*SCORE_KEYS, *_DISTANCE_KEYS), number)
+    score = first_of(fields, (*STORED_SCORE_KEYS, *_DISTANCE_KEYS), number)
     return score is not None and fields.keys() <= _OF_SCORED_DOCUMENTS
 
 
