@@ -606,12 +606,7 @@ class CapturedDocuments(NamedTuple):
 
 
 class _Document(NamedTuple):
-    """A document while it is read.
-
-    Attributes:
-        fields: The fields of it, or of the `node` in it; None where it is an id itself.
-        inner: The fields of its metadata.
-    """
+    """A document while it is read: the fields of it or of its node, None where it is an id, and of its metadata."""
 
     value: Any
     fields: dict[str, Any] | None
@@ -632,13 +627,7 @@ def _opened(value: Any, strings: str = "ids") -> _Document:
 
 
 def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") -> CapturedDocuments:
-    """The ids, texts and scores of a collection of documents.
-
-    Args:
-        value: The collection; any other value counts as no documents.
-        id_from: Path from a document to its id; None tries the usual fields.
-        strings: What a plain string in the collection is: `ids` or `texts`.
-    """
+    """The ids, texts and scores of a collection of documents; a plain string in it is an id or a text (`strings`)."""
     listed = entries(value)
     if listed is None:
         return CapturedDocuments()

@@ -36,16 +36,7 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class Url(NamedTuple):
-    """An http or https URL, without its fragment and without the name and password of a user.
-
-    Attributes:
-        scheme: `http` or `https`.
-        host: Name or address of the host, in lower case, without brackets.
-        port: The port; the scheme's own where the URL has none.
-        path: The path; "" if there is none.
-        query: The query, without its question mark; "" if there is none.
-        has_user: The URL names a user, perhaps with a password.
-    """
+    """An http or https URL, without its fragment and without the name and password of a user."""
 
     scheme: str
     host: str
@@ -86,9 +77,6 @@ class Url(NamedTuple):
 def split_url(text: str) -> Url:
     """Read a URL, whatever its path and its query are.
 
-    Raises:
-        ValueError: It is no http or https URL, or its host or port cannot exist.
-
     >>> split_url("http://me:secret@[::1]/docs?page=2#top")
     Url(scheme='http', host='::1', port=80, path='/docs', query='page=2', has_user=True)
     """
@@ -111,16 +99,9 @@ def shown_url(text: str) -> str:
 
 
 def parse_url(text: str, name: str, *, hint: str, base: bool = False) -> Url:
-    """Parse the URL of a server that requests are sent to.
+    """Parse the URL of a server that requests are sent to; a `base` gets paths appended, so it has no query.
 
-    Args:
-        text: The URL.
-        name: What it is, for messages: `the target`.
-        hint: The hint of the errors.
-        base: Paths are appended to the URL: it has neither query nor fragment, and a slash at its end is left out.
-
-    Raises:
-        RagmonError: The text is no such URL, or it names a user. What may be a password is not shown.
+    The error shows nothing of a text that may hold a password.
 
     >>> str(parse_url("https://otel.example/ingest/", "the endpoint", hint="", base=True))
     'https://otel.example:443/ingest'
@@ -141,20 +122,12 @@ HINT: Final = 'ask for an address or localhost, or name it in the configuration:
 
 
 def own_names(configured: Iterable[str]) -> frozenset[str]:
-    """The host names a server accepts: the configured ones and the host name of this machine.
-
-    Args:
-        configured: Host names without a port, in lower case.
-    """
+    """The host names a server accepts: the configured ones and the host name of this machine."""
     return frozenset({socket.gethostname().lower(), *configured})
 
 
 def is_known(host: str, names: Collection[str]) -> bool:
     """Whether a server accepts a host: an IP address, localhost (`is_ip_or_localhost`), or a name of its own.
-
-    Args:
-        host: The value of the `Host` header.
-        names: Of `own_names`.
 
     >>> is_known("Ragmon:9464", {"ragmon"}), is_known("rebound.example", {"ragmon"})
     (True, False)
@@ -167,8 +140,6 @@ def is_ip_or_localhost(host: str) -> bool:
 
     Any other name may belong to an attacker who lets it resolve to this machine (DNS rebinding).
 
-    Args:
-        host: The value of the `Host` header.
 
     >>> [is_ip_or_localhost(host) for host in ("127.0.0.1:9464", "[::1]", "localhost", "ragmon.example")]
     [True, True, True, False]
@@ -205,14 +176,7 @@ class Address:
 
 
 class HttpResponse(NamedTuple):
-    """The response of a server.
-
-    Attributes:
-        status: The HTTP status.
-        headers: The headers.
-        body: The body as it was sent, or its beginning.
-        is_cut: The body is larger than the limit.
-    """
+    """The response of a server."""
 
     status: int
     headers: httpx.Headers
@@ -226,15 +190,10 @@ def new_client(
     *,
     connect_timeout: float | None = None,
 ) -> httpx.AsyncClient:
-    """A client for `exchange`.
+    """A client for `exchange`; without TLS settings it trusts the certificates this machine trusts.
 
     It has no timeouts for reads and writes, because those of httpx start anew with each byte: the caller cancels at its
     deadline.
-
-    Args:
-        headers: Headers of every request.
-        tls: TLS settings for https; None trusts the certificates this machine trusts.
-        connect_timeout: Seconds for the connection, and as many for the TLS handshake; None sets no limit.
     """
     import httpx  # noqa: PLC0415 - most commands send nothing
 
@@ -254,21 +213,7 @@ async def exchange(
     headers: Mapping[str, str] | None = None,
     max_body: int,
 ) -> HttpResponse:
-    """Send a request and read the response.
-
-    Args:
-        client: A client of `new_client`.
-        method: The HTTP method.
-        url: The URL.
-        body: Request body.
-        headers: Headers beside those of the client.
-        max_body: Largest body of a response that is read, in bytes; the rest of a larger body is left unread.
-
-    Raises:
-        TimeoutError: There is no connection in time.
-        UnreachableError: There is no connection to the server.
-        ConnectionError: The server closed the connection, or does not speak HTTP.
-    """
+    """Send a request and read the response."""
     import httpx  # noqa: PLC0415 - most commands send nothing
 
     received = bytearray()
@@ -301,15 +246,8 @@ def request(
 ) -> HttpResponse:
     """Send a request and wait for the response, in a thread without an event loop.
 
-    Args:
-        method: The HTTP method.
-        url: The URL.
-        body: Request body.
-        headers: Headers beside those that HTTP requires.
-        timeout: Seconds for connection, TLS handshake, request and response together; connection and handshake may
-            each take a half. Only the system's name resolution can exceed them.
-        max_body: Largest body of a response that is read, in bytes; the rest of a larger body is left unread.
-        tls: TLS settings for https; None trusts the certificates this machine trusts.
+    The timeout is for connection, TLS handshake, request and response together; only the system's name resolution can
+    exceed it.
 
     Raises:
         TimeoutError: There was no complete response in time.
@@ -423,11 +361,7 @@ class BackOff:
         self._limit = first
 
     def pause(self, retry_after: float | None = None) -> float:
-        """Seconds to wait before the next attempt.
-
-        Args:
-            retry_after: Seconds the server asks to wait, which is respected; None if it does not.
-        """
+        """Seconds to wait before the next attempt."""
         limit, self._limit = self._limit, min(self._longest, 2 * self._limit)
         return self._draw() * limit if retry_after is None else min(retry_after, self._max_retry_after)
 

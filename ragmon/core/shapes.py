@@ -98,11 +98,7 @@ _NO_IDS: Final = frozenset(
 
 
 class BoundedMap(Generic[T]):
-    """A mapping of text that holds the newest entries only; several threads may use it.
-
-    Args:
-        size: How many entries it holds.
-    """
+    """A mapping of text that holds the newest entries only; several threads may use it."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -126,12 +122,7 @@ class BoundedMap(Generic[T]):
 
 
 class DocumentHints:
-    """Other ids of sampled documents, by the id that their record has.
-
-    Attributes:
-        room: How many more documents are read.
-        known: Whether a document was read in this process.
-    """
+    """Other ids of sampled documents, by the id that their record has."""
 
     def __init__(self) -> None:
         self.room = ROOM
@@ -139,13 +130,7 @@ class DocumentHints:
         self._other_ids = BoundedMap[Mapping[str, str]](KEPT)
 
     def note(self, document_id: str | None, document: Any, metadata: Any) -> None:
-        """Remember a document's other ids.
-
-        Args:
-            document_id: The id that its record has; None where it has none.
-            document: The document; its fields are read where it is a mapping.
-            metadata: Its metadata; read where it is a mapping.
-        """
+        """Remember a document's other ids."""
         self.room -= 1
         self.known = True
         if document_id is not None:
@@ -162,11 +147,6 @@ class DocumentHints:
 
 def other_ids(document_id: str, document: Any, metadata: Any) -> Iterator[tuple[str, str]]:
     """The values of a document that look like ids, by their paths.
-
-    Args:
-        document_id: The id it has already.
-        document: The document; its fields are read where it is a mapping.
-        metadata: Its metadata; read where it is a mapping.
 
     >>> dict(other_ids("e1f7", {"id": "e1f7", "text": "a text"}, {"chunk_id": "heron#1", "title": "Grey herons"}))
     {'metadata.chunk_id': 'heron#1'}

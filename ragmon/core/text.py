@@ -224,13 +224,6 @@ _STEP: Final = re.compile(rf"({_NAME})|\[(-?\d+)\]")
 def parse(text: str, parameter: str) -> Path:
     """Parse a path.
 
-    Args:
-        text: Names joined by dots, indices in brackets.
-        parameter: The parameter it was given for, for the error.
-
-    Raises:
-        RagmonError: The text is no path.
-
     >>> parse("messages[-1].content", "question")
     ('messages', -1, 'content')
     """

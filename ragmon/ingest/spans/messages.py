@@ -355,11 +355,7 @@ NO_SPAN: Final = "no_span"
 
 
 def with_log_events(spans: Iterable[Span]) -> tuple[list[Span], int]:
-    """The spans of a trace with the events of their log records, in the order of their times.
-
-    Returns:
-        The spans without those that stand for log records, and the number of log records whose span is missing.
-    """
+    """The spans of a trace with the events of their log records, and how many log records have no span there."""
     joined: dict[str, Span] = {}
     records: list[Span] = []
     others: list[Span] = []

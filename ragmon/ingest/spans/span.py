@@ -38,14 +38,7 @@ from ragmon.ingest.spans.tools import (
 
 @dataclass(frozen=True)
 class SpanOptions:
-    """How the spans of files become records: as those that a server gets (`to_record`).
-
-    Args:
-        id_from: The location of a document's id.
-        merge: How several independent retrievals become one list.
-        retrievers: The names of tools, tasks, functions and spans that retrieve.
-        pipeline: The pipeline's name; None takes the workflow's, then the service's.
-    """
+    """How the spans of files become records: as those that a server gets (`to_record`)."""
 
     id_from: Path | None = None
     merge: Merge = "concat"
