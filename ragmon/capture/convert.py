@@ -45,33 +45,13 @@ from ragmon.capture.objects import (
     stored,
     stored_fields,
 )
-from ragmon.core import constants
+from ragmon.core import constants, shapes
 from ragmon.core.citations import alike, split_citations, with_marks
 from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
-from ragmon.core.shapes import (
-    ALTERNATIVES,
-    ANSWER_KEYS,
-    ASSISTANT,
-    CONTENT_KEYS,
-    HINT_KEYS,
-    ID_KEYS,
-    METADATA_ID_KEYS,
-    METADATA_KEYS,
-    OTHER_ID_KEYS,
-    OTHER_ROLES,
-    PART_TEXT_KEYS,
-    QUESTION_KEYS,
-    ROLE_KEYS,
-    ROLES,
-    SCORE_KEYS,
-    TEXT_KEYS,
-    USER,
-    document_hints,
-    is_text_kind,
-)
+from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
 from ragmon.core.text import Path, clean
-from ragmon.ingest.spans.mapper import fill
+from ragmon.ingest.spans.mapper import covered, fill
 from ragmon.ingest.spans.span import from_sdk_span
 
 _MAX_BODY: Final = 1 << 20
@@ -227,16 +207,16 @@ def message_text(message: Any, author: str | None = None) -> str | None:
     """The text of a message; None where it has no text, or another role."""
     found = role(message)
     is_asked = found is not None and author in (None, found)
-    return part_text(stored(message, *CONTENT_KEYS)) if is_asked else None
+    return part_text(stored(message, *shapes.CONTENT_KEYS)) if is_asked else None
 
 
 def role(message: Any) -> str | None:
     """The role of a message; None where the value has no content and so is no message."""
     fields = held(message)
-    if first(fields, CONTENT_KEYS) is None:
+    if first(fields, shapes.CONTENT_KEYS) is None:
         return None
     # An enumeration of texts becomes a plain text, which has the hash of its value.
-    found = next((plain_text(name) for key in ROLE_KEYS if is_str(name := dict.get(fields, key))), None)
+    found = next((plain_text(name) for key in shapes.ROLE_KEYS if is_str(name := dict.get(fields, key))), None)
     return None if found is None else ROLES.get(found, found)
 
 
@@ -260,11 +240,11 @@ def part_text(content: Any, depth: int = _MAX_MESSAGE_DEPTH) -> str | None:
         )
         texts = [text for text in parts if text is not None]
         return "".join(texts) if texts else None
-    return part_text(stored(content, *PART_TEXT_KEYS), depth - 1) if is_text(content) else None
+    return part_text(stored(content, *shapes.PART_TEXT_KEYS), depth - 1) if is_text(content) else None
 
 
 _QUESTION_NAMES: Final = (
-    *(*QUESTION_KEYS, "message", "messages", "input", "inputs", "search", "search_query", "prompt", "text"),
+    *(*shapes.QUESTION_KEYS, "message", "messages", "input", "inputs", "search", "search_query", "prompt", "text"),
 )
 """Names of parameters and fields that hold the question, the surest first."""
 _LABEL: Final = re.compile(
@@ -334,7 +314,7 @@ def _named(values: Iterable[Any], names: Sequence[str] = _QUESTION_NAMES) -> str
                 text = last_text(field, USER)
             elif field is not None:
                 author = role(field)
-                is_question = author == USER or (name == "message" and author not in (ASSISTANT, *OTHER_ROLES))
+                is_question = author == USER or (name == "message" and author not in (ASSISTANT, *shapes.OTHER_ROLES))
                 text = part_text(field) if is_question else None
             if text is not None:
                 return text
@@ -348,7 +328,7 @@ def _nested(values: Iterable[Any]) -> str | None:
         level = level[:_MAX_OBJECTS]
         data = [inner for value in level for inner in _readable(value)]
         text = _named(data) or _named(
-            (value for value in level if not (is_data(value) or is_handle(value))), QUESTION_KEYS
+            (value for value in level if not (is_data(value) or is_handle(value))), shapes.QUESTION_KEYS
         )
         if text is not None:
             return text
@@ -536,12 +516,12 @@ def text_of(value: Any, depth: int = _MAX_ANSWER_DEPTH) -> str | None:
         ]
         return "".join(texts) if texts else None
     fields = held(value)
-    for name in ANSWER_KEYS:
+    for name in shapes.ANSWER_KEYS:
         if (text := text_of(first(fields, (name,)), depth - 1)) is not None:
             return text
     if (text := message_text(value)) is not None:
         return text
-    for name in ALTERNATIVES:
+    for name in shapes.ALTERNATIVES:
         alternative, levels = stored(value, name), depth
         while is_a(alternative, list) and (listed := entries(alternative)) and levels:
             alternative, levels = listed[0], levels - 1
@@ -619,10 +599,10 @@ def _opened(value: Any, strings: str = "ids") -> _Document:
     if is_a(value, int, float, UUID) or (is_str(value) and strings == "ids"):
         return _Document(value, None, [], _finite(score))
     outer = {"text": value} if is_str(value) else held(value)
-    scores = (_finite(first(outer, (name,))) for name in SCORE_KEYS) if score is None else (_finite(score),)
+    scores = (_finite(first(outer, (name,))) for name in shapes.SCORE_KEYS) if score is None else (_finite(score),)
     node = first(outer, ("node",))
     fields = outer if node is None else held(node)
-    inner = [held(found) for name in METADATA_KEYS if (found := first(fields, (name,))) is not None]
+    inner = [held(found) for name in shapes.METADATA_KEYS if (found := first(fields, (name,))) is not None]
     return _Document(value, fields, inner, next((found for found in scores if found is not None), None))
 
 
@@ -667,7 +647,11 @@ def _id_of(document: _Document, id_from: Path | None) -> str | None:
         return as_id(document.value)
     if id_from is not None:
         return as_id(held_at(document.value, id_from))
-    keys = ((own, ID_KEYS), *((fields, METADATA_ID_KEYS) for fields in document.inner), (own, OTHER_ID_KEYS))
+    keys = (
+        (own, shapes.ID_KEYS),
+        *((fields, shapes.METADATA_ID_KEYS) for fields in document.inner),
+        (own, shapes.OTHER_ID_KEYS),
+    )
     found = (as_id(dict.get(fields, name)) for fields, names in keys for name in names)
     return next((id_ for id_ in found if id_ is not None), None)
 
@@ -675,7 +659,7 @@ def _id_of(document: _Document, id_from: Path | None) -> str | None:
 def _short(value: Any) -> dict[str, Any] | None:
     if not is_a(value, dict):
         return None
-    few = islice(dict.items(value), HINT_KEYS)
+    few = islice(dict.items(value), shapes.HINT_KEYS)
     return {name: field for name, field in few if type(name) is str and type(field) in (str, int)}
 
 
@@ -687,7 +671,7 @@ def _finite(value: Any) -> float | None:
 
 def _text_of(document: _Document) -> str | None:
     views = () if document.fields is None else (document.fields, *document.inner)
-    found = (first(fields, (name,)) for fields in views for name in TEXT_KEYS)
+    found = (first(fields, (name,)) for fields in views for name in shapes.TEXT_KEYS)
     return next((plain_text(passage) for passage in found if is_str(passage)), None)
 
 
@@ -819,12 +803,8 @@ def _tag(value: Any) -> str | None:
 
 def _latency(call: Call) -> Latency:
     def milliseconds(stage: str) -> float | None:
-        total, last_end = 0.0, -inf
-        intervals = sorted((started, ended) for name, started, ended in call.stages or () if name == stage)
-        for started, ended in intervals:  # overlapping runs of a stage count once
-            total += max(0.0, ended - max(started, last_end))
-            last_end = max(last_end, ended)
-        return round(total * 1000, 3) if intervals else None
+        intervals = [(started, ended) for name, started, ended in call.stages or () if name == stage]
+        return round(covered(intervals) * 1000, 3) if intervals else None
 
     total = None if call.seconds is None else round(call.seconds * 1000, 3)
     return Latency(total=total, retrieve=milliseconds("retrieve"), generate=milliseconds("generate"))

@@ -53,7 +53,7 @@ class Url(NamedTuple):
     @property
     def authority(self) -> str:
         """Host and port, as messages show them."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return str(Address(self.host, self.port))
 
     @property
     def target(self) -> str:
@@ -63,12 +63,7 @@ class Url(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether the name of the host shows that it is this machine."""
-        if self.host == "localhost" or self.host.endswith(".localhost"):
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.host.endswith(".localhost") or Address(self.host, self.port).is_loopback
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority}{self.path}{f'?{self.query}' if self.query else ''}"

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from ragmon.core import constants, semconv
+from ragmon.core import constants, semconv, shapes
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
-from ragmon.core.shapes import ID_KEYS, METADATA_ID_KEYS, OTHER_ID_KEYS, STORED_SCORE_KEYS, document_hints, first_of
+from ragmon.core.shapes import document_hints, first_of
 from ragmon.core.text import Path, look_up
 from ragmon.ingest.spans.messages import tool_results
 from ragmon.ingest.spans.span import (
@@ -85,16 +85,18 @@ def document(entry: Any, id_from: Path | None = None) -> Document:
         return Document(as_id(entry.get("id")), as_text(entry.get("content")), number(entry.get("score")), label)
     fields = _normalised(entry)
     metadata = fields["metadata"]
-    text, score = document_text(fields, metadata), first_of(fields, STORED_SCORE_KEYS, number)
+    text, score = document_text(fields, metadata), first_of(fields, shapes.STORED_SCORE_KEYS, number)
     if id_from is not None:
         return Document(as_id(look_up(fields, id_from)), text, score)
     label = _label(metadata)
-    own = fields["id"] if fields["id"] is not None or label is not None else first_of(fields, OTHER_ID_KEYS, as_id)
+    own = (
+        fields["id"] if fields["id"] is not None or label is not None else first_of(fields, shapes.OTHER_ID_KEYS, as_id)
+    )
     return Document(own, text, score, label)
 
 
 def _label(metadata: Mapping[str, Any]) -> str | None:
-    return first_of(metadata, METADATA_ID_KEYS, as_id)
+    return first_of(metadata, shapes.METADATA_ID_KEYS, as_id)
 
 
 def _normalised(entry: Any) -> Mapping[str, Any]:
@@ -104,7 +106,7 @@ def _normalised(entry: Any) -> Mapping[str, Any]:
         match = _NODE.fullmatch(entry) or _HAYSTACK.match(entry)
         entry = match.groupdict() if match else {"content": entry}
     fields = document_fields(entry)
-    metadata, own_id = document_metadata(fields), first_of(fields, ID_KEYS, as_id)
+    metadata, own_id = document_metadata(fields), first_of(fields, shapes.ID_KEYS, as_id)
     node = {**fields, "id": own_id, "node_id": own_id, "metadata": metadata, "meta": metadata}
     return {**node, "node": node}
 

@@ -13,6 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -51,7 +52,7 @@ from ragmon.ingest.spans.span import (
     unknown_scope,
     why_no_text,
 )
-from ragmon.ingest.spans.tools import RetrievingTools, as_id, as_text, flattened, number
+from ragmon.ingest.spans.tools import RetrievingTools, as_id, as_text, flattened, mapping, number
 
 LISTS: Final = (semconv.ANNOTATIONS, semconv.EVALUATIONS, semconv.TRACE_ANNOTATIONS)
 CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "answer_correctness", "qa_correctness"})
@@ -138,13 +139,14 @@ _DEFAULT_NAMES: Final = ("Runnable", "LangGraph", "AgentExecutor")
 def _labels(trace: Trace) -> dict[str, Any]:
     """The fields of a record that the application puts on its spans, outer spans first: its qid, session and user."""
     labels: dict[str, Any] = {}
+    metadata = [mapping(span.attributes.get(semconv.METADATA)) for span in trace.spans]
     for field, (keys, members) in _LABELS.items():
         own = (*keys, *(f"{semconv.ASSOCIATION}.{member}" for member in members))
         labels[field] = next(
             (
                 label
-                for span, metadata in zip(trace.spans, trace.metadata, strict=True)
-                if (label := _first_id(span.attributes, own) or _first_id(metadata, members))
+                for span, inner in zip(trace.spans, metadata, strict=True)
+                if (label := _first_id(span.attributes, own) or _first_id(inner, members))
             ),
             None,
         )
@@ -222,20 +224,28 @@ def _union_ms(spans: Sequence[Span]) -> float | None:
 
     It is negative, and so no valid latency, where a span ended before its start.
     """
-    ordered = sorted((span for span in spans if span.start_ns), key=lambda span: span.start_ns)
-    if not ordered:
+    intervals = [(span.start_ns, span.end_ns) for span in spans if span.start_ns]
+    if not intervals:
         return None
-    shortest = min(span.end_ns - span.start_ns for span in ordered)
-    if shortest < 0:
-        return _milliseconds(shortest)
-    total, covered_until = 0, 0
-    for span in ordered:
-        total += max(0, span.end_ns - max(span.start_ns, covered_until))
-        covered_until = max(span.end_ns, covered_until)
-    return _milliseconds(total)
+    shortest = min(end - start for start, end in intervals)
+    return _milliseconds(covered(intervals) if shortest >= 0 else shortest)
 
 
-def _milliseconds(nanoseconds: int) -> float:
+def covered(intervals: Iterable[tuple[float, float]]) -> float:
+    """The length of the union of intervals.
+
+    >>> covered([(0, 2), (1, 3), (5, 6)])
+    4
+    """
+    total: float = 0
+    last_end = -inf
+    for start, end in sorted(intervals):
+        total += max(0, end - max(start, last_end))
+        last_end = max(last_end, end)
+    return total
+
+
+def _milliseconds(nanoseconds: float) -> float:
     return round(nanoseconds / _MILLISECOND, 3)
 
 

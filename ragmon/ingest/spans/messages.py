@@ -18,21 +18,10 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.core import semconv
+from ragmon.core import semconv, shapes
 from ragmon.core.citations import split_citations
 from ragmon.core.record import Answer
-from ragmon.core.shapes import (
-    ALTERNATIVES,
-    ANSWER_KEYS,
-    ASSISTANT,
-    CONTENT_KEYS,
-    METADATA_ID_KEYS,
-    OTHER_ROLES,
-    QUESTION_KEYS,
-    ROLE_KEYS,
-    ROLES,
-    USER,
-)
+from ragmon.core.shapes import ASSISTANT, ROLES, USER
 from ragmon.ingest.spans.span import Role, Span, Trace
 from ragmon.ingest.spans.tools import (
     as_id,
@@ -65,10 +54,10 @@ def message(value: Any) -> Message | None:
         return Message(ROLES.get(value[0], value[0]), text_of(value[1]))
     outer = unwrapped(mapping(value)) if isinstance(value, Mapping) else {}
     inner = mapping(outer.get("data")) or outer
-    role = next((role for key in ROLE_KEYS if isinstance(role := outer.get(key), str)), None)
-    if role is None or inner.keys().isdisjoint(CONTENT_KEYS):
+    role = next((role for key in shapes.ROLE_KEYS if isinstance(role := outer.get(key), str)), None)
+    if role is None or inner.keys().isdisjoint(shapes.CONTENT_KEYS):
         return None
-    content = next((inner[key] for key in CONTENT_KEYS if inner.get(key) is not None), None)
+    content = next((inner[key] for key in shapes.CONTENT_KEYS if inner.get(key) is not None), None)
     return Message(ROLES.get(role, role), text_of(content))
 
 
@@ -237,7 +226,9 @@ def _citations(entries: Any) -> list[str] | None:
     ids: list[str] = []
     for entry in entries:
         members = mapping(entry)
-        found = as_id(entry) or next((name for key in METADATA_ID_KEYS if (name := as_id(members.get(key)))), None)
+        found = as_id(entry) or next(
+            (name for key in shapes.METADATA_ID_KEYS if (name := as_id(members.get(key)))), None
+        )
         if found is None:
             return None
         ids.append(found)
@@ -260,14 +251,16 @@ def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
     if "claim" in output:
         return _structured(output)
     reply = message(output)
-    if reply is not None and reply.role in (ASSISTANT, USER, *OTHER_ROLES):
+    if reply is not None and reply.role in (ASSISTANT, USER, *shapes.OTHER_ROLES):
         return parse(reply.text) if reply.role == ASSISTANT and reply.text is not None else None
-    nested = _first_answer((output[name] for name in (*ANSWER_KEYS, "raw") if name in output), depth)
+    nested = _first_answer((output[name] for name in (*shapes.ANSWER_KEYS, "raw") if name in output), depth)
     if nested is not None:
         if nested.citations is None:
             nested.citations = _citations(output.get("citations"))
         return nested
-    alternatives: list[Any] = next((output[name] for name in ALTERNATIVES if isinstance(output.get(name), list)), [])
+    alternatives: list[Any] = next(
+        (output[name] for name in shapes.ALTERNATIVES if isinstance(output.get(name), list)), []
+    )
     while alternatives and isinstance(alternatives[0], list):
         alternatives = alternatives[0]
     nested = _first_answer([*alternatives[:1], output.get("messages")], depth)
@@ -275,7 +268,8 @@ def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
         return nested
     # Haystack's pipelines return the output of each component.
     return _first_answer(
-        (value for value in output.values() if isinstance(value, Mapping) and set(value) & {*ALTERNATIVES}), depth
+        (value for value in output.values() if isinstance(value, Mapping) and set(value) & {*shapes.ALTERNATIVES}),
+        depth,
     )
 
 
@@ -284,7 +278,7 @@ def _first_answer(values: Iterable[Any], depth: int) -> Answer | None:
 
 
 _INPUT_KEYS: Final = (
-    *(*QUESTION_KEYS, "str_or_query_bundle", "query_bundle", "input", "inputs"),
+    *(*shapes.QUESTION_KEYS, "str_or_query_bundle", "query_bundle", "input", "inputs"),
     *("message", "user_msg", "messages", "kwargs", "args", "data"),
 )
 """Keys of the question in an input, and those under which frameworks wrap it."""

@@ -29,7 +29,6 @@ from ragmon.ingest.spans.tools import (
     flattened,
     is_agent,
     is_tool,
-    mapping,
     returned_nothing,
     too_long,
     tool_names,
@@ -277,8 +276,6 @@ MAX_ANCESTORS: Final = 512
 """The maximum number of ancestors of a span that are considered, the nearest ones."""
 _MAX_CACHED_ANCESTORS: Final = 200_000
 """The maximum number of ancestors that are cached for all spans together: a deep trace has more of them than spans."""
-_NO_ANCESTORS: Final[dict[str, Span]] = {}
-_end = attrgetter("end_ns")
 
 
 class Trace:
@@ -310,13 +307,12 @@ class Trace:
         self._ancestor_roles: dict[str, int] = {}
         self._cache_left = _MAX_CACHED_ANCESTORS
         self._inside: dict[str, list[Span]] | None = None
-        self._metadata: list[Mapping[str, Any]] | None = None
         self._find_tools()
         spans = list(self._by_id.values())
         if Role.ASIDE in self._roles.values():
             spans = [span for span in spans if not (self.role(span) | self.around(span)) & Role.ASIDE]
         self.spans = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
-        self.ended = sorted(self.spans, key=_end)
+        self.ended = sorted(self.spans, key=attrgetter("end_ns"))
         rag_spans = [span for span in self.spans if self._roles[span.span_id] & _RAG_ROLES]
         self.outermost = [span for span in rag_spans if not self.around(span) & _RAG_ROLES]
         self._outermost = {span.span_id for span in self.outermost}
@@ -370,19 +366,6 @@ class Trace:
         rag_spans = self.having(_RAG_STEPS) or [span for span in self.having(Role.WORKFLOW) if span.failed]
         return bool(rag_spans) or any(semconv.DOCUMENTS in span.attributes for span in self.spans)
 
-    @property
-    def metadata(self) -> list[Mapping[str, Any]]:
-        """The metadata that the application attached to each span; most spans repeat those of the span before."""
-        if self._metadata is None:
-            self._metadata = []
-            previous = None
-            for span in self.spans:
-                raw = span.attributes.get(semconv.METADATA)
-                unchanged = isinstance(raw, str) and raw == previous
-                self._metadata.append(self._metadata[-1] if unchanged else mapping(raw))
-                previous = raw
-        return self._metadata
-
     def role(self, span: Span) -> int:
         """The role of a span."""
         return self._roles[span.span_id]
@@ -417,7 +400,7 @@ class Trace:
     def above(self, span: Span) -> dict[str, Span]:
         """The nearest ancestors of a span by id, the nearest first; agents nest deeply."""
         if span.parent_id not in self._by_id:
-            return _NO_ANCESTORS
+            return {}
         ancestors = self._ancestors.get(span.span_id)
         if ancestors is None:
             ancestors = {}

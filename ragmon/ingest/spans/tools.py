@@ -27,17 +27,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from ragmon.core import semconv
-from ragmon.core.shapes import (
-    ID_KEYS,
-    OTHER_ID_KEYS,
-    PART_TEXT_KEYS,
-    STORED_METADATA_KEYS,
-    STORED_SCORE_KEYS,
-    TEXT_KEYS,
-    first_of,
-    is_text_kind,
-)
+from ragmon.core import semconv, shapes
+from ragmon.core.shapes import first_of, is_text_kind
 from ragmon.core.text import Path, clean, look_up
 
 KEYS: Final = 4096
@@ -256,7 +247,7 @@ def text_of(value: Any, depth: int = _MAX_PART_DEPTH) -> str | None:
         texts = [text for part in value if (text := text_of(part, depth - 1)) is not None]
         return "".join(texts) if texts else None
     if isinstance(value, Mapping) and is_text_kind(str(value.get("type"))):
-        return first_of(value, PART_TEXT_KEYS, lambda member: text_of(member, depth - 1))
+        return first_of(value, shapes.PART_TEXT_KEYS, lambda member: text_of(member, depth - 1))
     return None
 
 
@@ -294,7 +285,14 @@ _NO_DOCUMENT: Final = frozenset(
 """Fields of messages, orders, reviews and tasks, which no document has beside its text."""
 _OF_SCORED_DOCUMENTS: Final = frozenset(
     {
-        *(*ID_KEYS, *OTHER_ID_KEYS, *TEXT_KEYS, *STORED_SCORE_KEYS, *_DISTANCE_KEYS, *STORED_METADATA_KEYS),
+        *(
+            *shapes.ID_KEYS,
+            *shapes.OTHER_ID_KEYS,
+            *shapes.TEXT_KEYS,
+            *shapes.STORED_SCORE_KEYS,
+            *_DISTANCE_KEYS,
+            *shapes.STORED_METADATA_KEYS,
+        ),
         *("rank", "index", "position", "title"),
         *("url", "uri", "source", "path", "file", "filename", "page", "section", "heading", "language", "lang", "type"),
         *("values", "vector", "embedding", "sparse_values", "sparseValues", "version", "namespace", "collection"),
@@ -535,24 +533,24 @@ def unwrapped(members: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def document_metadata(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """The metadata among the members of a document, which may be written as JSON."""
-    return next((inner for key in STORED_METADATA_KEYS if (inner := mapping(fields.get(key)))), _NO_MEMBERS)
+    return next((inner for key in shapes.STORED_METADATA_KEYS if (inner := mapping(fields.get(key)))), _NO_MEMBERS)
 
 
 def document_text(fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
     """The text among the members of a document, or in its metadata."""
-    own = first_of(fields, TEXT_KEYS, as_text)
-    return own or first_of(metadata, TEXT_KEYS, as_text) or own
+    own = first_of(fields, shapes.TEXT_KEYS, as_text)
+    return own or first_of(metadata, shapes.TEXT_KEYS, as_text) or own
 
 
 def _is_document(fields: Mapping[str, Any], id_from: Path | None) -> bool:
     """Whether an object is a document by the shape that the module's docstring defines."""
-    metadata, keys = document_metadata(fields), (*ID_KEYS, *OTHER_ID_KEYS)
+    metadata, keys = document_metadata(fields), (*shapes.ID_KEYS, *shapes.OTHER_ID_KEYS)
     configured = None if id_from is None else as_id(look_up(fields, id_from))
     if (first_of(fields, keys, as_id) or first_of(metadata, keys, as_id) or configured) is None:
         return False
     if document_text(fields, metadata) and _NO_DOCUMENT.isdisjoint(fields):
         return True
-    score = first_of(fields, (*STORED_SCORE_KEYS, *_DISTANCE_KEYS), number)
+    score = first_of(fields, (*shapes.STORED_SCORE_KEYS, *_DISTANCE_KEYS), number)
     return score is not None and fields.keys() <= _OF_SCORED_DOCUMENTS
 
 
