@@ -32,7 +32,6 @@ from ragmon.ingest.spans.span import (
 from ragmon.ingest.spans.tools import (
     LIST_KEYS,
     REDACTED,
-    LiteralBudget,
     as_id,
     as_text,
     count,
@@ -88,10 +87,9 @@ def document(entry: Any, id_from: Path | None = None) -> Document:
     text, score = document_text(fields, metadata), first_of(fields, shapes.STORED_SCORE_KEYS, number)
     if id_from is not None:
         return Document(as_id(look_up(fields, id_from)), text, score)
-    label = _label(metadata)
-    own = (
-        fields["id"] if fields["id"] is not None or label is not None else first_of(fields, shapes.OTHER_ID_KEYS, as_id)
-    )
+    own, label = fields["id"], _label(metadata)
+    if own is None and label is None:
+        own = first_of(fields, shapes.OTHER_ID_KEYS, as_id)
     return Document(own, text, score, label)
 
 
@@ -194,77 +192,6 @@ _GIVEN: Final = (
 )
 
 
-class DocumentReader:
-    """Reads the documents on a span; their ids are at a location, or in the usual fields."""
-
-    def __init__(self, id_from: Path | None) -> None:
-        self.id_from = id_from
-
-    def returned(self, span: Span, literals: LiteralBudget) -> SpanDocuments | None:
-        """The documents that a retrieving tool returned; None where the span does not hold its output.
-
-        Documents without the usual shape may be texts; a text alone is one document.
-        """
-        output = tool_output(span.attributes)
-        if output is None:
-            return self.read(span, _RETRIEVED)
-        entries = documents_in(output, self.id_from, literals)
-        listed = returned_list(output, literals) if entries is None else entries
-        if listed is None:
-            return SpanDocuments(None, constants.OVERSIZE if too_long(output) else NOT_UNDERSTOOD)
-        return self._understood([listed] if isinstance(listed, str) else listed)
-
-    def given(self, result: Any, literals: LiteralBudget) -> SpanDocuments | None:
-        """The documents in a tool's result that a model was given; None where the result has another shape."""
-        entries = documents_in(result, self.id_from, literals)
-        return None if entries is None else self._understood(entries)
-
-    def _understood(self, entries: Sequence[Any]) -> SpanDocuments:
-        documents = self._documents(entries[:MAX_DOCUMENTS])
-        if _all_known(documents, "id"):
-            return SpanDocuments(documents)
-        understood = any(map(_is_captured, documents))
-        return SpanDocuments(documents, constants.NO_IDS) if understood else SpanDocuments(None, NOT_UNDERSTOOD)
-
-    def read(self, span: Span, sources: Sequence[Source]) -> SpanDocuments | None:
-        """The first list with all ids; its missing texts and scores come from other lists of the same length."""
-        lists: list[list[Document]] = []
-        reason = ATTRIBUTES_DROPPED if span.dropped else ""
-        for source in sources:
-            entries = source(span)
-            if isinstance(entries, str):
-                reason = reason or entries
-            elif entries is not None:
-                documents = self._documents(entries)
-                if document_hints.room > 0:
-                    for entry, noted in zip(entries, documents, strict=True):
-                        if noted.id is not None and isinstance(entry, Mapping | str):
-                            fields = _normalised(entry)
-                            document_hints.note(noted.id, fields, fields["metadata"])
-                if not lists and all(_all_known(documents, member) for member in ("id", "text", "score")):
-                    return SpanDocuments(documents)
-                lists.append(documents)
-        if not lists:
-            return SpanDocuments(None, reason) if reason else None
-        best = next((documents for documents in lists if _all_known(documents, "id")), lists[0])
-        aligned = [best, *(other for other in lists if other is not best and len(other) == len(best))]
-        documents = [
-            row[0]._replace(**{member: _first_known(row, member) for member in ("text", "score", "label")})
-            for row in zip(*aligned, strict=True)
-        ]
-        if _all_known(documents, "id"):
-            return SpanDocuments(documents)
-        is_captured = any(map(_is_captured, documents))
-        return SpanDocuments(documents, reason or (constants.NO_IDS if is_captured else CONTENT_NOT_CAPTURED))
-
-    def _documents(self, entries: Iterable[Any]) -> list[Document]:
-        return [self.document(entry) for entry in entries]
-
-    def document(self, entry: Any) -> Document:
-        """Decode one document, in a list or not."""
-        return document(entry, self.id_from)
-
-
 def _first_known(documents: Iterable[Document], member: str) -> Any:
     return next((value for each in documents if (value := getattr(each, member)) is not None), None)
 
@@ -275,56 +202,6 @@ def _is_captured(document: Document) -> bool:
 
 _MAX_DEPTH: Final = 12
 """The maximum depth at which LangChain objects are searched in a value."""
-
-
-class IdLookup:
-    """Looks up missing document ids.
-
-    The span of a vector database's client inside the retriever has them. OpenLLMetry leaves them off LangChain's
-    retriever span, but writes whole documents on the spans around it. Ids in a document's metadata are the last choice.
-    """
-
-    def __init__(self, trace: Trace, reader: DocumentReader) -> None:
-        self._trace = trace
-        self._reader = reader
-
-    def complete(self, documents: SpanDocuments, inner: Sequence[SpanDocuments] = ()) -> SpanDocuments:
-        """A list of documents with its missing ids, where they can be found; otherwise unchanged."""
-        own = documents.documents
-        if own is None or documents.reason != constants.NO_IDS:
-            return documents  # if a limit cut the span, they had ids that others would not match
-        for other in inner:
-            # Take the ids of another list of the same length, unless a text shows that it holds other documents.
-            names = other.documents
-            if names is not None and len(names) == len(own) and _all_known(names, "id"):
-                texts = [(document.text, named.text) for document, named in zip(own, names, strict=True)]
-                if all(text == other_text or None in (text, other_text) for text, other_text in texts):
-                    return _renamed(own, [named.id for named in names])
-        if self._reader.id_from is None:
-            ids = self._ids_by_content
-            keys = [(document.text, document.label) for document in own]
-            renamed = _renamed(own, map(ids.get, keys))
-            if ids_of(renamed) is not None:
-                return renamed
-            if any(key in ids for key in keys):
-                return documents  # they have ids of their own, which the ids in their metadata would not match
-        renamed = _renamed(own, [document.id or document.label for document in own])
-        return documents if ids_of(renamed) is None else renamed
-
-    @cached_property
-    def _ids_by_content(self) -> dict[tuple[str | None, str | None], str | None]:
-        """The ids of documents that LangChain wrote to attributes, by text and label; None where they are ambiguous."""
-        ids: dict[tuple[str | None, str | None], str | None] = {}
-        for span in self._trace.spans:
-            for key in (semconv.ENTITY_INPUT, semconv.ENTITY_OUTPUT):
-                value = span.attributes.get(key)
-                if isinstance(value, str) and '"page_content"' in value and '"lc"' in value:
-                    for document in map(self._reader.document, _langchain_objects(decode(value), _MAX_DEPTH)):
-                        if document.id is not None and document.text is not None:
-                            content = document.text, document.label
-                            previous = ids.get(content, document.id)
-                            ids[content] = document.id if previous == document.id else None
-        return ids
 
 
 def _renamed(documents: Iterable[Document], ids: Iterable[str | None]) -> SpanDocuments:
@@ -418,10 +295,9 @@ class Retrievals:
     A step inside another one is a part of it, where the outer one has documents.
     """
 
-    def __init__(self, trace: Trace, reader: DocumentReader) -> None:
+    def __init__(self, trace: Trace, id_from: Path | None) -> None:
         self._trace = trace
-        self._reader = reader
-        self._naming = IdLookup(trace, reader)
+        self._id_from = id_from
         self._too_many_steps = len(trace.steps) > MAX_STEPS
         self._documents = {} if self._too_many_steps else {span.span_id: self._read(span) for span in trace.steps}
         for span in trace.steps:
@@ -445,15 +321,14 @@ class Retrievals:
             attached = [
                 documents
                 for span in self._trace.tops
-                if semconv.DOCUMENTS in span.attributes
-                and (documents := self._reader.read(span, _ATTACHED)) is not None
+                if semconv.DOCUMENTS in span.attributes and (documents := self._listed(span, _ATTACHED)) is not None
             ]
             # Where no span is a retrieval: the documents that tools returned to the last model call.
             calls = () if attached or self._documents else reversed(self._trace.calls)
             given = (self._given_to(call) for call in calls)
             attached = attached or next(filter(None, given), [])
             unknown = SpanDocuments(None, CONTENT_NOT_CAPTURED if self._documents else NO_RETRIEVAL)
-            self._current = [self._naming.complete(documents) for documents in attached] or [unknown]
+            self._current = [self._complete(documents) for documents in attached] or [unknown]
         return Retrieved(merged(self._current, merge), merged(self._candidates) if self._candidates else None)
 
     def _is_reranker(self, span: Span) -> bool:
@@ -461,17 +336,17 @@ class Retrievals:
 
     def _read(self, span: Span) -> SpanDocuments | None:
         if self._trace.role(span) & Role.TOOL:
-            return self._reader.returned(span, self._trace.literals)
-        return self._reader.read(span, _RERANKED if self._is_reranker(span) else _RETRIEVED)
+            return self._returned(span)
+        return self._listed(span, _RERANKED if self._is_reranker(span) else _RETRIEVED)
 
     def _retrieve(self, span: Span) -> None:
         """Add the documents of a retriever; if it selected among those of inner retrievers, these are candidates."""
         inner_lists = self._inner_retrievals(span)
         documents = self._documents[span.span_id]
         if documents is not None:
-            completed = self._naming.complete(documents, inner_lists)
+            completed = self._complete(documents, inner_lists)
             self._current.append(completed)
-            candidates = [self._naming.complete(inner_list) for inner_list in inner_lists]
+            candidates = [self._complete(inner_list) for inner_list in inner_lists]
             if candidates and is_subset_or_reordering(completed, merged(candidates)):
                 self._candidates += candidates
         elif not inner_lists and not span.failed:
@@ -479,8 +354,8 @@ class Retrievals:
 
     def _rerank(self, span: Span) -> None:
         """Replace the lists that share documents with a reranker, or all lists where none does."""
-        reranked = self._naming.complete(self._documents[span.span_id] or SpanDocuments(None, unread([span], OUTPUT)))
-        given = self._naming.complete(self._reader.read(span, _GIVEN) or SpanDocuments(None))
+        reranked = self._complete(self._documents[span.span_id] or SpanDocuments(None, unread([span], OUTPUT)))
+        given = self._complete(self._listed(span, _GIVEN) or SpanDocuments(None))
         ids = {*(ids_of(reranked) or ()), *(ids_of(given) or ())}
         inputs = [documents for documents in self._current if ids & set(ids_of(documents) or ())] or list(self._current)
         candidates = inputs if ids_of(given) is None or ids_of(merged(inputs)) else [given]
@@ -493,8 +368,7 @@ class Retrievals:
         ] + [reranked]
 
     def _given_to(self, call: Span) -> list[SpanDocuments]:
-        results = (self._reader.given(result, self._trace.literals) for result in tool_results(call))
-        return [documents for documents in results if documents is not None]
+        return [documents for result in tool_results(call) if (documents := self._given(result)) is not None]
 
     def _inner_retrievals(self, span: Span) -> list[SpanDocuments]:
         lists = [
@@ -503,3 +377,105 @@ class Retrievals:
             if span.span_id in self._trace.above(other) and not self._is_reranker(other)
         ]
         return [documents for documents in lists if documents is not None]
+
+    def _returned(self, span: Span) -> SpanDocuments | None:
+        """The documents that a retrieving tool returned; None where the span does not hold its output.
+
+        Documents without the usual shape may be texts; a text alone is one document.
+        """
+        output = tool_output(span.attributes)
+        if output is None:
+            return self._listed(span, _RETRIEVED)
+        entries = documents_in(output, self._id_from, self._trace.literals)
+        listed = returned_list(output, self._trace.literals) if entries is None else entries
+        if listed is None:
+            return SpanDocuments(None, constants.OVERSIZE if too_long(output) else NOT_UNDERSTOOD)
+        return self._understood([listed] if isinstance(listed, str) else listed)
+
+    def _given(self, result: Any) -> SpanDocuments | None:
+        """The documents in a tool's result that a model was given; None where the result has another shape."""
+        entries = documents_in(result, self._id_from, self._trace.literals)
+        return None if entries is None else self._understood(entries)
+
+    def _decoded(self, entries: Iterable[Any]) -> list[Document]:
+        return [document(entry, self._id_from) for entry in entries]
+
+    def _understood(self, entries: Sequence[Any]) -> SpanDocuments:
+        documents = self._decoded(entries[:MAX_DOCUMENTS])
+        if _all_known(documents, "id"):
+            return SpanDocuments(documents)
+        understood = any(map(_is_captured, documents))
+        return SpanDocuments(documents, constants.NO_IDS) if understood else SpanDocuments(None, NOT_UNDERSTOOD)
+
+    def _listed(self, span: Span, sources: Sequence[Source]) -> SpanDocuments | None:
+        """The first list with all ids; its missing texts and scores come from other lists of the same length."""
+        lists: list[list[Document]] = []
+        reason = ATTRIBUTES_DROPPED if span.dropped else ""
+        for source in sources:
+            entries = source(span)
+            if isinstance(entries, str):
+                reason = reason or entries
+            elif entries is not None:
+                documents = self._decoded(entries)
+                if document_hints.room > 0:
+                    for entry, noted in zip(entries, documents, strict=True):
+                        if noted.id is not None and isinstance(entry, Mapping | str):
+                            fields = _normalised(entry)
+                            document_hints.note(noted.id, fields, fields["metadata"])
+                if not lists and all(_all_known(documents, member) for member in ("id", "text", "score")):
+                    return SpanDocuments(documents)
+                lists.append(documents)
+        if not lists:
+            return SpanDocuments(None, reason) if reason else None
+        best = next((documents for documents in lists if _all_known(documents, "id")), lists[0])
+        aligned = [best, *(other for other in lists if other is not best and len(other) == len(best))]
+        documents = [
+            row[0]._replace(**{member: _first_known(row, member) for member in ("text", "score", "label")})
+            for row in zip(*aligned, strict=True)
+        ]
+        if _all_known(documents, "id"):
+            return SpanDocuments(documents)
+        is_captured = any(map(_is_captured, documents))
+        return SpanDocuments(documents, reason or (constants.NO_IDS if is_captured else CONTENT_NOT_CAPTURED))
+
+    def _complete(self, documents: SpanDocuments, inner: Sequence[SpanDocuments] = ()) -> SpanDocuments:
+        """A list of documents with its missing ids, where they can be found; otherwise unchanged.
+
+        The span of a vector database's client inside the retriever has them. OpenLLMetry leaves them off LangChain's
+        retriever span, but writes whole documents on the spans around it. Ids in the metadata are the last choice.
+        """
+        own = documents.documents
+        if own is None or documents.reason != constants.NO_IDS:
+            return documents  # if a limit cut the span, they had ids that others would not match
+        for other in inner:
+            # Take the ids of another list of the same length, unless a text shows that it holds other documents.
+            names = other.documents
+            if names is not None and len(names) == len(own) and _all_known(names, "id"):
+                texts = [(document.text, named.text) for document, named in zip(own, names, strict=True)]
+                if all(text == other_text or None in (text, other_text) for text, other_text in texts):
+                    return _renamed(own, [named.id for named in names])
+        if self._id_from is None:
+            ids = self._ids_by_content
+            keys = [(document.text, document.label) for document in own]
+            renamed = _renamed(own, map(ids.get, keys))
+            if ids_of(renamed) is not None:
+                return renamed
+            if any(key in ids for key in keys):
+                return documents  # they have ids of their own, which the ids in their metadata would not match
+        renamed = _renamed(own, [document.id or document.label for document in own])
+        return documents if ids_of(renamed) is None else renamed
+
+    @cached_property
+    def _ids_by_content(self) -> dict[tuple[str | None, str | None], str | None]:
+        """The ids of documents that LangChain wrote to attributes, by text and label; None where they are ambiguous."""
+        ids: dict[tuple[str | None, str | None], str | None] = {}
+        for span in self._trace.spans:
+            for key in (semconv.ENTITY_INPUT, semconv.ENTITY_OUTPUT):
+                value = span.attributes.get(key)
+                if isinstance(value, str) and '"page_content"' in value and '"lc"' in value:
+                    for document in self._decoded(_langchain_objects(decode(value), _MAX_DEPTH)):
+                        if document.id is not None and document.text is not None:
+                            content = document.text, document.label
+                            previous = ids.get(content, document.id)
+                            ids[content] = document.id if previous == document.id else None
+        return ids

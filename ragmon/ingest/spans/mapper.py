@@ -27,7 +27,6 @@ from ragmon.core.shapes import instrumentation_hints
 from ragmon.core.text import Path
 from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import (
-    DocumentReader,
     Retrievals,
     SpanDocuments,
     ids_of,
@@ -270,7 +269,7 @@ def fill(
     trace = Trace(translated(others), RetrievingTools(tuple(retrievers), id_from))
     if not trace.is_rag:
         return record
-    retrieved = Retrievals(trace, DocumentReader(id_from)).read(merge)
+    retrieved = Retrievals(trace, id_from).read(merge)
     values: dict[str, Any] = {
         **_labels(trace),
         "model": _answering_model(trace),
@@ -439,7 +438,7 @@ def to_record(
     if not trace.is_rag:
         scope = unknown_scope(trace.spans)
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
-    retrieved = Retrievals(trace, DocumentReader(id_from)).read(merge)
+    retrieved = Retrievals(trace, id_from).read(merge)
     error, ids = _request_error(trace), ids_of(retrieved.final)
     record = Record(
         v=constants.CONTRACT_VERSION,
