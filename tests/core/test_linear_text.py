@@ -212,6 +212,7 @@ FUNCTIONS = {
     errors.shown_name: lambda text: errors.shown_name(text, ""),
     tools.mapping: tools.mapping,
     tools.as_text: tools.as_text,
+    tools.nonempty_text: tools.nonempty_text,
     tools.number: tools.number,
     tools.count: tools.count,
     tools.text_of: lambda text: tools.text_of([{"content": text}]),

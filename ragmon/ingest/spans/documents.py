@@ -298,6 +298,7 @@ class Retrievals:
     def __init__(self, trace: Trace, id_from: Path | None) -> None:
         self._trace = trace
         self._id_from = id_from
+        self._above = {span.span_id: trace.above(span) for span in trace.steps[:MAX_STEPS]}
         self._too_many_steps = len(trace.steps) > MAX_STEPS
         self._documents = {} if self._too_many_steps else {span.span_id: self._read(span) for span in trace.steps}
         for span in trace.steps:
@@ -314,7 +315,7 @@ class Retrievals:
         if self._too_many_steps:
             return Retrieved(SpanDocuments(None, TOO_MANY_STEPS), None)
         for span in self._trace.steps:
-            if all(self._documents.get(span_id) is None for span_id in self._trace.above(span)):
+            if all(self._documents.get(span_id) is None for span_id in self._above[span.span_id]):
                 (self._rerank if self._is_reranker(span) else self._retrieve)(span)
         if not self._current:
             # OpenTelemetry's conventions allow documents on the span of a whole request.
@@ -374,7 +375,7 @@ class Retrievals:
         lists = [
             self._documents[other.span_id]
             for other in self._trace.steps
-            if span.span_id in self._trace.above(other) and not self._is_reranker(other)
+            if span.span_id in self._above[other.span_id] and not self._is_reranker(other)
         ]
         return [documents for documents in lists if documents is not None]
 

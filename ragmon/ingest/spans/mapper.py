@@ -23,7 +23,7 @@ from ragmon.core.citations import with_marks
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Record, bounded
-from ragmon.core.shapes import instrumentation_hints
+from ragmon.core.shapes import first_of, instrumentation_hints
 from ragmon.core.text import Path
 from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import (
@@ -51,7 +51,7 @@ from ragmon.ingest.spans.span import (
     unknown_scope,
     why_no_text,
 )
-from ragmon.ingest.spans.tools import RetrievingTools, as_id, as_text, flattened, mapping, number
+from ragmon.ingest.spans.tools import RetrievingTools, as_id, as_text, flattened, mapping, nonempty_text, number
 
 LISTS: Final = (semconv.ANNOTATIONS, semconv.EVALUATIONS, semconv.TRACE_ANNOTATIONS)
 CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "answer_correctness", "qa_correctness"})
@@ -145,7 +145,7 @@ def _labels(trace: Trace) -> dict[str, Any]:
             (
                 label
                 for span, inner in zip(trace.spans, metadata, strict=True)
-                if (label := _first_id(span.attributes, own) or _first_id(inner, members))
+                if (label := first_of(span.attributes, own, as_id) or first_of(inner, members, as_id))
             ),
             None,
         )
@@ -154,18 +154,8 @@ def _labels(trace: Trace) -> dict[str, Any]:
 
 def _answering_model(trace: Trace) -> str | None:
     # The last model call that names one. The reply's name goes before the request's: it has the version.
-    for span in reversed(trace.calls):
-        for key in _MODEL_KEYS:
-            if name := as_text(span.attributes.get(key)):
-                return name
-    return None
-
-
-def _first_id(values: Mapping[str, Any], keys: Iterable[str]) -> str | None:
-    for key in keys:
-        if key in values and (text := as_id(values[key])):
-            return text
-    return None
+    names = (first_of(span.attributes, _MODEL_KEYS, nonempty_text) for span in reversed(trace.calls))
+    return next((name for name in names if name is not None), None)
 
 
 def _workflow_name(trace: Trace) -> str | None:

@@ -21,7 +21,7 @@ import msgspec
 from ragmon.core import semconv, shapes
 from ragmon.core.citations import split_citations
 from ragmon.core.record import Answer
-from ragmon.core.shapes import ASSISTANT, ROLES, USER
+from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
 from ragmon.ingest.spans.span import Role, Span, Trace
 from ragmon.ingest.spans.tools import (
     as_id,
@@ -32,6 +32,7 @@ from ragmon.ingest.spans.tools import (
     flattened,
     listed,
     mapping,
+    nonempty_text,
     text_of,
     unwrapped,
 )
@@ -297,7 +298,7 @@ def question(trace: Trace) -> str | None:
     for span in (*(span for span in trace.tops if trace.role(span) != Role.GENERATION), *steps):
         attributes = span.attributes
         text = (
-            next((query for key in _QUERY_ATTRIBUTES if (query := as_text(attributes.get(key)))), None)
+            first_of(attributes, _QUERY_ATTRIBUTES, nonempty_text)
             or last(input_messages(span), USER)
             or _question_in(attributes.get(semconv.INPUT_VALUE))
             or _question_in(decode(attributes.get(semconv.ENTITY_INPUT)))

@@ -274,8 +274,6 @@ _RAG_STEPS: Final = _STEPS | Role.GENERATION
 _RAG_ROLES: Final = Role.WORKFLOW | _RAG_STEPS
 MAX_ANCESTORS: Final = 512
 """The maximum number of ancestors of a span that are considered, the nearest ones."""
-_MAX_CACHED_ANCESTORS: Final = 200_000
-"""The maximum number of ancestors that are cached for all spans together: a deep trace has more of them than spans."""
 
 
 class Trace:
@@ -303,9 +301,7 @@ class Trace:
         for span in spans:
             self._by_id.setdefault(span.span_id, span)
         self._roles = {span.span_id: _role_of(span) for span in self._by_id.values()}
-        self._ancestors: dict[str, dict[str, Span]] = {}
         self._ancestor_roles: dict[str, int] = {}
-        self._cache_left = _MAX_CACHED_ANCESTORS
         self._inside: dict[str, list[Span]] | None = None
         self._find_tools()
         spans = list(self._by_id.values())
@@ -399,20 +395,13 @@ class Trace:
 
     def above(self, span: Span) -> dict[str, Span]:
         """The nearest ancestors of a span by id, the nearest first; agents nest deeply."""
-        if span.parent_id not in self._by_id:
-            return {}
-        ancestors = self._ancestors.get(span.span_id)
-        if ancestors is None:
-            ancestors = {}
-            parent = self._by_id.get(span.parent_id)
-            while parent is not None and parent.span_id != span.span_id and parent.span_id not in ancestors:
-                if len(ancestors) >= MAX_ANCESTORS:
-                    break
-                ancestors[parent.span_id] = parent
-                parent = self._by_id.get(parent.parent_id)
-            if len(ancestors) <= self._cache_left:
-                self._cache_left -= len(ancestors)
-                self._ancestors[span.span_id] = ancestors
+        ancestors: dict[str, Span] = {}
+        parent = self._by_id.get(span.parent_id)
+        while parent is not None and parent.span_id != span.span_id and parent.span_id not in ancestors:
+            if len(ancestors) >= MAX_ANCESTORS:
+                break
+            ancestors[parent.span_id] = parent
+            parent = self._by_id.get(parent.parent_id)
         return ancestors
 
 

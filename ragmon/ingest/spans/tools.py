@@ -213,6 +213,11 @@ def as_text(value: Any) -> str | None:
     return clean(value) if isinstance(value, str) and value != REDACTED else None
 
 
+def nonempty_text(value: Any) -> str | None:
+    """The text of an attribute; None also where it is empty."""
+    return as_text(value) or None
+
+
 def number(value: Any) -> float | None:
     """A finite number, which may be written as text; None for anything else.
 
