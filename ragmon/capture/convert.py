@@ -7,7 +7,6 @@ ids, dicts or objects. Nothing is read from a connection: a body that the applic
 
 from __future__ import annotations
 
-import math
 import re
 from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -53,6 +52,7 @@ from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_k
 from ragmon.core.text import Path, clean
 from ragmon.ingest.spans.mapper import covered, fill
 from ragmon.ingest.spans.span import from_sdk_span
+from ragmon.ingest.spans.tools import number as finite
 
 _MAX_BODY: Final = 1 << 20
 _MAX_QUERY: Final = 1 << 16
@@ -664,9 +664,7 @@ def _short(value: Any) -> dict[str, Any] | None:
 
 
 def _finite(value: Any) -> float | None:
-    # JSON has no infinities and no NaN.
-    found = number(value)
-    return None if found is None or not math.isfinite(found) else float(found)
+    return finite(number(value))
 
 
 def _text_of(document: _Document) -> str | None:

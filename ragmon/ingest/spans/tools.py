@@ -57,11 +57,11 @@ class Memo(dict[K, T], Generic[K, T]):
         return result
 
 
-_DOCUMENTS: Final = f"{semconv.DOCUMENT}."
+_DOCUMENT: Final = f"{semconv.DOCUMENT}."
 LISTS: Final = {
-    semconv.RETRIEVED: _DOCUMENTS,
-    semconv.RERANKER_INPUT: _DOCUMENTS,
-    semconv.RERANKER_OUTPUT: _DOCUMENTS,
+    semconv.RETRIEVED: _DOCUMENT,
+    semconv.RERANKER_INPUT: _DOCUMENT,
+    semconv.RERANKER_OUTPUT: _DOCUMENT,
     semconv.LLM_INPUT: "",
     semconv.LLM_OUTPUT: "",
     semconv.LEGACY_COMPLETIONS: "",
@@ -73,12 +73,8 @@ LISTS: Final = {
 _MAX_INDEX_DIGITS: Final = 9
 
 
-class Cell(NamedTuple):
-    """The position of an attribute's value in a flattened list: its name, the entry's member, the entry's index."""
-
-    name: str
-    member: str
-    position: int
+Cell = tuple[str, str, int]
+"""The position of an attribute's value in a flattened list: its name, the entry's member, the entry's index."""
 
 
 class FlattenedList(NamedTuple):
@@ -94,8 +90,8 @@ def flattened(attributes: Mapping[str, Any], name: str) -> FlattenedList:
     >>> flattened({"retrieval.documents.0.document.id": "a", "input.value": "Is it?"}, "retrieval.documents").rows
     [{'id': 'a'}]
     """
-    cells = ((cell, key) for key in attributes if (cell := CELLS[key]) is not None and cell.name == name)
-    return table((cell, attributes[key]) for cell, key in cells)
+    cells = ((cell, key) for key in attributes if (cell := CELLS[key]) is not None and cell[0] == name)
+    return _assembled((cell, attributes[key]) for cell, key in cells)
 
 
 def listed(attributes: Mapping[str, Any], name: str) -> FlattenedList:
@@ -104,11 +100,10 @@ def listed(attributes: Mapping[str, Any], name: str) -> FlattenedList:
     >>> listed({"parts.1.text": "b", "parts.0.text": "a", "parts.x": 1, "part": 2}, "parts").rows
     [{'text': 'a'}, {'text': 'b'}]
     """
-    return table((cell, value) for key, value in attributes.items() if (cell := _cell(key, name)) is not None)
+    return _assembled((cell, value) for key, value in attributes.items() if (cell := _cell(key, name)) is not None)
 
 
-def table(cells: Iterable[tuple[Cell, Any]]) -> FlattenedList:
-    """Assemble the values of a list."""
+def _assembled(cells: Iterable[tuple[Cell, Any]]) -> FlattenedList:
     rows: dict[int, dict[str, Any]] = {}
     for (_, member, index), value in cells:
         rows.setdefault(index, {})[member] = value
@@ -121,7 +116,7 @@ def _cell(key: str, name: str) -> Cell | None:
     index, _, member = key[len(name) + 1 :].partition(".")
     if not (index.isascii() and index.isdigit() and len(index) <= _MAX_INDEX_DIGITS):
         return None
-    return Cell(name, member.removeprefix(LISTS.get(name, "")), int(index))
+    return name, member.removeprefix(LISTS.get(name, "")), int(index)
 
 
 CELLS: Final[Memo[str, Cell | None]] = Memo(
