@@ -109,8 +109,8 @@ def _normalised(entry: Any) -> Mapping[str, Any]:
     return {**node, "node": node}
 
 
-def _all_known(documents: Iterable[Document], member: str) -> bool:
-    return all(getattr(each, member) is not None for each in documents)
+def _have_ids(documents: Iterable[Document]) -> bool:
+    return None not in [document.id for document in documents]
 
 
 DocumentList = Sequence[Any] | str | None
@@ -236,9 +236,10 @@ def scores_of(documents: SpanDocuments) -> list[float] | None:
 
 
 def _column(documents: SpanDocuments | None, member: str) -> list[Any] | None:
-    if documents is None or documents.documents is None or not _all_known(documents.documents, member):
+    if documents is None or documents.documents is None:
         return None
-    return [getattr(document, member) for document in documents.documents]
+    column = [getattr(document, member) for document in documents.documents]
+    return None if None in column else column
 
 
 def is_subset_or_reordering(documents: SpanDocuments, pool: SpanDocuments) -> bool:
@@ -403,7 +404,7 @@ class Retrievals:
 
     def _understood(self, entries: Sequence[Any]) -> SpanDocuments:
         documents = self._decoded(entries[:MAX_DOCUMENTS])
-        if _all_known(documents, "id"):
+        if _have_ids(documents):
             return SpanDocuments(documents)
         understood = any(map(_is_captured, documents))
         return SpanDocuments(documents, constants.NO_IDS) if understood else SpanDocuments(None, NOT_UNDERSTOOD)
@@ -423,18 +424,18 @@ class Retrievals:
                         if noted.id is not None and isinstance(entry, Mapping | str):
                             fields = _normalised(entry)
                             document_hints.note(noted.id, fields, fields["metadata"])
-                if not lists and all(_all_known(documents, member) for member in ("id", "text", "score")):
+                if not lists and not any(None in known[:3] for known in documents):
                     return SpanDocuments(documents)
                 lists.append(documents)
         if not lists:
             return SpanDocuments(None, reason) if reason else None
-        best = next((documents for documents in lists if _all_known(documents, "id")), lists[0])
+        best = next((documents for documents in lists if _have_ids(documents)), lists[0])
         aligned = [best, *(other for other in lists if other is not best and len(other) == len(best))]
         documents = [
             row[0]._replace(**{member: _first_known(row, member) for member in ("text", "score", "label")})
             for row in zip(*aligned, strict=True)
         ]
-        if _all_known(documents, "id"):
+        if _have_ids(documents):
             return SpanDocuments(documents)
         is_captured = any(map(_is_captured, documents))
         return SpanDocuments(documents, reason or (constants.NO_IDS if is_captured else CONTENT_NOT_CAPTURED))
@@ -451,7 +452,7 @@ class Retrievals:
         for other in inner:
             # Take the ids of another list of the same length, unless a text shows that it holds other documents.
             names = other.documents
-            if names is not None and len(names) == len(own) and _all_known(names, "id"):
+            if names is not None and len(names) == len(own) and _have_ids(names):
                 texts = [(document.text, named.text) for document, named in zip(own, names, strict=True)]
                 if all(text == other_text or None in (text, other_text) for text, other_text in texts):
                     return _renamed(own, [named.id for named in names])
