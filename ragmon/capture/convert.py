@@ -7,7 +7,6 @@ ids, dicts or objects. Nothing is read from a connection: a body that the applic
 
 from __future__ import annotations
 
-import math
 import re
 from collections import UserDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,13 +44,15 @@ from ragmon.capture.objects import (
     stored,
     stored_fields,
 )
-from ragmon.core import capture_hints, constants
+from ragmon.core import constants, shapes
 from ragmon.core.citations import alike, split_citations, with_marks
 from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
+from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
 from ragmon.core.text import Path, clean
-from ragmon.ingest.spans.mapper import fill
+from ragmon.ingest.spans.mapper import covered, fill
 from ragmon.ingest.spans.span import from_sdk_span
+from ragmon.ingest.spans.tools import number as finite
 
 _MAX_BODY: Final = 1 << 20
 _MAX_QUERY: Final = 1 << 16
@@ -177,20 +178,14 @@ def _is_plain(part: Any) -> bool:
     return type(part) in (str, bytes) or (type(part) is tuple and all(map(_is_plain, part)))
 
 
-USER: Final = frozenset({"user", "human"})
-ASSISTANT: Final = frozenset({"assistant", "ai", "model", "AIMessageChunk"})
-NOT_USER: Final = ASSISTANT | {"system", "developer", "tool"}
-_ROLES: Final = ("role", "type", "_role")
-_CONTENTS: Final = ("content", "parts", "blocks", "_content")
 _MAX_MESSAGES: Final = 256
 _MAX_MESSAGE_PARTS: Final = 256
 _MAX_MESSAGE_DEPTH: Final = 4
 """How deep the text of a message may lie: a part of a content, its text, the value of that."""
-_NOT_TEXT: Final = ("reasoning", "thinking", "redacted_thinking", "tool_use", "tool_result")
 
 
-def last_text(messages: Any, roles: frozenset[str]) -> str | None:
-    """The text of the last message of one of the roles that has any.
+def last_text(messages: Any, author: str) -> str | None:
+    """The text of the last message of a role that has any.
 
     >>> last_text([{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": "It is."}], USER)
     'Is it?'
@@ -199,28 +194,30 @@ def last_text(messages: Any, roles: frozenset[str]) -> str | None:
         return None
     for entry in reversed((entries(messages) or ())[-_MAX_MESSAGES:]):
         if type(entry) is tuple and len(entry) == 2:  # LangChain's short form
-            text = part_text(entry[1]) if is_str(entry[0]) and plain_text(entry[0]) in roles else None
+            is_asked = is_str(entry[0]) and ROLES.get(name := plain_text(entry[0]), name) == author
+            text = part_text(entry[1]) if is_asked else None
         else:
-            text = message_text(entry, roles)
+            text = message_text(entry, author)
         if text:
             return text
     return None
 
 
-def message_text(message: Any, roles: frozenset[str] | None = None) -> str | None:
-    """The text of a message; None where it has no text, or not one of the roles."""
-    author = role(message)
-    is_asked = author is not None and (roles is None or author in roles)
-    return part_text(stored(message, *_CONTENTS)) if is_asked else None
+def message_text(message: Any, author: str | None = None) -> str | None:
+    """The text of a message; None where it has no text, or another role."""
+    found = role(message)
+    is_asked = found is not None and author in (None, found)
+    return part_text(stored(message, *shapes.CONTENT_KEYS)) if is_asked else None
 
 
 def role(message: Any) -> str | None:
     """The role of a message; None where the value has no content and so is no message."""
     fields = held(message)
-    if first(fields, _CONTENTS) is None:
+    if first(fields, shapes.CONTENT_KEYS) is None:
         return None
     # An enumeration of texts becomes a plain text, which has the hash of its value.
-    return next((plain_text(name) for field in _ROLES if is_str(name := dict.get(fields, field))), None)
+    found = next((plain_text(name) for key in shapes.ROLE_KEYS if is_str(name := dict.get(fields, key))), None)
+    return None if found is None else ROLES.get(found, found)
 
 
 def is_text(part: Any) -> bool:
@@ -228,7 +225,7 @@ def is_text(part: Any) -> bool:
     fields = held(part)
     kind = first(fields, ("type", "block_type"))
     kind = plain_text(kind) if is_str(kind) else ""
-    return not (kind in _NOT_TEXT or kind.endswith(("_call", "_call_output")) or dict.get(fields, "thought") is True)
+    return is_text_kind(kind) and dict.get(fields, "thought") is not True
 
 
 def part_text(content: Any, depth: int = _MAX_MESSAGE_DEPTH) -> str | None:
@@ -243,14 +240,11 @@ def part_text(content: Any, depth: int = _MAX_MESSAGE_DEPTH) -> str | None:
         )
         texts = [text for text in parts if text is not None]
         return "".join(texts) if texts else None
-    return part_text(stored(content, "text", "content", "value"), depth - 1) if is_text(content) else None
+    return part_text(stored(content, *shapes.PART_TEXT_KEYS), depth - 1) if is_text(content) else None
 
 
-_CERTAIN: Final = ("question", "query", "q", "user_question", "user_query", "user_input", "user_message")
-"""Names that mean the question in an object of any class."""
-_NAMES: Final = (
-    *_CERTAIN,
-    *("query_str", "query_text", "message", "messages", "input", "inputs", "search", "search_query", "prompt", "text"),
+_QUESTION_NAMES: Final = (
+    *(*shapes.QUESTION_KEYS, "message", "messages", "input", "inputs", "search", "search_query", "prompt", "text"),
 )
 """Names of parameters and fields that hold the question, the surest first."""
 _LABEL: Final = re.compile(
@@ -308,7 +302,7 @@ def _without_instance(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in ("self", "cls") or name != first}
 
 
-def _named(values: Iterable[Any], names: Sequence[str] = _NAMES) -> str | None:
+def _named(values: Iterable[Any], names: Sequence[str] = _QUESTION_NAMES) -> str | None:
     # The field with the surest name, over several objects: a text, a message of a user, or a list of messages.
     objects = [storage(value) for value in values]
     for name in names:
@@ -320,7 +314,7 @@ def _named(values: Iterable[Any], names: Sequence[str] = _NAMES) -> str | None:
                 text = last_text(field, USER)
             elif field is not None:
                 author = role(field)
-                is_question = author in USER or (name == "message" and author not in NOT_USER)
+                is_question = author == USER or (name == "message" and author not in (ASSISTANT, *shapes.OTHER_ROLES))
                 text = part_text(field) if is_question else None
             if text is not None:
                 return text
@@ -333,7 +327,9 @@ def _nested(values: Iterable[Any]) -> str | None:
     for _ in range(_MAX_QUESTION_DEPTH):
         level = level[:_MAX_OBJECTS]
         data = [inner for value in level for inner in _readable(value)]
-        text = _named(data) or _named((value for value in level if not (is_data(value) or is_handle(value))), _CERTAIN)
+        text = _named(data) or _named(
+            (value for value in level if not (is_data(value) or is_handle(value))), shapes.QUESTION_KEYS
+        )
         if text is not None:
             return text
         level = [field for value in data for name, field in stored_fields(value).items() if _holds(name, field)]
@@ -390,12 +386,6 @@ def arguments(
     return values
 
 
-_CLAIM_FIELDS: Final = (
-    *("claim", "answer", "response", "response_txt", "result", "output_text", "output", "generation", "text"),
-    *("content", "completion", "message", "reply", "refusal"),
-)
-_ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")
-"""Lists of which the first entry is the answer: of OpenAI, LangChain, Haystack."""
 _ENVELOPES: Final = ("answer_json", "answer", "response", "result", "output", "data")
 """Fields that may hold the whole result; the innermost result is read first."""
 _ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
@@ -526,12 +516,12 @@ def text_of(value: Any, depth: int = _MAX_ANSWER_DEPTH) -> str | None:
         ]
         return "".join(texts) if texts else None
     fields = held(value)
-    for name in _CLAIM_FIELDS:
+    for name in shapes.ANSWER_KEYS:
         if (text := text_of(first(fields, (name,)), depth - 1)) is not None:
             return text
     if (text := message_text(value)) is not None:
         return text
-    for name in _ALTERNATIVES:
+    for name in shapes.ALTERNATIVES:
         alternative, levels = stored(value, name), depth
         while is_a(alternative, list) and (listed := entries(alternative)) and levels:
             alternative, levels = listed[0], levels - 1
@@ -583,14 +573,6 @@ def _piece(item: Any) -> str | None:
     return part_text(stored(item, "content")) if class_name(item).endswith("Chunk") else None
 
 
-_ID_FIELDS: Final = ("id", "node_id")
-_METADATA_FIELDS: Final = ("metadata", "meta", "payload", "_source")
-"""Where a document keeps its fields: LangChain and Pinecone, Haystack, Qdrant, Elasticsearch."""
-_METADATA_ID_FIELDS: Final = ("id", "chunk_id", "doc_id")
-_OTHER_ID_FIELDS: Final = ("_id", "chunk_id", "passage_id", "doc_id", "document_id")
-"""Where documents of an application's own classes have their ids, if nowhere else."""
-_TEXT_FIELDS: Final = ("text", "page_content", "content", "chunk", "passage", "snippet")
-_SCORE_FIELDS: Final = ("score", "_score", "similarity")
 _TITLE: Final = 200
 """Characters; a longer text among `sources` is a passage."""
 
@@ -604,12 +586,7 @@ class CapturedDocuments(NamedTuple):
 
 
 class _Document(NamedTuple):
-    """A document while it is read.
-
-    Attributes:
-        fields: The fields of it, or of the `node` in it; None where it is an id itself.
-        inner: The fields of its metadata.
-    """
+    """A document while it is read: the fields of it or of its node, None where it is an id, and of its metadata."""
 
     value: Any
     fields: dict[str, Any] | None
@@ -622,21 +599,15 @@ def _opened(value: Any, strings: str = "ids") -> _Document:
     if is_a(value, int, float, UUID) or (is_str(value) and strings == "ids"):
         return _Document(value, None, [], _finite(score))
     outer = {"text": value} if is_str(value) else held(value)
-    scores = (_finite(first(outer, (name,))) for name in _SCORE_FIELDS) if score is None else (_finite(score),)
+    scores = (_finite(first(outer, (name,))) for name in shapes.SCORE_KEYS) if score is None else (_finite(score),)
     node = first(outer, ("node",))
     fields = outer if node is None else held(node)
-    inner = [held(found) for name in _METADATA_FIELDS if (found := first(fields, (name,))) is not None]
+    inner = [held(found) for name in shapes.METADATA_KEYS if (found := first(fields, (name,))) is not None]
     return _Document(value, fields, inner, next((found for found in scores if found is not None), None))
 
 
 def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") -> CapturedDocuments:
-    """The ids, texts and scores of a collection of documents.
-
-    Args:
-        value: The collection; any other value counts as no documents.
-        id_from: Path from a document to its id; None tries the usual fields.
-        strings: What a plain string in the collection is: `ids` or `texts`.
-    """
+    """The ids, texts and scores of a collection of documents; a plain string in it is an id or a text (`strings`)."""
     listed = entries(value)
     if listed is None:
         return CapturedDocuments()
@@ -650,9 +621,9 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
     if documents is None:
         return CapturedDocuments()
     ids = attempt("ids", _ids, documents, id_from, steps=inf)
-    if capture_hints.documents.room > 0 and ids is not None:
+    if document_hints.room > 0 and ids is not None:
         for name, document in zip(ids, documents, strict=True):
-            capture_hints.documents.note(name, *map(_short, (document.value, stored(document.fields, "metadata"))))
+            document_hints.note(name, *map(_short, (document.value, stored(document.fields, "metadata"))))
     texts = attempt("contexts", lambda: [_text_of(document) for document in documents], steps=inf) or []
     scores = [document.score for document in documents]
     return CapturedDocuments(
@@ -676,7 +647,11 @@ def _id_of(document: _Document, id_from: Path | None) -> str | None:
         return as_id(document.value)
     if id_from is not None:
         return as_id(held_at(document.value, id_from))
-    keys = ((own, _ID_FIELDS), *((fields, _METADATA_ID_FIELDS) for fields in document.inner), (own, _OTHER_ID_FIELDS))
+    keys = (
+        (own, shapes.ID_KEYS),
+        *((fields, shapes.METADATA_ID_KEYS) for fields in document.inner),
+        (own, shapes.OTHER_ID_KEYS),
+    )
     found = (as_id(dict.get(fields, name)) for fields, names in keys for name in names)
     return next((id_ for id_ in found if id_ is not None), None)
 
@@ -684,19 +659,17 @@ def _id_of(document: _Document, id_from: Path | None) -> str | None:
 def _short(value: Any) -> dict[str, Any] | None:
     if not is_a(value, dict):
         return None
-    few = islice(dict.items(value), capture_hints.KEYS)
+    few = islice(dict.items(value), shapes.HINT_KEYS)
     return {name: field for name, field in few if type(name) is str and type(field) in (str, int)}
 
 
 def _finite(value: Any) -> float | None:
-    # JSON has no infinities and no NaN.
-    found = number(value)
-    return None if found is None or not math.isfinite(found) else float(found)
+    return finite(number(value))
 
 
 def _text_of(document: _Document) -> str | None:
     views = () if document.fields is None else (document.fields, *document.inner)
-    found = (first(fields, (name,)) for fields in views for name in _TEXT_FIELDS)
+    found = (first(fields, (name,)) for fields in views for name in shapes.TEXT_KEYS)
     return next((plain_text(passage) for passage in found if is_str(passage)), None)
 
 
@@ -828,12 +801,8 @@ def _tag(value: Any) -> str | None:
 
 def _latency(call: Call) -> Latency:
     def milliseconds(stage: str) -> float | None:
-        total, last_end = 0.0, -inf
-        intervals = sorted((started, ended) for name, started, ended in call.stages or () if name == stage)
-        for started, ended in intervals:  # overlapping runs of a stage count once
-            total += max(0.0, ended - max(started, last_end))
-            last_end = max(last_end, ended)
-        return round(total * 1000, 3) if intervals else None
+        intervals = [(started, ended) for name, started, ended in call.stages or () if name == stage]
+        return round(covered(intervals) * 1000, 3) if intervals else None
 
     total = None if call.seconds is None else round(call.seconds * 1000, 3)
     return Latency(total=total, retrieve=milliseconds("retrieve"), generate=milliseconds("generate"))

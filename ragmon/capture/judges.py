@@ -37,11 +37,10 @@ from urllib.parse import urljoin
 import msgspec
 
 from ragmon.capture.call import UNSAMPLED, active
-from ragmon.core.addresses import parse_url, split_url
 from ragmon.core.constants import BUDGET, CACHED, JUDGE_ERROR, JUDGE_PREFIX, RATE_LIMITED, SCORED, SKIPPED, TIMEOUT
 from ragmon.core.errors import RagmonError, UnreachableError, error_location, shorten, warn_once
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.pacing import BackOff, retry_after
+from ragmon.core.network import BackOff, HttpResponse, exchange, new_client, parse_url, retry_after, split_url
 from ragmon.core.process import current_version
 from ragmon.core.record import Record, encode
 from ragmon.core.semconv import RAGMON_INTERNAL
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     import httpx
 
     from ragmon.config.services import JudgeTable
-    from ragmon.core.http_client import HttpResponse
+    from ragmon.core.network import HttpResponse
 
 YES: Final = "yes"
 NO: Final = "no"
@@ -580,8 +579,6 @@ class ModelEndpoint:
     @asynccontextmanager
     async def session(self, deadline: float) -> AsyncIterator[Ask]:
         """The function that asks the model for one judgement, until a deadline by the monotonic clock."""
-        from ragmon.core.http_client import new_client  # noqa: PLC0415 - httpx is imported only if a judge is configured
-
         headers = {"User-Agent": f"ragmon/{current_version()}"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -614,8 +611,6 @@ class ModelEndpoint:
         return completion(response.body)
 
     async def _try(self, client: httpx.AsyncClient, deadline: float, prompt: Prompt) -> HttpResponse | None:
-        from ragmon.core.http_client import exchange  # noqa: PLC0415 - httpx is imported only if a judge is configured
-
         if not self.breaker.admits():
             raise JudgeError(JUDGE_ERROR, "its server fails, and is left alone for a while")
         wait = self._paused_until - monotonic()

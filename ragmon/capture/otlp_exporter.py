@@ -64,9 +64,8 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 
 from ragmon.capture.exporters import Scored
 from ragmon.core import constants, semconv
-from ragmon.core.addresses import parse_url
 from ragmon.core.errors import RagmonError, error_location, warn_once
-from ragmon.core.pacing import OVERLOADED, BackOff, retry_after
+from ragmon.core.network import OVERLOADED, BackOff, parse_url, retry_after
 from ragmon.core.process import current_version
 from ragmon.core.record import Label, Record, Totals, encode
 from ragmon.stats.histograms import NOT_POSITIVE, bucket_value

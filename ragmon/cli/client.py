@@ -16,10 +16,17 @@ import msgspec
 
 from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
-from ragmon.core.addresses import Url, parse_url
 from ragmon.core.errors import RagmonError, printable_line
-from ragmon.core.http_client import HttpResponse, request
-from ragmon.core.pacing import MAX_RETRY_AFTER_FOR_USER, OVERLOADED, BackOff, retry_after
+from ragmon.core.network import (
+    MAX_RETRY_AFTER_FOR_USER,
+    OVERLOADED,
+    BackOff,
+    HttpResponse,
+    Url,
+    parse_url,
+    request,
+    retry_after,
+)
 from ragmon.core.process import read_token
 from ragmon.export.status import StageCounters
 from ragmon.gates.coverage import CaptureReport

@@ -53,9 +53,9 @@ from ragmon.config.load import check, load
 from ragmon.config.services import address_of
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.addresses import Url, parse_url
 from ragmon.core.constants import DOCTOR_PIPELINE, OTHER, TOO_FUTURE, TOO_OLD
 from ragmon.core.errors import RagmonError, printable_line, shorten
+from ragmon.core.network import Url, parse_url
 from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.export.status import most_frequent, retriever_hint
 from ragmon.export.text import text_table

@@ -23,8 +23,8 @@ from ragmon.alarms.plan import detectability as reach
 from ragmon.cli.client import NoResponseError, captured, get_page, parse_server_url
 from ragmon.config.services import ExportTable, StreamTable
 from ragmon.config.settings import PipelineSettings, Settings
-from ragmon.core.addresses import Address
 from ragmon.core.errors import RagmonError, UnavailableError, shorten
+from ragmon.core.network import Address
 from ragmon.export.text import shares
 from ragmon.gates.coverage import FIELDS, CaptureReport
 from ragmon.ingest.gold import load_gold

@@ -24,9 +24,9 @@ from ragmon.config.services import TlsTable, address_of
 from ragmon.config.settings import Settings
 from ragmon.config.units import duration
 from ragmon.core import record
-from ragmon.core.addresses import Url
 from ragmon.core.constants import ACKS_PATH, LABELS_PATH
 from ragmon.core.errors import RagmonError, printable_json, printable_line, shorten
+from ragmon.core.network import Url
 from ragmon.core.process import read_token
 from ragmon.core.record import Label, Record
 from ragmon.export.text import request_json, request_text, why_json, why_text

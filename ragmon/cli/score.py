@@ -22,9 +22,9 @@ from ragmon.cli.options import check_inputs, check_max_drop, gate_table, on_term
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.config.units import url as parse_url
-from ragmon.core.addresses import shown_url
 from ragmon.core.constants import TIMEOUT
 from ragmon.core.errors import RagmonError, UnknownNameError, printable, printable_json, printable_line
+from ragmon.core.network import shown_url
 from ragmon.core.policy import Estimand, Policy, verdict_of
 from ragmon.export.comparison import Canary, uncompared_gates
 from ragmon.export.report import Report

@@ -29,10 +29,10 @@ from ragmon.cli.score import EXIT, check_gold, policy_of
 from ragmon.config.load import load
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants
-from ragmon.core.addresses import own_names
 from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.errors import InputError, RagmonError, UnavailableError, printable_line
 from ragmon.core.http_server import HttpServer
+from ragmon.core.network import own_names
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.comparison import Canary
 from ragmon.export.pages import GENERATOR

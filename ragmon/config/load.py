@@ -38,9 +38,9 @@ from ragmon.config.settings import (
 )
 from ragmon.config.units import MASK, NAME_HINT, Table, duration, is_name, is_secret, plain
 from ragmon.core import constants
-from ragmon.core.addresses import may_hold_password
 from ragmon.core.constants import DISABLED, ON, STRICT
 from ragmon.core.errors import ConfigError, nearest
+from ragmon.core.network import may_hold_password
 
 FILE: Final = "ragmon.toml"
 """The file that is read by default, if it exists."""

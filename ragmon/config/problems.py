@@ -20,8 +20,8 @@ from pydantic import ValidationError
 
 from ragmon.config.settings import RESERVED, ConfigDocument, table_at
 from ragmon.config.units import Table, is_secret
-from ragmon.core.addresses import may_hold_password
 from ragmon.core.errors import ConfigError, nearest
+from ragmon.core.network import may_hold_password
 
 KeyPath = tuple[str | int, ...]
 """The path of a value: table names, keys, and array indexes from 0."""

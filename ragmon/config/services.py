@@ -42,9 +42,9 @@ from ragmon.config.units import (
     url,
     value_error,
 )
-from ragmon.core.addresses import Address, shown_url, split_url
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import nearest
+from ragmon.core.network import Address, shown_url, split_url
 from ragmon.metrics.builtin import Groundedness
 
 OTEL: Final = "otel"

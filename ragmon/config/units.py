@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ragmon.core.addresses import Address, split_url
 from ragmon.core.json_schema import attribute_notes
+from ragmon.core.network import Address, split_url
 
 T = TypeVar("T")
 TIME: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

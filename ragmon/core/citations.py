@@ -52,13 +52,7 @@ _LOOK_BACK: Final = 24  # characters before a number in parentheses that decide 
 
 
 def split_citations(answer: str) -> tuple[str, list[str] | None]:
-    r"""Split the citations written as `citations: [a, b]` off an answer text.
-
-    Args:
-        answer: The full text.
-
-    Returns:
-        The text without that part, and the ids; None where there is no such part.
+    r"""Split the citations written as `citations: [a, b]` off an answer text; None where it has no such part.
 
     >>> split_citations("- Rollo\n- citations: [normans#1, normans#2]")
     ('Rollo', ['normans#1', 'normans#2'])
@@ -75,10 +69,6 @@ def split_citations(answer: str) -> tuple[str, list[str] | None]:
 
 def with_marks(answer: Answer | None, retrieved_ids: Sequence[str] | None) -> Answer | None:
     """An answer without a list of citations gets the list that the marks in its text make; its text stays as it is.
-
-    Args:
-        answer: The answer; None where there is none.
-        retrieved_ids: The retrieved ids in rank order; None where they are unknown: then marks stand for nothing.
 
     >>> with_marks(Answer("Rollo did [2]."), ["d1", "d2"])
     Answer(claim='Rollo did [2].', citations=['d2'])

@@ -46,10 +46,6 @@ _CONTROLS: Final = re.compile(
 def printable(text: str, limit: int = LONGEST) -> str:
     r"""Text on one line without control characters, cut where it is long.
 
-    Args:
-        text: The untrusted text.
-        limit: The most characters that are shown.
-
     >>> print(printable("two\nlines, \x1b[31mred"))
     two lines, \x1b[31mred
     """
@@ -69,9 +65,6 @@ def shown_name(name: str, otherwise: str) -> str:
     Some instrumentations name a span after the question, some applications put a message in place of an error's type.
     Pages, metrics and logs may be open to everybody: they show such a name only through this function.
 
-    Args:
-        name: The name.
-        otherwise: What is shown in its place.
 
     >>> shown_name("search_docs", "__other__"), shown_name("What is a day ticket?", "__other__")
     ('search_docs', '__other__')
@@ -90,13 +83,6 @@ def printable_line(text: str) -> str:
 
 def printable_json(data: object, **layout: Any) -> str:
     r"""Data as strict JSON in which control characters are escaped.
-
-    Args:
-        data: Plain data.
-        layout: `indent` and `separators` of `json.dumps`.
-
-    Raises:
-        ValueError: A number is not finite.
 
     >>> printable_json({"build": "\u202egnp"})
     '{"build": "\\u202egnp"}'
@@ -222,11 +208,7 @@ PAUSE: Final = 60.0
 
 
 class RateLimitedLog:
-    """Logs errors with their location in the code; messages are not logged because they may quote a user.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Logs errors with their location in the code; messages are not logged because they may quote a user."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -235,12 +217,7 @@ class RateLimitedLog:
         self._suppressed: Counter[str] = Counter()
 
     def __call__(self, what: str, error: BaseException) -> None:
-        """Log an error, unless the same line was logged within `PAUSE` seconds.
-
-        Args:
-            what: The operation that failed.
-            error: The exception.
-        """
+        """Log an error, unless the same line was logged within `PAUSE` seconds."""
         line = printable_line(f"{what}: {error_location(error)}")
         with self._lock:
             now = self._clock()

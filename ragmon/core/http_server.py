@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from ragmon.core.addresses import Address
+    from ragmon.core.network import Address
 
 _BACKLOG: Final = 512
 THREAD: Final = "ragmon-"
@@ -60,13 +60,7 @@ class _OwnSelector(selectors.DefaultSelector):
 
 
 class Listener(ABC):
-    """A listening port, whatever its protocol.
-
-    Args:
-        name: The key of `[serve]` with the address.
-        address: The address to listen on; port 0 takes a free port.
-        tls: The certificate and its key, PEM files; None for plain text.
-    """
+    """A listening port, whatever its protocol."""
 
     def __init__(self, name: str, address: Address, tls: tuple[Path, Path] | None) -> None:
         self._name = name
@@ -84,12 +78,7 @@ class Listener(ABC):
         return self._address or self._configured_address
 
     def start(self) -> Self:
-        """Start to listen; returns when clients can connect. Does nothing if it listens already.
-
-        Raises:
-            UnavailableError: The port is in use, or the address is not one of this machine.
-            RagmonError: The certificate cannot be used.
-        """
+        """Start to listen; returns when clients can connect. Does nothing if it listens already."""
         if self._thread is not None:
             return self
         self._context = None if self._tls is None else tls_context(*self._tls)
@@ -106,11 +95,7 @@ class Listener(ABC):
         return self
 
     def stop(self, grace: float) -> None:
-        """Stop listening, and finish the requests in flight.
-
-        Args:
-            grace: Seconds for the requests in flight to finish.
-        """
+        """Stop listening, and finish the requests in flight."""
         if self._thread is None:
             return
         self._request_stop(grace)
@@ -167,15 +152,7 @@ def _is_of_application(record: logging.LogRecord) -> bool:
 
 
 def bind(address: Address, name: str) -> socket.socket:
-    """A socket bound to an address; `::` accepts IPv4 as well.
-
-    Args:
-        address: The address.
-        name: The key of `[serve]` it comes from.
-
-    Raises:
-        UnavailableError: The port is in use, or the address is not one of this machine.
-    """
+    """A socket bound to an address; `::` accepts IPv4 as well."""
     try:
         infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, socket_address = infos[0]
@@ -191,11 +168,7 @@ def bind(address: Address, name: str) -> socket.socket:
 
 
 def tls_context(cert: Path, key: Path) -> ssl.SSLContext:
-    """What a server needs for TLS with a certificate and its key.
-
-    Raises:
-        RagmonError: They cannot be used.
-    """
+    """What a server needs for TLS with a certificate and its key."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         # Without `password`, OpenSSL asks on the terminal; an empty passphrase is wrong for every encrypted key.
@@ -235,12 +208,7 @@ _HEADERS: Final = 32 << 10
 
 
 class ConnectionShares(NamedTuple):
-    """Maximum numbers of concurrent connections of the ports of a process.
-
-    Attributes:
-        write: Each of the two write ports.
-        admin: The admin port.
-    """
+    """Maximum numbers of concurrent connections of the ports of a process."""
 
     write: int
     admin: int
@@ -248,9 +216,6 @@ class ConnectionShares(NamedTuple):
 
 def shares(files: int) -> ConnectionShares:
     """How many connections each port may have, so that enough files remain for everything else.
-
-    Args:
-        files: How many files the process may open.
 
     >>> shares(1024)
     ConnectionShares(write=400, admin=116)
@@ -263,28 +228,14 @@ def shares(files: int) -> ConnectionShares:
 
 
 class _Seen(NamedTuple):
-    """What was seen of a connection.
-
-    Attributes:
-        state: uvicorn's request, and whether the client waits for the server; None during the TLS handshake.
-        since: Since when the server waits for the client, in monotonic seconds; infinite while a request runs.
-    """
+    """What was seen of a connection."""
 
     state: tuple[Any, bool] | None
     since: float
 
 
 class ListeningSocket(socket.socket):
-    """A listening socket that limits its connections, and how long a connection may be without a request.
-
-    Args:
-        bound: The socket to take over.
-        most: Maximum number of connections, those in their TLS handshake included.
-        protocols: uvicorn's protocols of the connections whose handshake is done.
-
-    Attributes:
-        connections: What was seen last of each open connection.
-    """
+    """A listening socket that limits its connections, and how long a connection may be without a request."""
 
     def __init__(self, bound: socket.socket, most: int, protocols: set[Any]) -> None:
         super().__init__(fileno=bound.detach())
@@ -293,11 +244,7 @@ class ListeningSocket(socket.socket):
         self.connections: dict[socket.socket, _Seen] = {}
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; above the limit, the connection that has been longest without a request ends.
-
-        Raises:
-            ConnectionAbortedError: Requests run on all connections: the new connection was closed.
-        """
+        """Accept a connection; above the limit, the connection that has been longest without a request ends."""
         accepted, address = super().accept()
         waiting = self._waiting() if len(self.connections) >= min(self._most, _MAX_HANDSHAKES) else []
         handshakes = [each for each in waiting if self.connections[each].state is None]
@@ -381,16 +328,7 @@ class _Tls(SSLProtocol):
 
 
 class HttpServer(Listener):
-    """Serves an application on a port.
-
-    Args:
-        app: The ASGI application; it gets requests only, no lifespan events.
-        address: The address to listen on; port 0 takes a free port.
-        tls: The certificate and its key, PEM files; None for plain HTTP.
-        name: The key of `[serve]` with the address.
-        connections: Maximum number of concurrent connections, those in their TLS handshake included.
-        patience: Seconds a connection may be without a request.
-    """
+    """Serves an application on a port."""
 
     def __init__(
         self,
@@ -512,14 +450,7 @@ BAD_METHOD: Final = "bad_method"
 
 
 class RejectedError(Exception):
-    """A request was rejected; the client may retry if `retry_after` is set.
-
-    Args:
-        status: The HTTP status.
-        reason: The reason under which it is counted.
-        message: What is wrong.
-        retry_after: Seconds after which the client may retry; None if a retry cannot succeed.
-    """
+    """A request was rejected; the client may retry if `retry_after` is set."""
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -529,15 +460,7 @@ class RejectedError(Exception):
 
 
 class HTTPError(RejectedError):
-    """A request was rejected by the receiver itself, which counts it with `Consumer.refuse`.
-
-    Args:
-        status: The HTTP status.
-        reason: The reason under which it is counted.
-        message: What is wrong.
-        hint: How to correct it.
-        retry_after: Seconds after which the client may retry; None if a retry cannot succeed.
-    """
+    """A request was rejected by the receiver itself, which counts it with `Consumer.refuse`."""
 
     def __init__(
         self, status: int, reason: str, message: str, *, hint: str = "", retry_after: float | None = None
@@ -561,26 +484,14 @@ def bad_media_type(headers: Headers, *known: str) -> HTTPError:
 
 
 def check_size(headers: Headers, most: int) -> None:
-    """Reject a request whose Content-Length is too large, before its body is read.
-
-    Args:
-        headers: The headers of the request.
-        most: Maximum bytes of a body.
-
-    Raises:
-        HTTPError: The Content-Length is larger, or not a number (413).
-    """
+    """Reject a request whose Content-Length is too large, before its body is read."""
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > most:
         raise oversize(most)
 
 
 def check_headers(headers: Headers, most: int) -> None:
-    """Reject a request whose headers are too large.
-
-    Raises:
-        HTTPError: They are (431).
-    """
+    """Reject a request whose headers are too large."""
     if sum(len(name) + len(value) for name, value in headers.raw) > most:
         raise HTTPError(431, constants.OVERSIZE, f"the headers are larger than {most} bytes")
 
@@ -591,17 +502,7 @@ def oversize(most: int) -> HTTPError:
 
 
 async def read_body(request: Request, most: int, deadline: float, hold: Callable[[int], object] | None = None) -> bytes:
-    """The body of a request, as sent.
-
-    Args:
-        request: The request.
-        most: Maximum bytes it may have.
-        deadline: Seconds within which it must arrive.
-        hold: Called with the bytes of each chunk before it is kept.
-
-    Raises:
-        HTTPError: It is too large (413), or too slow (408).
-    """
+    """The body of a request, as sent."""
     chunks = bytearray()
     try:
         async with asyncio.timeout(deadline):
@@ -617,15 +518,7 @@ async def read_body(request: Request, most: int, deadline: float, hold: Callable
 
 
 def read_json(body: bytes, example: str) -> Any:
-    """Parse a JSON body.
-
-    Args:
-        body: The body.
-        example: What it should look like.
-
-    Raises:
-        HTTPError: It is not JSON (400).
-    """
+    """Parse a JSON body."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -657,9 +550,6 @@ class Acknowledgement(NamedTuple):
 
 def acknowledgement(body: bytes) -> Acknowledgement:
     """Parse a body with an acknowledgement; the default pipeline is used if it names none.
-
-    Raises:
-        HTTPError: It is not an acknowledgement (400), or too large (413).
 
     >>> acknowledgement(b'{"gate": "mrr", "reason": "rolled back", "by": "ada"}')
     Acknowledgement(pipeline='default', alert='mrr', reason='rolled back', by='ada')

@@ -1,10 +1,4 @@
-"""The process and its machine: garbage collection, forks, private folders, secret keys, functions named in settings.
-
-The HTTP client of commands, probes and judges: httpx, without redirects, proxies and compression.
-
-`request` waits for a response; `exchange` is the same in an event loop, over a connection that stays open. Around them:
-URLs and hosts, pauses between attempts, quotas per day, and deadlines in CPU time of a thread.
-"""
+"""The process and its machine: garbage collection, forks, folders, keys, functions named in settings, CPU time."""
 
 from __future__ import annotations
 
@@ -21,6 +15,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from shlex import quote
+from time import monotonic, thread_time
 from typing import Any, Final, cast
 
 from ragmon.core.errors import RagmonError, warn_once
@@ -63,8 +58,6 @@ def sleep_if_inherited(process: int) -> None:
     would finish what the parent finishes as well: deliver a record again, or answer a request that came to the parent.
     Python has forgotten it as a thread, so its end would be an error too.
 
-    Args:
-        process: The id of the process that started the thread.
 
     Source: gevent's documentation of `gevent.os.fork`.
     """
@@ -76,14 +69,7 @@ def sleep_if_inherited(process: int) -> None:
 
 
 def default_folder(identity: str) -> Path | None:
-    """The folder for the shared files of processes without a configured folder: below the temporary directory.
-
-    Args:
-        identity: Identifies the application; processes with the same identity report each other's losses.
-
-    Returns:
-        The folder; None where the machine has no writable temporary directory.
-    """
+    """The folder for the shared files of processes without a configured folder; None without a temporary directory."""
     try:
         return Path(tempfile.gettempdir()) / f"ragmon-{os.getuid()}" / identity
     except FileNotFoundError:
@@ -94,13 +80,6 @@ def allocate(file: int, size: int) -> None:
     """Give a file its blocks on the disk, so that a store into its memory map cannot end the process on a full disk.
 
     macOS has no `posix_fallocate`; zeros are written there.
-
-    Args:
-        file: A descriptor; what the file holds stays.
-        size: Bytes the file has at least afterwards.
-
-    Raises:
-        OSError: The disk is full.
     """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, 0, size)
@@ -110,22 +89,13 @@ def allocate(file: int, size: int) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it that are missing, each for this user alone, whatever the umask is.
-
-    Raises:
-        OSError: One of them cannot be made.
-    """
+    """Make a folder and those above it that are missing, each for this user alone, whatever the umask is."""
     for level in (*reversed(folder.parents), folder):
         level.mkdir(mode=0o700, exist_ok=True)
 
 
 def make_state_folder(folder: Path) -> None:
-    """Make a state folder; a folder that exists may be open to its owner, and with a warning to its group.
-
-    Raises:
-        RagmonError: Other users may read or change it.
-        OSError: It cannot be made.
-    """
+    """Make a state folder; a folder that exists may be open to its owner, and with a warning to its group."""
     make_folder(folder)
     mode = folder.stat().st_mode
     if mode & (stat.S_IROTH | stat.S_IWOTH):
@@ -137,11 +107,7 @@ def make_state_folder(folder: Path) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder and its parent, writable by this user alone.
-
-    Raises:
-        OSError: It cannot be made, or another user owns it or may write to it.
-    """
+    """Make a folder and its parent, writable by this user alone."""
     for level in (folder.parent, folder):
         with suppress(FileExistsError):
             level.mkdir(mode=0o700)
@@ -150,11 +116,7 @@ def make_private(folder: Path) -> None:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether a folder belongs to this user, and no other user may write to it.
-
-    Raises:
-        OSError: It does not exist.
-    """
+    """Whether a folder belongs to this user, and no other user may write to it."""
     status = folder.lstat()
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
@@ -174,15 +136,7 @@ def keyed_hash(key: bytes, text: str) -> str:
 
 
 def read_key(path: Path, setting: str) -> bytes:
-    """Read a key from a file, without the white space around it.
-
-    Args:
-        path: The file.
-        setting: The setting that names the file, for messages: `[capture] hash_key_file`.
-
-    Raises:
-        RagmonError: The file cannot be read, or the key is too short to be a secret.
-    """
+    """Read a key from a file, without the white space around it."""
     try:
         key = path.read_bytes().strip()
     except OSError as error:
@@ -194,11 +148,7 @@ def read_key(path: Path, setting: str) -> bytes:
 
 
 def read_token(path: Path | None) -> str | None:
-    """The bearer token in the file of `[serve] token_file`, without the white space around it; None without a file.
-
-    Raises:
-        RagmonError: The file cannot be read, or does not contain a token that is hard to guess.
-    """
+    """The bearer token in the file of `[serve] token_file`, without the white space around it; None without a file."""
     if path is None:
         return None
     try:
@@ -218,11 +168,6 @@ def read_token(path: Path | None) -> str | None:
 def import_name(path: str) -> Any:
     """The object a configuration names as `module:name`; the name may have dots.
 
-    Raises:
-        ImportError: There is no such module.
-        AttributeError: It has no such name.
-        Exception: Any exception that loading the module raises.
-
     >>> import_name("math:pi")
     3.141592653589793
     """
@@ -234,16 +179,7 @@ def import_name(path: str) -> Any:
 
 
 def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
-    """The function a configuration names as `module:function`.
-
-    Args:
-        path: The `module:function`.
-        setting: The configuration key, for messages.
-        example: A correct value, for messages.
-
-    Raises:
-        RagmonError: It does not exist, or is no function.
-    """
+    """The function a configuration names as `module:function`."""
     try:
         function = import_name(path)
     except (ImportError, AttributeError) as error:
@@ -262,3 +198,22 @@ def current_version() -> str:
         return version("ragmon")
     except PackageNotFoundError:
         return "0+unknown"
+
+
+class Deadline:
+    """A deadline in CPU time of the current thread."""
+
+    def __init__(self, seconds: float) -> None:
+        self._cpu = thread_time() + seconds
+        self._wall = monotonic() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether the deadline has passed; the cheap wall clock is read first, which can never pass later."""
+        now = monotonic()
+        if now < self._wall:
+            return False
+        left = self._cpu - thread_time()
+        # The thread needs at least that long for what is left.
+        self._wall = now + left
+        return left <= 0

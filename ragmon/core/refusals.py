@@ -36,12 +36,7 @@ _MAX_TRIED: Final = 32  # repeated parts that are tried
 
 
 class Language:
-    """The wordings of a language; expressions are compiled when a text first needs them, because that takes a while.
-
-    Args:
-        code: The language (ISO 639-1).
-        wordings: Its table in refusals.toml, which explains the keys.
-    """
+    """The wordings of a language; expressions are compiled when a text first needs them, because that takes a while."""
 
     def __init__(self, code: str, wordings: Mapping[str, Any]) -> None:
         fragments: dict[str, str] = {}
@@ -80,14 +75,7 @@ class Language:
         return compiled
 
     def find_openings(self, start: str, window: int, spaced: str, words: Sequence[str]) -> Iterator[re.Match[str]]:
-        """The openings in the window of a text that do not overlap, from left to right.
-
-        Args:
-            start: The text.
-            window: Where in the text an opening may stand.
-            spaced: The text with a space before, between and behind its words.
-            words: Its words up to the last trigger.
-        """
+        """The openings in the window of a text that do not overlap, from left to right."""
         position, candidates = -1, [(0, _AT_START)]
         for word in words:
             if (head := word[:_HEAD]) in self.heads:
@@ -199,11 +187,7 @@ class RefusalRule:
         _triggers()  # reads refusals.toml here, so that no call of the application waits for it
 
     def refuses(self, text: str) -> bool:
-        """Whether an answer in other words than a token counts as refused; for a thread of the application.
-
-        Args:
-            text: The answer, neither stripped nor folded; only its start is read.
-        """
+        """Whether an answer in other words than a token counts as refused; for a thread of the application."""
         if not self.matcher_counts:
             return False
         start = text.lstrip()[: self.window]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Final
@@ -224,13 +224,6 @@ _STEP: Final = re.compile(rf"({_NAME})|\[(-?\d+)\]")
 def parse(text: str, parameter: str) -> Path:
     """Parse a path.
 
-    Args:
-        text: Names joined by dots, indices in brackets.
-        parameter: The parameter it was given for, for the error.
-
-    Raises:
-        RagmonError: The text is no path.
-
     >>> parse("messages[-1].content", "question")
     ('messages', -1, 'content')
     """
@@ -249,6 +242,6 @@ def look_up(value: Any, path: Path) -> Any:
         if isinstance(step, str):
             value = value.get(step) if isinstance(value, Mapping) else None
         else:
-            exists = isinstance(value, Sequence) and -len(value) <= step < len(value)
+            exists = isinstance(value, list | tuple) and -len(value) <= step < len(value)
             value = value[step] if exists else None
     return value

@@ -36,8 +36,8 @@ from rich.text import Text
 from ragmon.capture.trace import probe
 from ragmon.config.load import load
 from ragmon.core import constants
-from ragmon.core.addresses import Address
 from ragmon.core.errors import RagmonError
+from ragmon.core.network import Address
 from ragmon.core.policy import Outcome
 from ragmon.demo.app import Application, RagPipeline
 from ragmon.export.schema import gate_summary

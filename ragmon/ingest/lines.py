@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.core import capture_hints, constants
+from ragmon.core import constants, shapes
 from ragmon.core.citations import split_citations, with_marks
 from ragmon.core.constants import CONTRACT_VERSION
 from ragmon.core.errors import InputError, shorten
@@ -410,8 +410,8 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
                     ]
                     setattr(fields, name, entries)
                 for entry in map(as_object, entries):
-                    if capture_hints.documents.room > 0 and isinstance(entry.get("id"), str):
-                        capture_hints.documents.note(entry["id"], entry, entry.get("metadata"))
+                    if shapes.document_hints.room > 0 and isinstance(entry.get("id"), str):
+                        shapes.document_hints.note(entry["id"], entry, entry.get("metadata"))
             _add_usual_names(fields, line, options)
             return _bounded(adapt(fields), unknown)
         if fields.kind == "totals":

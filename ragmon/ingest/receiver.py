@@ -40,7 +40,6 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from ragmon.core import constants
-from ragmon.core.addresses import HINT, is_known
 from ragmon.core.constants import ACKS_PATH, LABELS_PATH
 from ragmon.core.errors import UnknownNameError, log_error, nearest, shorten
 from ragmon.core.http_server import (
@@ -65,6 +64,7 @@ from ragmon.core.http_server import (
     read_body,
     read_json,
 )
+from ragmon.core.network import HINT, is_known
 from ragmon.ingest.files import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.ingest.lines import Rejected
 from ragmon.ingest.otlp import TOO_MANY, read_logs

@@ -34,7 +34,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
 
-from ragmon.core import capture_hints
+from ragmon.core import shapes
 from ragmon.core.constants import CONTRACT_VERSION, MALFORMED_ROW, OVERSIZE, SOURCES
 from ragmon.core.errors import InputError, RagmonError, UnknownNameError, printable, shorten
 from ragmon.core.text import Path as MemberPath
@@ -262,8 +262,8 @@ def _document(entry: Mapping[str, Any], id_from: MemberPath | None) -> dict[str,
     document_id = None if found is None else as_id(found)
     if document_id is None:
         raise CellError(f"has a document without id: {shorten(entry)}")
-    if capture_hints.documents.room > 0:
-        capture_hints.documents.note(document_id, entry, metadata)
+    if shapes.document_hints.room > 0:
+        shapes.document_hints.note(document_id, entry, metadata)
     document = {"id": document_id, "text": _first_of(entry, _TEXT_KEYS), "score": entry.get("score")}
     return {name: value for name, value in document.items() if not is_absent(value)}
 

@@ -29,7 +29,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon.alarms.plan import describe, detectable_now
 from ragmon.config.settings import Settings
-from ragmon.core.addresses import HINT, is_ip_or_localhost, is_known
 from ragmon.core.constants import ACKS_PATH
 from ragmon.core.errors import (
     RagmonError,
@@ -53,6 +52,7 @@ from ragmon.core.http_server import (
     media_type,
     read_body,
 )
+from ragmon.core.network import HINT, is_ip_or_localhost, is_known
 from ragmon.export.families import label
 from ragmon.export.pages import (
     CONTENT_SECURITY_POLICY,

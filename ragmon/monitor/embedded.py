@@ -29,9 +29,9 @@ from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.config.units import address as parse_address
 from ragmon.core import constants
-from ragmon.core.addresses import Address, own_names
 from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.errors import RagmonError, UnavailableError, shorten
+from ragmon.core.network import Address, own_names
 from ragmon.core.policy import Outcome
 from ragmon.core.process import is_private, make_private
 from ragmon.core.record import Ack, Label, Record, Totals

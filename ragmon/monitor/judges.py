@@ -26,7 +26,7 @@ from ragmon.config.services import JudgeTable as Table
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, QUEUE_FULL, SKIPPED, TIMEOUT
 from ragmon.core.errors import RagmonError, error_location, warn_once
-from ragmon.core.pacing import DailyQuota
+from ragmon.core.network import DailyQuota
 from ragmon.core.record import Record
 from ragmon.ingest.gold import GoldIndex, GoldSet, load_gold
 from ragmon.metrics.facts import FactReader

@@ -21,8 +21,8 @@ from uuid import uuid4
 from ragmon.capture.exporters import DroppingExporter
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.addresses import Address
 from ragmon.core.errors import GoldError, RagmonError, error_location, warn_once
+from ragmon.core.network import Address
 from ragmon.core.process import importing, sleep_if_inherited
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.status import SdkStats

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ragmon.core import capture_hints
+from ragmon.core import shapes
 from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
 from ragmon.core.record import Record
@@ -180,7 +180,7 @@ class CapturedSeries(msgspec.Struct):
             mask |= IN_GOLD if in_gold else self._note_strange(record, items.ids)
         if mask & NOT_DECORATED and mask & (NO_QUESTION | NO_ANSWER):
             # Count the instrumentation that left out question or answer, where it is known in this process.
-            name = None if record.trace_id is None else capture_hints.instrumentations.get(record.trace_id)
+            name = None if record.trace_id is None else shapes.instrumentation_hints.get(record.trace_id)
             if name is not None:
                 add_counts(self._at(record.ts).hidden_by, {name: 1})
         return mask
@@ -210,11 +210,11 @@ class CapturedSeries(msgspec.Struct):
         bucket, ids = self._at(record.ts), record.retrieved_ids or ()
         bucket.ids += len(ids)
         bucket.add_example(min(ids))
-        if capture_hints.documents.known and bucket.sampled < SAMPLED:
+        if shapes.document_hints.known and bucket.sampled < SAMPLED:
             for name in ids:
-                others = capture_hints.documents.other_ids(name)
+                others = shapes.document_hints.other_ids(name)
                 if others is None:
-                    capture_hints.documents.ask()
+                    shapes.document_hints.ask()
                 for path, value in (others or {}).items():
                     bucket.add_candidate(path, 1, int(value in gold_ids))
         return NOT_IN_GOLD

@@ -12,7 +12,6 @@ from typing import Any, Final
 import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 
-from ragmon.core.addresses import Address
 from ragmon.core.errors import log_error
 from ragmon.core.http_server import (
     CONNECTIONS,
@@ -25,6 +24,7 @@ from ragmon.core.http_server import (
     RequestLimits,
     oversize,
 )
+from ragmon.core.network import Address
 from ragmon.ingest.files import GZIP
 from ragmon.ingest.receiver import (
     LOGS,

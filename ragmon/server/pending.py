@@ -27,7 +27,7 @@ from ragmon.core import constants
 from ragmon.core.constants import PROBE_TAG
 from ragmon.core.errors import log_error
 from ragmon.core.http_server import RejectedError
-from ragmon.core.pacing import Deadline
+from ragmon.core.process import Deadline
 from ragmon.core.record import (
     Answer,
     ChunkEntry,

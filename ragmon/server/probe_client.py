@@ -35,10 +35,8 @@ from ragmon.capture.trace import probe, trace_id, traced_as, wrap
 from ragmon.config.services import ExportTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants
-from ragmon.core.addresses import parse_url
 from ragmon.core.errors import RagmonError, UnreachableError, shorten, warn_once
-from ragmon.core.http_client import HttpResponse, request
-from ragmon.core.pacing import OVERLOADED, retry_after
+from ragmon.core.network import OVERLOADED, HttpResponse, parse_url, request, retry_after
 from ragmon.core.process import current_version, default_folder, import_name
 from ragmon.core.record import Latency, Record, Sampling
 from ragmon.core.text import parse

@@ -29,9 +29,8 @@ from ragmon.capture.exporters import BatchExporter, Exporter, JsonlExporter, clo
 from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants
-from ragmon.core.addresses import shown_url
 from ragmon.core.errors import RagmonError, UnknownNameError, error_location, log_error, warn_once
-from ragmon.core.pacing import DAY, MAX_RETRY_AFTER_FOR_USER, BackOff, DailyQuota
+from ragmon.core.network import DAY, MAX_RETRY_AFTER_FOR_USER, BackOff, DailyQuota, shown_url
 from ragmon.core.process import default_folder
 from ragmon.core.record import Record, encode
 from ragmon.ingest.gold import GoldSet

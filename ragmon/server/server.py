@@ -18,10 +18,10 @@ from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import chain, load
 from ragmon.config.services import ServeTable, TlsTable
 from ragmon.config.settings import Settings
-from ragmon.core.addresses import Address, own_names
 from ragmon.core.constants import BUCKET_SECONDS, HOUR
 from ragmon.core.errors import ConfigError, GoldError, RagmonError, log_error
 from ragmon.core.http_server import HttpServer, shares
+from ragmon.core.network import Address, own_names
 from ragmon.core.process import read_token
 from ragmon.export.status import MonitorSnapshot, ServerFindings, ServerStats, StatusFinding, StreamStats, status
 from ragmon.ingest.receiver import ReceiverApp

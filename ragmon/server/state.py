@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ragmon.config.settings import Settings
 from ragmon.core.constants import QUARANTINED
 from ragmon.core.errors import log_error
-from ragmon.core.pacing import Deadline
+from ragmon.core.process import Deadline
 from ragmon.core.record import (
     LABEL_ENTRY,
     RECORD_ENTRY,

@@ -19,7 +19,7 @@ from ragmon.capture.call import SPAN, threshold
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QUARANTINED
 from ragmon.core.errors import log_error
-from ragmon.core.pacing import Deadline
+from ragmon.core.process import Deadline
 from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode
 from ragmon.ingest.native import BUCKET_NS
 from ragmon.ingest.otlp import ExternalSpan

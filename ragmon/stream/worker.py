@@ -44,9 +44,9 @@ from starlette.types import ASGIApp
 
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.addresses import own_names
 from ragmon.core.constants import CLOCK_AHEAD, LOG_DELETED
 from ragmon.core.errors import UnavailableError, UnknownNameError, printable
+from ragmon.core.network import own_names
 from ragmon.core.process import current_version
 from ragmon.core.record import Label, Line, Record, Totals, encode
 from ragmon.ingest.files import MAX_LINE, LineReader

@@ -10,7 +10,7 @@ import pytest
 from ragmon.capture.judges import FAILURES, FIRST, LONGEST, Breaker, Judge, ModelEndpoint
 from ragmon.config.services import JudgeTable
 from ragmon.core import constants
-from ragmon.core.pacing import DailyQuota
+from ragmon.core.network import DailyQuota
 from ragmon.metrics.facts import FactReader
 from ragmon.testing import FakeClock
 from tests.support.chat_model import serving, status

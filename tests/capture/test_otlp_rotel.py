@@ -12,7 +12,7 @@ import pytest
 import ragmon
 from ragmon.capture.exporters import Scored
 from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession, ScoreExporter
-from ragmon.core.addresses import split_url
+from ragmon.core.network import split_url
 from ragmon.core.record import Totals
 from ragmon.stats.histograms import bucket
 from ragmon.testing import make_record

@@ -10,9 +10,8 @@ from time import monotonic
 
 import pytest
 
-from ragmon.core.addresses import split_url
 from ragmon.core.errors import UnreachableError
-from ragmon.core.http_client import exchange, new_client, request
+from ragmon.core.network import exchange, new_client, request, split_url
 
 MAX_BODY = 1000
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ragmon.core.addresses import Url, parse_url, split_url
 from ragmon.core.errors import RagmonError
+from ragmon.core.network import Url, parse_url, split_url
 
 
 def parsed(text, **options):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.core.pacing import DAY, MAX_RETRY_AFTER, BackOff, DailyQuota
+from ragmon.core.network import DAY, MAX_RETRY_AFTER, BackOff, DailyQuota
 from ragmon.testing import FakeClock
 from tests.support.waiting import TIMEOUT
 
@@ -37,7 +37,7 @@ def test_a_restart_goes_on_from_what_was_spent(tmp_path):
 
 def test_processes_share_it(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from ragmon.core.pacing import DailyQuota\n"
+        "import sys; from pathlib import Path; from ragmon.core.network import DailyQuota\n"
         f"b = DailyQuota(50, clock=lambda: {NOON}, path=Path(sys.argv[1], 'judge'))\n"
         "print(sum(b.spend() for _ in range(30)))"
     )

@@ -27,9 +27,9 @@ from ragmon.alarms.plan import plan
 from ragmon.cli.main import BAD_INPUT
 from ragmon.config.load import BUILD, CONFIG, OVERRIDES, check, load
 from ragmon.core import constants, semconv
-from ragmon.core.addresses import is_known
 from ragmon.core.errors import ConfigError
 from ragmon.core.http_server import CONNECTIONS, shares
+from ragmon.core.network import is_known
 from ragmon.core.record import Totals
 from ragmon.ingest.gold import load_gold
 from ragmon.ingest.spans.mapper import to_record

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from ragmon.config.services import StreamTable
-from ragmon.core.addresses import is_known
+from ragmon.core.network import is_known
 from tests.support.deployed import DEPLOY, PORTS, ROOT, Strict, document
 from tests.support.manifests import (
     CHECKS,

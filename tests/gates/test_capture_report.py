@@ -8,7 +8,7 @@ import pytest
 
 import ragmon
 from ragmon.config.gates import default_gates
-from ragmon.core import capture_hints, semconv
+from ragmon.core import semconv, shapes
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
@@ -86,7 +86,7 @@ def test_ids_that_gold_names_otherwise_are_shown_beside_those_of_gold_with_the_f
         ids = [str(uuid.UUID(int=5 * number + place)) for place in range(5)]
         for place, name in enumerate(ids):
             other = f"grey-heron#{number % 40}" if place else "appendix"
-            capture_hints.documents.note(name, {"id": name}, {"chunk_id": other, "file": "herons.md"})
+            shapes.document_hints.note(name, {"id": name}, {"chunk_id": other, "file": "herons.md"})
         records.append(call(number, retrieved_ids=ids))
     gap = report(records).worst
     assert gap.field == "gold_ids"
@@ -187,7 +187,7 @@ def test_spans_without_content_name_the_switch_of_their_instrumentation(family, 
     records = []
     for number in range(30):
         trace_id = f"{number:032x}"
-        capture_hints.instrumentations.put(trace_id, family)
+        shapes.instrumentation_hints.put(trace_id, family)
         records.append(call(number, q=None, trace_id=trace_id, sampling=None))
     gap = report(records).worst
     assert gap.field == "question"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 import pytest
@@ -127,15 +126,6 @@ def test_one_document_without_an_id_leaves_all_of_them_unknown():
     assert (record.retrieved_ids, record.contexts, reason) == (None, ["one", "two"], constants.NO_IDS)
 
 
-def test_the_hash_of_a_text_is_an_id_only_when_asked_for_and_the_last_resort():
-    attributes = RETRIEVER | flat({"content": "one"}, {"content": "two"})
-    digests = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in ("one", "two")]
-    assert ids(attributes) is None
-    assert ids(attributes, content_hash=True) == digests
-    assert ids(RETRIEVER | flat({"content": "one", "id": "n1"}), content_hash=True) == ["n1"]
-    assert ids(RETRIEVER | flat({"content": "one", "metadata": '{"id": "m1"}'}), content_hash=True) == ["m1"]
-
-
 @pytest.mark.parametrize(
     "attributes",
     [
@@ -166,7 +156,7 @@ class TestNeverSilentlyShortened:
     )
     def test_a_span_that_lost_attributes(self, attributes):
         """Also where no list is left, and where what is left has other names for the documents."""
-        record, reason = read(RETRIEVER | attributes, dropped=1, content_hash=True)
+        record, reason = read(RETRIEVER | attributes, dropped=1)
         assert (record.retrieved_ids, reason) == (None, ATTRIBUTES_DROPPED)
 
     @pytest.mark.parametrize("key", [semconv.DOCUMENTS, semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT])
@@ -226,7 +216,6 @@ def test_trulens_has_texts_and_no_ids():
     attributes = {semconv.TRULENS_KIND: "retrieval", semconv.TRULENS_CONTEXTS: ["one", "[2] two"]}
     record, reason = read(attributes)
     assert (record.retrieved_ids, record.contexts, reason) == (None, ["one", "[2] two"], constants.NO_IDS)
-    assert len(ids(attributes, content_hash=True)) == 2
 
 
 def test_a_document_found_twice_in_one_list_stays_there_twice():

@@ -115,7 +115,6 @@ OPTIONS = st.fixed_dictionaries(
     {
         "merge": st.sampled_from(["last", "concat", "rrf"]),
         "id_from": st.none() | st.lists(WORDS | st.integers(-2, 2), min_size=1, max_size=3).map(tuple),
-        "content_hash": st.booleans(),
     }
 )
 RECORDS = st.builds(

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.core.pacing import DAY
+from ragmon.core.network import DAY
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.server.probe_client import CacheHitDetector
 from ragmon.server.probes import RESERVE, JitteredSchedule, interval

@@ -11,7 +11,7 @@ from time import monotonic
 import pytest
 
 from ragmon.alarms.pipelines import AlarmTransition
-from ragmon.core.pacing import DailyQuota
+from ragmon.core.network import DailyQuota
 from ragmon.server.probe_client import GoldQuestion, ProbeCounts
 from ragmon.server.probes import Prober, SweepTrigger
 from tests.support.probed import asking, web

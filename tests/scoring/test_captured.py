@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmon.core import capture_hints
+from ragmon.core import shapes
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record, Sampling, TextFacts
 from ragmon.ingest.gold import GoldSet
@@ -159,20 +159,20 @@ def test_a_span_without_an_answer_lacks_it_and_a_call_kept_for_its_outcome_does_
 
 
 def test_other_ids_of_documents_are_compared_where_this_process_has_read_them():
-    capture_hints.documents.note("e1f7", {"id": "e1f7", "page": 7}, {"chunk_id": "heron#1", "title": "Grey herons"})
+    shapes.document_hints.note("e1f7", {"id": "e1f7", "page": 7}, {"chunk_id": "heron#1", "title": "Grey herons"})
     bucket = whole(scored(GOLD, [Record(qid="a", retrieved_ids=["e1f7", "unread"])] * 3))
     assert bucket.candidates == {"metadata.chunk_id": (3, 3), "page": (3, 0)}
-    assert capture_hints.documents.room == capture_hints.ROOM  # more documents are wanted: one was not read
+    assert shapes.document_hints.room == shapes.ROOM  # more documents are wanted: one was not read
 
 
 def test_hints_are_bounded_and_only_what_looks_like_an_id_is_one():
-    hints = capture_hints.DocumentHints()
-    for number in range(capture_hints.KEPT + 10):
+    hints = shapes.DocumentHints()
+    for number in range(shapes.KEPT + 10):
         hints.note(str(number), {}, {"chunk_id": f"c{number}"})
     assert hints.other_ids("9") is None
     assert hints.other_ids("10") == {"metadata.chunk_id": "c10"}
     odd = {"a.b": "x", "k" * 99: "x", "flag": True, "long": "x" * 999, "text": "two words", "": "x", 7: "x", "ok": 7}
-    assert dict(capture_hints.other_ids("d", {"text": "t", "content": "c"}, odd)) == {"metadata.ok": "7"}
+    assert dict(shapes.other_ids("d", {"text": "t", "content": "c"}, odd)) == {"metadata.ok": "7"}
 
 
 def test_a_removed_pipeline_is_counted_no_more():

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import pytest
 
 from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession
-from ragmon.core.addresses import Address
+from ragmon.core.network import Address
 from tests.server.test_faults_kill import application
 from tests.support.fake_consumer import connect, send, trickling
 from tests.support.otlp_requests import export

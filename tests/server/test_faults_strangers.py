@@ -16,8 +16,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from ragmon.cli.serve import TEMPORARY
-from ragmon.core.addresses import Address
 from ragmon.core.http_server import bind
+from ragmon.core.network import Address
 from tests.support.command_line import ragmon
 from tests.support.fake_consumer import certificate
 from tests.support.otlp_requests import export

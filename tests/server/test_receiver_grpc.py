@@ -33,9 +33,9 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-from ragmon.core.addresses import Address
 from ragmon.core.errors import RagmonError, RateLimitedLog
 from ragmon.core.http_server import RejectedError, RequestLimits
+from ragmon.core.network import Address
 from ragmon.ingest import receiver as messages
 from ragmon.ingest.receiver import Encoding, ExportResult
 from ragmon.server import grpc as grpc_service

@@ -33,9 +33,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from ragmon.capture.otlp_exporter import OtlpExporter, OtlpSession
-from ragmon.core.addresses import Address
 from ragmon.core.errors import PAUSE, RagmonError, RateLimitedLog, UnknownNameError
 from ragmon.core.http_server import HttpServer, RejectedError, RequestLimits
+from ragmon.core.network import Address
 from ragmon.core.record import Record
 from ragmon.ingest import receiver as door
 from ragmon.ingest import receiver as limits

@@ -10,8 +10,8 @@ import pytest
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from ragmon.core.addresses import Address
 from ragmon.core.http_server import HttpServer, RejectedError, RequestLimits
+from ragmon.core.network import Address
 from ragmon.ingest.receiver import ExportResult, ReceiverApp
 from tests.support.fake_consumer import FakeConsumer, connect, hung_up, rest
 from tests.support.serving import PROTOBUF

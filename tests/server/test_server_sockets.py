@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.cli.serve import TEMPORARY
-from ragmon.core.addresses import Address
 from ragmon.core.http_server import CONNECTIONS, HANDSHAKE, OWN_FILES, SPARE_FILES, HttpServer, shares
+from ragmon.core.network import Address
 from ragmon.ingest.receiver import ReceiverApp
 from tests.support.fake_consumer import FakeConsumer, certificate, connect, hung_up, rest, trickling
 from tests.support.process_usage import cpu_seconds, open_files, resident

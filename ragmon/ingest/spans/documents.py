@@ -6,17 +6,15 @@ missing on a document's own span are looked up on other spans of the request.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self, TypeVar, cast
+from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from ragmon.core import capture_hints, constants, semconv
+from ragmon.core import constants, semconv, shapes
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
-from ragmon.core.text import Path
+from ragmon.core.shapes import document_hints, first_of
+from ragmon.core.text import Path, look_up
 from ragmon.ingest.spans.messages import tool_results
 from ragmon.ingest.spans.span import (
     ATTRIBUTES_DROPPED,
@@ -32,14 +30,16 @@ from ragmon.ingest.spans.span import (
     unread,
 )
 from ragmon.ingest.spans.tools import (
+    LIST_KEYS,
     REDACTED,
-    FlattenedList,
-    LiteralBudget,
     as_id,
     as_text,
     count,
     decode,
     decode_container,
+    document_fields,
+    document_metadata,
+    document_text,
     documents_in,
     flattened,
     is_json,
@@ -48,7 +48,6 @@ from ragmon.ingest.spans.tools import (
     returned_list,
     too_long,
     tool_output,
-    value_at,
 )
 
 
@@ -61,57 +60,15 @@ class Document(NamedTuple):
     label: str | None = None
 
 
-class Documents(msgspec.Struct, frozen=True, gc=False):
-    """A list of documents in rank order, as columns; None where a value is unknown."""
-
-    ids: list[str | None]
-    texts: list[str | None]
-    scores: list[float | None]
-    labels: list[str | None]
-
-    @classmethod
-    def of(cls, rows: Iterable[Document]) -> Self:
-        """Build the columns from documents.
-
-        >>> Documents.of([Document("a", "one"), Document("b", None, 0.5)]).texts
-        ['one', None]
-        """
-        ids, texts, scores, labels = map(list, zip(*rows, strict=True)) if (rows := list(rows)) else ([], [], [], [])
-        return cls(ids, texts, scores, labels)
-
-    @property
-    def has_all_ids(self) -> bool:
-        """Whether all ids are known."""
-        return None not in self.ids
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all ids, texts and scores are known."""
-        return None not in self.ids and None not in self.texts and None not in self.scores
-
-    def with_ids(self, ids: list[str | None]) -> Documents:
-        """The same documents with other ids."""
-        return Documents(ids, self.texts, self.scores, self.labels)
-
-
-class SpanDocuments(msgspec.Struct, frozen=True, gc=False):
+class SpanDocuments(NamedTuple):
     """The documents on a span in rank order, or the reason why they, or their ids, are unknown."""
 
-    documents: Documents | None
+    documents: Sequence[Document] | None
     reason: str = ""
-
-    def rows(self) -> Iterator[Document]:
-        """The documents one by one; empty where they are unknown."""
-        documents = self.documents
-        if documents is not None:
-            yield from map(Document, documents.ids, documents.texts, documents.scores, documents.labels)
 
 
 MEMBERS: Final = frozenset({"id", "content", "score", "metadata"})
 """The members of a document in the conventions; one without others is decoded without further search."""
-_ID_KEYS: Final = ("id", "node_id", "id_", "_id")
-_METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id")
-_TEXT_KEYS: Final = ("text", "page_content", "content")
 _NODE: Final = re.compile(r"<NodeWithScore\(node=\w+\(id_=(?P<id>.*)\), score=(?P<score>[^)]*)\)>", re.DOTALL)
 _HAYSTACK: Final = re.compile(r"Document\(id=(?P<id>.*?), (?:content|blob|meta|score|embedding)\b")
 
@@ -123,20 +80,21 @@ def document(entry: Any, id_from: Path | None = None) -> Document:
     Document(id='n1', text='one', score=0.5, label='c1')
     """
     if id_from is None and type(entry) is dict and entry.keys() <= MEMBERS:
-        label = document_id(entry["metadata"]) if "metadata" in entry else None
+        label = _label(mapping(entry["metadata"])) if "metadata" in entry else None
         return Document(as_id(entry.get("id")), as_text(entry.get("content")), number(entry.get("score")), label)
     fields = _normalised(entry)
-    text = next((text for name in _TEXT_KEYS if (text := as_text(fields.get(name))) is not None), None)
-    score = number(fields.get("score"))
+    metadata = fields["metadata"]
+    text, score = document_text(fields, metadata), first_of(fields, shapes.STORED_SCORE_KEYS, number)
     if id_from is not None:
-        return Document(as_id(value_at(fields, id_from)), text, score)
-    return Document(as_id(fields["id"]), text, score, document_id(fields["metadata"]))
+        return Document(as_id(look_up(fields, id_from)), text, score)
+    own, label = fields["id"], _label(metadata)
+    if own is None and label is None:
+        own = first_of(fields, shapes.OTHER_ID_KEYS, as_id)
+    return Document(own, text, score, label)
 
 
-def document_id(metadata: Any) -> str | None:
-    """The id in a document's metadata, which may be written as JSON."""
-    members = mapping(metadata)
-    return next((label for key in _METADATA_ID_KEYS if (label := as_id(members.get(key))) is not None), None)
+def _label(metadata: Mapping[str, Any]) -> str | None:
+    return first_of(metadata, shapes.METADATA_ID_KEYS, as_id)
 
 
 def _normalised(entry: Any) -> Mapping[str, Any]:
@@ -144,32 +102,30 @@ def _normalised(entry: Any) -> Mapping[str, Any]:
     entry = decode_container(entry)
     if isinstance(entry, str):
         match = _NODE.fullmatch(entry) or _HAYSTACK.match(entry)
-        outer: Mapping[str, Any] = match.groupdict() if match else {"content": entry}
-    else:
-        outer = mapping(entry)
-    inner = mapping(outer.get("node")) or outer
-    if inner.get("lc") == 1:  # a LangChain object
-        inner = mapping(inner.get("kwargs"))
-    metadata = mapping(inner.get("metadata", inner.get("meta")))
-    own_id = next((inner[name] for name in _ID_KEYS if inner.get(name) is not None), None)
-    fields = {**inner, "id": own_id, "node_id": own_id, "metadata": metadata, "meta": metadata}
-    return {**fields, "score": outer.get("score", inner.get("score")), "node": fields}
+        entry = match.groupdict() if match else {"content": entry}
+    fields = document_fields(entry)
+    metadata, own_id = document_metadata(fields), first_of(fields, shapes.ID_KEYS, as_id)
+    node = {**fields, "id": own_id, "node_id": own_id, "metadata": metadata, "meta": metadata}
+    return {**node, "node": node}
 
 
-DocumentList = Sequence[Any] | FlattenedList | str | None
+def _have_ids(documents: Iterable[Document]) -> bool:
+    return None not in [document.id for document in documents]
+
+
+DocumentList = Sequence[Any] | str | None
 """A whole list of documents; or the reason why it is unknown; or None where there is none."""
 Source = Callable[[Span], DocumentList]
 MAX_DOCUMENTS: Final = MAX_DOCUMENTS_KEPT + 1
 """The maximum number of documents of a list that are read: one more than a record keeps, so that a cut is noticed."""
-_LIST_KEYS: Final = ("documents", "nodes", "results", "chunks")
 
 
 def _from_flattened(name: str) -> Source:
     def read(span: Span) -> DocumentList:
         entries = flattened(span.attributes, name)
-        if not entries.size:
+        if not entries.rows:
             return None
-        return entries if entries.is_complete and not span.dropped else ATTRIBUTES_DROPPED
+        return entries.rows[:MAX_DOCUMENTS] if entries.is_complete and not span.dropped else ATTRIBUTES_DROPPED
 
     return read
 
@@ -183,7 +139,7 @@ def _from_attribute(key: str, member: str | None = None) -> Source:
             return None
         decoded = decode_container(value)
         if isinstance(decoded, Mapping):
-            keys = _LIST_KEYS if member is None else (member,)
+            keys = LIST_KEYS if member is None else (member,)
             decoded = next((entries for list_key in keys if isinstance(entries := decoded.get(list_key), list)), None)
         elif member is not None:
             decoded = None
@@ -209,7 +165,7 @@ def _from_hits(span: Span) -> DocumentList:
         hit_id = hit.get("id")
         # Several queries may find the same document, which keeps its first place; hits without an id are all kept.
         key = (None, index) if hit_id is None else hit_id if isinstance(hit_id, str | int) else repr(hit_id)
-        hits.setdefault(key, {**hit, "content": hit.get("document")})
+        hits.setdefault(key, hit)
     return list(hits.values())[:MAX_DOCUMENTS]
 
 
@@ -236,171 +192,20 @@ _GIVEN: Final = (
 )
 
 
-_HASH_DIGITS: Final = 16
-T = TypeVar("T")
+def _first_known(documents: Iterable[Document], member: str) -> Any:
+    return next((value for each in documents if (value := getattr(each, member)) is not None), None)
 
 
-class DocumentReader(msgspec.Struct, frozen=True):
-    """Reads the documents on a span; without an id, a document may get the start of its text's SHA-256."""
-
-    id_from: Path | None = None
-    content_hash: bool = False
-
-    def returned(self, span: Span, literals: LiteralBudget) -> SpanDocuments | None:
-        """The documents that a retrieving tool returned; None where the span does not hold its output.
-
-        Documents without the usual shape may be texts; a text alone is one document.
-        """
-        output = tool_output(span.attributes)
-        if output is None:
-            return self.read(span, _RETRIEVED)
-        entries = documents_in(output, self.id_from, literals)
-        listed = returned_list(output, literals) if entries is None else entries
-        if listed is None:
-            return SpanDocuments(None, constants.OVERSIZE if too_long(output) else NOT_UNDERSTOOD)
-        return self._understood([listed] if isinstance(listed, str) else listed)
-
-    def given(self, result: Any, literals: LiteralBudget) -> SpanDocuments | None:
-        """The documents in a tool's result that a model was given; None where the result has another shape."""
-        entries = documents_in(result, self.id_from, literals)
-        return None if entries is None else self._understood(entries)
-
-    def _understood(self, entries: Sequence[Any]) -> SpanDocuments:
-        documents = self._from_rows(entries[:MAX_DOCUMENTS])
-        if documents.has_all_ids:
-            return SpanDocuments(documents)
-        understood = any((*documents.ids, *documents.labels, *documents.texts))
-        return SpanDocuments(documents, constants.NO_IDS) if understood else SpanDocuments(None, NOT_UNDERSTOOD)
-
-    def read(self, span: Span, sources: Sequence[Source]) -> SpanDocuments | None:
-        """The first list with all ids; its missing texts and scores come from other lists of the same length."""
-        lists: list[Documents] = []
-        reason = ATTRIBUTES_DROPPED if span.dropped else ""
-        for source in sources:
-            entries = source(span)
-            if isinstance(entries, str):
-                reason = reason or entries
-            elif entries is not None:
-                documents = (
-                    self._from_columns(entries) if isinstance(entries, FlattenedList) else self._from_rows(entries)
-                )
-                if capture_hints.documents.room > 0:
-                    # Remember other ids of a list of documents, for the case that gold names them by those.
-                    rows = entries.rows() if isinstance(entries, FlattenedList) else entries
-                    for entry, name in zip(rows, documents.ids, strict=False):
-                        if name is not None and isinstance(entry, Mapping | str):
-                            fields = _normalised(entry)
-                            capture_hints.documents.note(name, fields, fields["metadata"])
-                if not lists and documents.is_complete:
-                    return SpanDocuments(documents)
-                lists.append(documents)
-        if not lists:
-            return SpanDocuments(None, reason) if reason else None
-        # Unknown values of the best list come from the other lists of the same length.
-        best = next((documents for documents in lists if documents.has_all_ids), lists[0])
-        aligned = [best, *(other for other in lists if other is not best and len(other.ids) == len(best.ids))]
-        documents = Documents(
-            best.ids,
-            _first_known([documents.texts for documents in aligned]),
-            _first_known([documents.scores for documents in aligned]),
-            _first_known([documents.labels for documents in aligned]),
-        )
-        if documents.has_all_ids:
-            return SpanDocuments(documents)
-        not_captured = not any((*documents.ids, *documents.labels, *documents.texts))
-        return SpanDocuments(documents, reason or (CONTENT_NOT_CAPTURED if not_captured else constants.NO_IDS))
-
-    def _from_rows(self, entries: Iterable[Any]) -> Documents:
-        return Documents.of([self.document(entry) for entry in entries])
-
-    def _from_columns(self, table: FlattenedList) -> Documents:
-        columns = {name: column[:MAX_DOCUMENTS] for name, column in table.columns.items()}
-        size = min(table.size, MAX_DOCUMENTS)
-        if self.id_from is not None or not columns.keys() <= MEMBERS:
-            return self._from_rows(FlattenedList(size, table.is_complete, columns).rows())
-        unknown: list[None] = [None] * size
-        return Documents(
-            list(map(as_id, columns.get("id", unknown))),
-            list(map(as_text, columns.get("content", unknown))),
-            list(map(number, columns.get("score", unknown))),
-            list(map(document_id, columns["metadata"])) if "metadata" in columns else [*unknown],
-        )
-
-    def document(self, entry: Any) -> Document:
-        """Decode one document, in a list or not."""
-        return document(entry, self.id_from)
-
-    def with_derived_ids(self, documents: Documents) -> SpanDocuments | None:
-        """Documents without ids of their own, with the ids in their metadata or the hashes of their texts as ids."""
-        alternatives = [documents.labels]
-        if self.content_hash:
-            alternatives.append(list(map(_digest, documents.texts)))
-        for names in alternatives:
-            renamed = documents.with_ids([own or name for own, name in zip(documents.ids, names, strict=True)])
-            if renamed.has_all_ids:
-                return SpanDocuments(renamed)
-        return None
-
-
-def _first_known(columns: Sequence[Sequence[T | None]]) -> list[T | None]:
-    return [next((value for value in values if value is not None), None) for values in zip(*columns, strict=True)]
-
-
-def _digest(text: str | None) -> str | None:
-    return None if text is None else hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+def _is_captured(document: Document) -> bool:
+    return bool(document.id or document.label or document.text)
 
 
 _MAX_DEPTH: Final = 12
 """The maximum depth at which LangChain objects are searched in a value."""
 
 
-class IdLookup:
-    """Looks up missing document ids.
-
-    The span of a vector database's client inside the retriever has them. OpenLLMetry leaves them off LangChain's
-    retriever span, but writes whole documents on the spans around it. Ids in a document's metadata are the last choice.
-    """
-
-    def __init__(self, trace: Trace, reader: DocumentReader) -> None:
-        self._trace = trace
-        self._reader = reader
-
-    def complete(self, documents: SpanDocuments, inner: Sequence[SpanDocuments] = ()) -> SpanDocuments:
-        """A list of documents with its missing ids, where they can be found; otherwise unchanged."""
-        if documents.documents is None or documents.reason != constants.NO_IDS:
-            return documents  # if a limit cut the span, they had ids that others would not match
-        for other in inner:
-            # Take the ids of another list of the same length, unless a text shows that it holds other documents.
-            if other.documents is not None and other.documents.has_all_ids:
-                texts, other_texts = documents.documents.texts, other.documents.texts
-                if len(texts) == len(other_texts) and all(
-                    text == other_text or None in (text, other_text)
-                    for text, other_text in zip(texts, other_texts, strict=True)
-                ):
-                    return SpanDocuments(documents.documents.with_ids(other.documents.ids))
-        if self._reader.id_from is None:
-            keys = list(zip(documents.documents.texts, documents.documents.labels, strict=True))
-            renamed = documents.documents.with_ids([self._ids_by_content.get(key) for key in keys])
-            if renamed.has_all_ids:
-                return SpanDocuments(renamed)
-            if any(key in self._ids_by_content for key in keys):
-                return documents  # they have ids of their own, which the ids in their metadata would not match
-        return self._reader.with_derived_ids(documents.documents) or documents
-
-    @cached_property
-    def _ids_by_content(self) -> dict[tuple[str | None, str | None], str | None]:
-        """The ids of documents that LangChain wrote to attributes, by text and label; None where they are ambiguous."""
-        ids: dict[tuple[str | None, str | None], str | None] = {}
-        for span in self._trace.spans:
-            for key in (semconv.ENTITY_INPUT, semconv.ENTITY_OUTPUT):
-                value = span.attributes.get(key)
-                if isinstance(value, str) and '"page_content"' in value and '"lc"' in value:
-                    for document in map(self._reader.document, _langchain_objects(decode(value), _MAX_DEPTH)):
-                        if document.id is not None and document.text is not None:
-                            content = document.text, document.label
-                            previous = ids.get(content, document.id)
-                            ids[content] = document.id if previous == document.id else None
-        return ids
+def _renamed(documents: Iterable[Document], ids: Iterable[str | None]) -> SpanDocuments:
+    return SpanDocuments([document._replace(id=name) for document, name in zip(documents, ids, strict=True)])
 
 
 def _langchain_objects(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
@@ -417,21 +222,24 @@ RRF_K: Final = 60
 
 def ids_of(documents: SpanDocuments | None) -> list[str] | None:
     """The ids of a list, in its order; None where one of them is unknown."""
-    return None if documents is None or documents.documents is None else _complete_or_none(documents.documents.ids)
+    return _column(documents, "id")
 
 
 def texts_of(documents: SpanDocuments) -> list[str] | None:
     """The texts of a list; None where one of them is unknown, or the list is empty."""
-    return None if documents.documents is None else _complete_or_none(documents.documents.texts) or None
+    return _column(documents, "text") or None
 
 
 def scores_of(documents: SpanDocuments) -> list[float] | None:
     """The scores of a list; None where one of them is unknown, or the list is empty."""
-    return None if documents.documents is None else _complete_or_none(documents.documents.scores) or None
+    return _column(documents, "score") or None
 
 
-def _complete_or_none(column: Sequence[T | None]) -> list[T] | None:
-    return None if None in column else cast("list[T]", [*column])
+def _column(documents: SpanDocuments | None, member: str) -> list[Any] | None:
+    if documents is None or documents.documents is None:
+        return None
+    column = [getattr(document, member) for document in documents.documents]
+    return None if None in column else column
 
 
 def is_subset_or_reordering(documents: SpanDocuments, pool: SpanDocuments) -> bool:
@@ -448,26 +256,26 @@ def merged(lists: Sequence[SpanDocuments], merge: Merge = "concat") -> SpanDocum
         merge: `last` keeps the last one; `concat` joins them, a document at its first place; `rrf` ranks
             by the sum of 1 / (60 + rank).
 
-    >>> one, two = (SpanDocuments(Documents.of(map(Document, ids))) for ids in ("ab", "cb"))
+    >>> one, two = (SpanDocuments(list(map(Document, ids))) for ids in ("ab", "cb"))
     >>> ids_of(merged([one, two])), ids_of(merged([one, two], "rrf")), ids_of(merged([one, two], "last"))
     (['a', 'b', 'c'], ['b', 'a', 'c'], ['c', 'b'])
     """
     if merge == "last" or len(lists) == 1:
-        return lists[-1] if lists else SpanDocuments(Documents.of([]))
+        return lists[-1] if lists else SpanDocuments([])
     unknown = next((ranked for ranked in lists if ranked.documents is None), None)
     if unknown is not None:
         return unknown
     best: dict[Any, Document] = {}
     weight: dict[Any, float] = {}
     for ranked in lists:
-        for rank, (name, text, _, label) in enumerate(ranked.rows(), start=1):
+        for rank, (name, text, _, label) in enumerate(ranked.documents or (), start=1):
             key = (name, text if name is None else None)
             # Scores of different retrievers are not comparable.
             best.setdefault(key, Document(name, text, None, label))
             weight[key] = weight.get(key, 0.0) + 1 / (RRF_K + rank)
     documents = [best[key] for key in (sorted(best, key=lambda key: -weight[key]) if merge == "rrf" else best)]
     reason = next((ranked.reason for ranked in lists if ranked.reason), "")
-    return SpanDocuments(Documents.of(documents), reason)
+    return SpanDocuments(documents, reason)
 
 
 MAX_STEPS: Final = 512
@@ -475,7 +283,7 @@ MAX_STEPS: Final = 512
 nothing."""
 
 
-class Retrieved(msgspec.Struct, frozen=True, gc=False):
+class Retrieved(NamedTuple):
     """The documents after reranking, and those of the retrievers where a reranker selected among them."""
 
     final: SpanDocuments
@@ -488,10 +296,10 @@ class Retrievals:
     A step inside another one is a part of it, where the outer one has documents.
     """
 
-    def __init__(self, trace: Trace, reader: DocumentReader) -> None:
+    def __init__(self, trace: Trace, id_from: Path | None) -> None:
         self._trace = trace
-        self._reader = reader
-        self._naming = IdLookup(trace, reader)
+        self._id_from = id_from
+        self._above = {span.span_id: trace.above(span) for span in trace.steps[:MAX_STEPS]}
         self._too_many_steps = len(trace.steps) > MAX_STEPS
         self._documents = {} if self._too_many_steps else {span.span_id: self._read(span) for span in trace.steps}
         for span in trace.steps:
@@ -508,22 +316,21 @@ class Retrievals:
         if self._too_many_steps:
             return Retrieved(SpanDocuments(None, TOO_MANY_STEPS), None)
         for span in self._trace.steps:
-            if all(self._documents.get(span_id) is None for span_id in self._trace.above(span)):
+            if all(self._documents.get(span_id) is None for span_id in self._above[span.span_id]):
                 (self._rerank if self._is_reranker(span) else self._retrieve)(span)
         if not self._current:
             # OpenTelemetry's conventions allow documents on the span of a whole request.
             attached = [
                 documents
                 for span in self._trace.tops
-                if semconv.DOCUMENTS in span.attributes
-                and (documents := self._reader.read(span, _ATTACHED)) is not None
+                if semconv.DOCUMENTS in span.attributes and (documents := self._listed(span, _ATTACHED)) is not None
             ]
             # Where no span is a retrieval: the documents that tools returned to the last model call.
             calls = () if attached or self._documents else reversed(self._trace.calls)
             given = (self._given_to(call) for call in calls)
             attached = attached or next(filter(None, given), [])
             unknown = SpanDocuments(None, CONTENT_NOT_CAPTURED if self._documents else NO_RETRIEVAL)
-            self._current = [self._naming.complete(documents) for documents in attached] or [unknown]
+            self._current = [self._complete(documents) for documents in attached] or [unknown]
         return Retrieved(merged(self._current, merge), merged(self._candidates) if self._candidates else None)
 
     def _is_reranker(self, span: Span) -> bool:
@@ -531,17 +338,17 @@ class Retrievals:
 
     def _read(self, span: Span) -> SpanDocuments | None:
         if self._trace.role(span) & Role.TOOL:
-            return self._reader.returned(span, self._trace.literals)
-        return self._reader.read(span, _RERANKED if self._is_reranker(span) else _RETRIEVED)
+            return self._returned(span)
+        return self._listed(span, _RERANKED if self._is_reranker(span) else _RETRIEVED)
 
     def _retrieve(self, span: Span) -> None:
         """Add the documents of a retriever; if it selected among those of inner retrievers, these are candidates."""
         inner_lists = self._inner_retrievals(span)
         documents = self._documents[span.span_id]
         if documents is not None:
-            completed = self._naming.complete(documents, inner_lists)
+            completed = self._complete(documents, inner_lists)
             self._current.append(completed)
-            candidates = [self._naming.complete(inner_list) for inner_list in inner_lists]
+            candidates = [self._complete(inner_list) for inner_list in inner_lists]
             if candidates and is_subset_or_reordering(completed, merged(candidates)):
                 self._candidates += candidates
         elif not inner_lists and not span.failed:
@@ -549,8 +356,8 @@ class Retrievals:
 
     def _rerank(self, span: Span) -> None:
         """Replace the lists that share documents with a reranker, or all lists where none does."""
-        reranked = self._naming.complete(self._documents[span.span_id] or SpanDocuments(None, unread([span], OUTPUT)))
-        given = self._naming.complete(self._reader.read(span, _GIVEN) or SpanDocuments(None))
+        reranked = self._complete(self._documents[span.span_id] or SpanDocuments(None, unread([span], OUTPUT)))
+        given = self._complete(self._listed(span, _GIVEN) or SpanDocuments(None))
         ids = {*(ids_of(reranked) or ()), *(ids_of(given) or ())}
         inputs = [documents for documents in self._current if ids & set(ids_of(documents) or ())] or list(self._current)
         candidates = inputs if ids_of(given) is None or ids_of(merged(inputs)) else [given]
@@ -563,13 +370,114 @@ class Retrievals:
         ] + [reranked]
 
     def _given_to(self, call: Span) -> list[SpanDocuments]:
-        results = (self._reader.given(result, self._trace.literals) for result in tool_results(call))
-        return [documents for documents in results if documents is not None]
+        return [documents for result in tool_results(call) if (documents := self._given(result)) is not None]
 
     def _inner_retrievals(self, span: Span) -> list[SpanDocuments]:
         lists = [
             self._documents[other.span_id]
             for other in self._trace.steps
-            if span.span_id in self._trace.above(other) and not self._is_reranker(other)
+            if span.span_id in self._above[other.span_id] and not self._is_reranker(other)
         ]
         return [documents for documents in lists if documents is not None]
+
+    def _returned(self, span: Span) -> SpanDocuments | None:
+        """The documents that a retrieving tool returned; None where the span does not hold its output.
+
+        Documents without the usual shape may be texts; a text alone is one document.
+        """
+        output = tool_output(span.attributes)
+        if output is None:
+            return self._listed(span, _RETRIEVED)
+        entries = documents_in(output, self._id_from, self._trace.literals)
+        listed = returned_list(output, self._trace.literals) if entries is None else entries
+        if listed is None:
+            return SpanDocuments(None, constants.OVERSIZE if too_long(output) else NOT_UNDERSTOOD)
+        return self._understood([listed] if isinstance(listed, str) else listed)
+
+    def _given(self, result: Any) -> SpanDocuments | None:
+        """The documents in a tool's result that a model was given; None where the result has another shape."""
+        entries = documents_in(result, self._id_from, self._trace.literals)
+        return None if entries is None else self._understood(entries)
+
+    def _decoded(self, entries: Iterable[Any]) -> list[Document]:
+        return [document(entry, self._id_from) for entry in entries]
+
+    def _understood(self, entries: Sequence[Any]) -> SpanDocuments:
+        documents = self._decoded(entries[:MAX_DOCUMENTS])
+        if _have_ids(documents):
+            return SpanDocuments(documents)
+        understood = any(map(_is_captured, documents))
+        return SpanDocuments(documents, constants.NO_IDS) if understood else SpanDocuments(None, NOT_UNDERSTOOD)
+
+    def _listed(self, span: Span, sources: Sequence[Source]) -> SpanDocuments | None:
+        """The first list with all ids; its missing texts and scores come from other lists of the same length."""
+        lists: list[list[Document]] = []
+        reason = ATTRIBUTES_DROPPED if span.dropped else ""
+        for source in sources:
+            entries = source(span)
+            if isinstance(entries, str):
+                reason = reason or entries
+            elif entries is not None:
+                documents = self._decoded(entries)
+                if document_hints.room > 0:
+                    for entry, noted in zip(entries, documents, strict=True):
+                        if noted.id is not None and isinstance(entry, Mapping | str):
+                            fields = _normalised(entry)
+                            document_hints.note(noted.id, fields, fields["metadata"])
+                if not lists and not any(None in known[:3] for known in documents):
+                    return SpanDocuments(documents)
+                lists.append(documents)
+        if not lists:
+            return SpanDocuments(None, reason) if reason else None
+        best = next((documents for documents in lists if _have_ids(documents)), lists[0])
+        aligned = [best, *(other for other in lists if other is not best and len(other) == len(best))]
+        documents = [
+            row[0]._replace(**{member: _first_known(row, member) for member in ("text", "score", "label")})
+            for row in zip(*aligned, strict=True)
+        ]
+        if _have_ids(documents):
+            return SpanDocuments(documents)
+        is_captured = any(map(_is_captured, documents))
+        return SpanDocuments(documents, reason or (constants.NO_IDS if is_captured else CONTENT_NOT_CAPTURED))
+
+    def _complete(self, documents: SpanDocuments, inner: Sequence[SpanDocuments] = ()) -> SpanDocuments:
+        """A list of documents with its missing ids, where they can be found; otherwise unchanged.
+
+        The span of a vector database's client inside the retriever has them. OpenLLMetry leaves them off LangChain's
+        retriever span, but writes whole documents on the spans around it. Ids in the metadata are the last choice.
+        """
+        own = documents.documents
+        if own is None or documents.reason != constants.NO_IDS:
+            return documents  # if a limit cut the span, they had ids that others would not match
+        for other in inner:
+            # Take the ids of another list of the same length, unless a text shows that it holds other documents.
+            names = other.documents
+            if names is not None and len(names) == len(own) and _have_ids(names):
+                texts = [(document.text, named.text) for document, named in zip(own, names, strict=True)]
+                if all(text == other_text or None in (text, other_text) for text, other_text in texts):
+                    return _renamed(own, [named.id for named in names])
+        if self._id_from is None:
+            ids = self._ids_by_content
+            keys = [(document.text, document.label) for document in own]
+            renamed = _renamed(own, map(ids.get, keys))
+            if ids_of(renamed) is not None:
+                return renamed
+            if any(key in ids for key in keys):
+                return documents  # they have ids of their own, which the ids in their metadata would not match
+        renamed = _renamed(own, [document.id or document.label for document in own])
+        return documents if ids_of(renamed) is None else renamed
+
+    @cached_property
+    def _ids_by_content(self) -> dict[tuple[str | None, str | None], str | None]:
+        """The ids of documents that LangChain wrote to attributes, by text and label; None where they are ambiguous."""
+        ids: dict[tuple[str | None, str | None], str | None] = {}
+        for span in self._trace.spans:
+            for key in (semconv.ENTITY_INPUT, semconv.ENTITY_OUTPUT):
+                value = span.attributes.get(key)
+                if isinstance(value, str) and '"page_content"' in value and '"lc"' in value:
+                    for document in self._decoded(_langchain_objects(decode(value), _MAX_DEPTH)):
+                        if document.id is not None and document.text is not None:
+                            content = document.text, document.label
+                            previous = ids.get(content, document.id)
+                            ids[content] = document.id if previous == document.id else None
+        return ids

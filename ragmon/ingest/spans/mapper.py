@@ -13,19 +13,20 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.core import capture_hints, constants, semconv
+from ragmon.core import constants, semconv
 from ragmon.core.citations import with_marks
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Record, bounded
+from ragmon.core.shapes import first_of, instrumentation_hints
 from ragmon.core.text import Path
 from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import (
-    DocumentReader,
     Retrievals,
     SpanDocuments,
     ids_of,
@@ -50,7 +51,7 @@ from ragmon.ingest.spans.span import (
     unknown_scope,
     why_no_text,
 )
-from ragmon.ingest.spans.tools import RetrievingTools, as_id, as_text, flattened, number
+from ragmon.ingest.spans.tools import RetrievingTools, as_id, as_text, flattened, mapping, nonempty_text, number
 
 LISTS: Final = (semconv.ANNOTATIONS, semconv.EVALUATIONS, semconv.TRACE_ANNOTATIONS)
 CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "answer_correctness", "qa_correctness"})
@@ -87,7 +88,7 @@ def evaluations(spans: Iterable[Span]) -> Iterator[Evaluation]:
             for event in span.events
             if event.name == semconv.EVALUATION
         ]
-        for raw in chain(raw_evaluations, *(flattened(span.attributes, name).rows() for name in LISTS)):
+        for raw in chain(raw_evaluations, *(flattened(span.attributes, name).rows for name in LISTS)):
             score = _score(raw)
             if score is not None and (name := _name(raw.get("name"))):
                 trace_id = span.links[0] if len(span.links) == 1 else span.trace_id
@@ -137,13 +138,14 @@ _DEFAULT_NAMES: Final = ("Runnable", "LangGraph", "AgentExecutor")
 def _labels(trace: Trace) -> dict[str, Any]:
     """The fields of a record that the application puts on its spans, outer spans first: its qid, session and user."""
     labels: dict[str, Any] = {}
+    metadata = [mapping(span.attributes.get(semconv.METADATA)) for span in trace.spans]
     for field, (keys, members) in _LABELS.items():
         own = (*keys, *(f"{semconv.ASSOCIATION}.{member}" for member in members))
         labels[field] = next(
             (
                 label
-                for span, metadata in zip(trace.spans, trace.metadata, strict=True)
-                if (label := _first_id(span.attributes, own) or _first_id(metadata, members))
+                for span, inner in zip(trace.spans, metadata, strict=True)
+                if (label := first_of(span.attributes, own, as_id) or first_of(inner, members, as_id))
             ),
             None,
         )
@@ -152,18 +154,8 @@ def _labels(trace: Trace) -> dict[str, Any]:
 
 def _answering_model(trace: Trace) -> str | None:
     # The last model call that names one. The reply's name goes before the request's: it has the version.
-    for span in reversed(trace.calls):
-        for key in _MODEL_KEYS:
-            if name := as_text(span.attributes.get(key)):
-                return name
-    return None
-
-
-def _first_id(values: Mapping[str, Any], keys: Iterable[str]) -> str | None:
-    for key in keys:
-        if key in values and (text := as_id(values[key])):
-            return text
-    return None
+    names = (first_of(span.attributes, _MODEL_KEYS, nonempty_text) for span in reversed(trace.calls))
+    return next((name for name in names if name is not None), None)
 
 
 def _workflow_name(trace: Trace) -> str | None:
@@ -221,20 +213,28 @@ def _union_ms(spans: Sequence[Span]) -> float | None:
 
     It is negative, and so no valid latency, where a span ended before its start.
     """
-    ordered = sorted((span for span in spans if span.start_ns), key=lambda span: span.start_ns)
-    if not ordered:
+    intervals = [(span.start_ns, span.end_ns) for span in spans if span.start_ns]
+    if not intervals:
         return None
-    shortest = min(span.end_ns - span.start_ns for span in ordered)
-    if shortest < 0:
-        return _milliseconds(shortest)
-    total, covered_until = 0, 0
-    for span in ordered:
-        total += max(0, span.end_ns - max(span.start_ns, covered_until))
-        covered_until = max(span.end_ns, covered_until)
-    return _milliseconds(total)
+    shortest = min(end - start for start, end in intervals)
+    return _milliseconds(covered(intervals) if shortest >= 0 else shortest)
 
 
-def _milliseconds(nanoseconds: int) -> float:
+def covered(intervals: Iterable[tuple[float, float]]) -> float:
+    """The length of the union of intervals.
+
+    >>> covered([(0, 2), (1, 3), (5, 6)])
+    4
+    """
+    total: float = 0
+    last_end = -inf
+    for start, end in sorted(intervals):
+        total += max(0, end - max(start, last_end))
+        last_end = max(last_end, end)
+    return total
+
+
+def _milliseconds(nanoseconds: float) -> float:
     return round(nanoseconds / _MILLISECOND, 3)
 
 
@@ -247,7 +247,6 @@ def fill(
     spans: Iterable[Span],
     *,
     id_from: Path | None = None,
-    content_hash: bool = False,
     merge: Merge = "concat",
     retrievers: Sequence[str] = (),
 ) -> Record:
@@ -260,7 +259,7 @@ def fill(
     trace = Trace(translated(others), RetrievingTools(tuple(retrievers), id_from))
     if not trace.is_rag:
         return record
-    retrieved = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
+    retrieved = Retrievals(trace, id_from).read(merge)
     values: dict[str, Any] = {
         **_labels(trace),
         "model": _answering_model(trace),
@@ -384,7 +383,6 @@ def to_record(
     spans: Iterable[Span] | Trace,
     *,
     id_from: Path | None = None,
-    content_hash: bool = False,
     merge: Merge = "concat",
     retrievers: Sequence[str] = (),
     pipeline: str | None = None,
@@ -401,7 +399,6 @@ def to_record(
         spans: All of the request's spans, in any order, or an element of the result of `per_request`.
         id_from: The location of a document's id, `("metadata", "chunk_id")`; None tries its own id, then the metadata's
             id, chunk_id and doc_id.
-        content_hash: Whether a document without an id gets the first 16 hex digits of its text's SHA-256 as its id.
         merge: How several independent retrievals become one list.
         retrievers: The names of tools, tasks, functions and spans that retrieve whatever the shape of their output; `*`
             stands for any characters. Elements of the result of `per_request` have their own.
@@ -423,9 +420,7 @@ def to_record(
         record = own_record(own_spans[0].attributes[semconv.RAGMON_RECORD], own_spans[0].trace_id, own_spans[0].end_ns)
         if isinstance(record, str):
             return Mapped(None, record)
-        filled = fill(
-            record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge, retrievers=retrievers
-        )
+        filled = fill(record, trace.spans, id_from=id_from, merge=merge, retrievers=retrievers)
         if record.facts is None:
             filled.answer_json = with_marks(filled.answer_json, filled.retrieved_ids)
         kept, out_of_range = bounded(filled)
@@ -433,7 +428,7 @@ def to_record(
     if not trace.is_rag:
         scope = unknown_scope(trace.spans)
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
-    retrieved = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
+    retrieved = Retrievals(trace, id_from).read(merge)
     error, ids = _request_error(trace), ids_of(retrieved.final)
     record = Record(
         v=constants.CONTRACT_VERSION,
@@ -503,7 +498,7 @@ def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str
         answering_spans = trace.having(Role.GENERATION | Role.WORKFLOW)
         reasons["answer_json"] = why_no_text(trace, OUTPUT) if answering_spans else constants.NO_ANSWER
     if CONTENT_NOT_CAPTURED in reasons.values():
-        capture_hints.instrumentations.put(str(record.trace_id), _instrumentation(trace))
+        instrumentation_hints.put(str(record.trace_id), _instrumentation(trace))
     return reasons
 
 

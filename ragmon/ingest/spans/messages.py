@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.core import semconv
+from ragmon.core import semconv, shapes
 from ragmon.core.citations import split_citations
 from ragmon.core.record import Answer
+from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
 from ragmon.ingest.spans.span import Role, Span, Trace
 from ragmon.ingest.spans.tools import (
     as_id,
@@ -31,19 +32,11 @@ from ragmon.ingest.spans.tools import (
     flattened,
     listed,
     mapping,
+    nonempty_text,
     text_of,
+    unwrapped,
 )
 
-USER: Final = "user"
-ASSISTANT: Final = "assistant"
-_ROLES: Final = {
-    "human": USER,
-    "HumanMessageChunk": USER,
-    "ai": ASSISTANT,
-    "AIMessageChunk": ASSISTANT,
-    "model": ASSISTANT,
-}
-"""LangChain's and Google's names of the roles."""
 _MEMBER: Final = f"{semconv.MESSAGE}."
 _LIST_DEPTH: Final = 3
 """The maximum depth of nested lists of messages: LangChain writes batches of batches."""
@@ -59,16 +52,14 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 def message(value: Any) -> Message | None:
     """Decode a message: a mapping with a role or LangChain's `type`, its serialised object, or a role and a text."""
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str):
-        return Message(_ROLES.get(value[0], value[0]), text_of(value[1]))
-    outer = mapping(value) if isinstance(value, Mapping) else {}
-    if outer.get("lc") == 1:
-        outer = mapping(outer.get("kwargs"))
+        return Message(ROLES.get(value[0], value[0]), text_of(value[1]))
+    outer = unwrapped(mapping(value)) if isinstance(value, Mapping) else {}
     inner = mapping(outer.get("data")) or outer
-    role = next((role for name in ("role", "type") if isinstance(role := outer.get(name), str)), None)
-    if role is None or not {"content", "parts"} & set(inner):
+    role = next((role for key in shapes.ROLE_KEYS if isinstance(role := outer.get(key), str)), None)
+    if role is None or inner.keys().isdisjoint(shapes.CONTENT_KEYS):
         return None
-    content = inner["content"] if inner.get("content") is not None else inner.get("parts")
-    return Message(_ROLES.get(role, role), text_of(content))
+    content = next((inner[key] for key in shapes.CONTENT_KEYS if inner.get(key) is not None), None)
+    return Message(ROLES.get(role, role), text_of(content))
 
 
 def messages(value: Any, depth: int = _LIST_DEPTH) -> list[Message]:
@@ -87,12 +78,12 @@ def _flat_messages(span: Span, name: str, member: str = "") -> list[Message]:
     """The messages in flattened attributes: `name.N.role`, or `name.N.member.role`."""
     entries = flattened(span.attributes, name)
     result = []
-    for entry in entries.rows() if entries.size else ():
+    for entry in entries.rows:
         role, text = entry.get(f"{member}role"), text_of(entry.get(f"{member}content"))
         if text is None:
-            parts = listed(entry, f"{member}contents").rows()
+            parts = listed(entry, f"{member}contents").rows
             text = text_of([part.get("message_content.text") for part in parts])
-        result.append(Message(_ROLES.get(role, role) if isinstance(role, str) else "", text))
+        result.append(Message(ROLES.get(role, role) if isinstance(role, str) else "", text))
     return result
 
 
@@ -122,7 +113,7 @@ def tool_results(span: Span) -> list[Any]:
     if not isinstance(entries, list):
         entries = decode_container(span.attributes.get(semconv.INPUT_MESSAGES))
     if not isinstance(entries, list):
-        rows = flattened(span.attributes, semconv.LLM_INPUT).rows()
+        rows = flattened(span.attributes, semconv.LLM_INPUT).rows
         entries = [{key.removeprefix(_MEMBER): value for key, value in row.items()} for row in rows]
     results: list[Any] = []
     for entry in filter(lambda entry: isinstance(entry, Mapping), entries):
@@ -147,14 +138,7 @@ def last(messages: list[Message], *roles: str) -> str | None:
     return None
 
 
-_ANSWER_KEYS: Final = (
-    *("claim", "answer", "response", "result", "output", "outputs", "output_text", "text", "content"),
-    "raw",  # CrewAI
-)
-_ALTERNATIVES: Final = ("replies", "generations")
-_OTHER_ROLES: Final = (USER, "system", "tool")
 _FENCE: Final = "```"
-_ID_KEYS: Final = ("id", "doc_id", "chunk_id")
 _ANSWER_DEPTH: Final = 6
 _REPR: Final = re.compile(
     r"<(?:async_)?generator object\b.*>|<[\w.]+ object at 0x[0-9a-fA-F]+>|\[?[A-Z]\w*\([a-zA-Z_]\w*=.*(?:\)\]?|\.\.\.)"
@@ -243,7 +227,9 @@ def _citations(entries: Any) -> list[str] | None:
     ids: list[str] = []
     for entry in entries:
         members = mapping(entry)
-        found = as_id(entry) or next((name for key in _ID_KEYS if (name := as_id(members.get(key)))), None)
+        found = as_id(entry) or next(
+            (name for key in shapes.METADATA_ID_KEYS if (name := as_id(members.get(key)))), None
+        )
         if found is None:
             return None
         ids.append(found)
@@ -266,14 +252,16 @@ def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
     if "claim" in output:
         return _structured(output)
     reply = message(output)
-    if reply is not None and reply.role in (ASSISTANT, *_OTHER_ROLES):
+    if reply is not None and reply.role in (ASSISTANT, USER, *shapes.OTHER_ROLES):
         return parse(reply.text) if reply.role == ASSISTANT and reply.text is not None else None
-    nested = _first_answer((output[name] for name in _ANSWER_KEYS if name in output), depth)
+    nested = _first_answer((output[name] for name in (*shapes.ANSWER_KEYS, "raw") if name in output), depth)
     if nested is not None:
         if nested.citations is None:
             nested.citations = _citations(output.get("citations"))
         return nested
-    alternatives: list[Any] = next((output[name] for name in _ALTERNATIVES if isinstance(output.get(name), list)), [])
+    alternatives: list[Any] = next(
+        (output[name] for name in shapes.ALTERNATIVES if isinstance(output.get(name), list)), []
+    )
     while alternatives and isinstance(alternatives[0], list):
         alternatives = alternatives[0]
     nested = _first_answer([*alternatives[:1], output.get("messages")], depth)
@@ -281,7 +269,8 @@ def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
         return nested
     # Haystack's pipelines return the output of each component.
     return _first_answer(
-        (value for value in output.values() if isinstance(value, Mapping) and set(value) & {*_ALTERNATIVES}), depth
+        (value for value in output.values() if isinstance(value, Mapping) and set(value) & {*shapes.ALTERNATIVES}),
+        depth,
     )
 
 
@@ -289,9 +278,11 @@ def _first_answer(values: Iterable[Any], depth: int) -> Answer | None:
     return next((nested for value in values if (nested := _answer_in(value, depth - 1)) is not None), None)
 
 
-_QUERY_KEYS: Final = ("question", "query", "q", "query_str", "str_or_query_bundle", "query_bundle", "input", "inputs")
-_WRAPPER_KEYS: Final = ("message", "user_msg", "user_input", "messages", "kwargs", "args", "data")
-"""Keys under which frameworks wrap the question; tried after the keys that always mean a question."""
+_INPUT_KEYS: Final = (
+    *(*shapes.QUESTION_KEYS, "str_or_query_bundle", "query_bundle", "input", "inputs"),
+    *("message", "user_msg", "messages", "kwargs", "args", "data"),
+)
+"""Keys of the question in an input, and those under which frameworks wrap it."""
 _QUERY_ATTRIBUTES: Final = (semconv.QUERY_TEXT, semconv.RERANKER_QUERY, semconv.TRULENS_QUERY)
 """The query of a retriever or reranker: the question, unless it was rewritten before."""
 _QUESTION_DEPTH: Final = 5
@@ -307,7 +298,7 @@ def question(trace: Trace) -> str | None:
     for span in (*(span for span in trace.tops if trace.role(span) != Role.GENERATION), *steps):
         attributes = span.attributes
         text = (
-            next((query for key in _QUERY_ATTRIBUTES if (query := as_text(attributes.get(key)))), None)
+            first_of(attributes, _QUERY_ATTRIBUTES, nonempty_text)
             or last(input_messages(span), USER)
             or _question_in(attributes.get(semconv.INPUT_VALUE))
             or _question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
@@ -342,7 +333,7 @@ def _question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
         return _first_question(input_value[:1], depth) if user_text is None else user_text
     if not isinstance(input_value, Mapping):
         return None
-    text = _first_question((input_value[name] for name in (*_QUERY_KEYS, *_WRAPPER_KEYS) if name in input_value), depth)
+    text = _first_question((input_value[name] for name in _INPUT_KEYS if name in input_value), depth)
     if text is not None:
         return text
     return _first_question((inner for inner in input_value.values() if isinstance(inner, Mapping)), depth)
@@ -359,11 +350,7 @@ NO_SPAN: Final = "no_span"
 
 
 def with_log_events(spans: Iterable[Span]) -> tuple[list[Span], int]:
-    """The spans of a trace with the events of their log records, in the order of their times.
-
-    Returns:
-        The spans without those that stand for log records, and the number of log records whose span is missing.
-    """
+    """The spans of a trace with the events of their log records, and how many log records have no span there."""
     joined: dict[str, Span] = {}
     records: list[Span] = []
     others: list[Span] = []

@@ -29,7 +29,6 @@ from ragmon.ingest.spans.tools import (
     flattened,
     is_agent,
     is_tool,
-    mapping,
     returned_nothing,
     too_long,
     tool_names,
@@ -38,14 +37,7 @@ from ragmon.ingest.spans.tools import (
 
 @dataclass(frozen=True)
 class SpanOptions:
-    """How the spans of files become records: as those that a server gets (`to_record`).
-
-    Args:
-        id_from: The location of a document's id.
-        merge: How several independent retrievals become one list.
-        retrievers: The names of tools, tasks, functions and spans that retrieve.
-        pipeline: The pipeline's name; None takes the workflow's, then the service's.
-    """
+    """How the spans of files become records: as those that a server gets (`to_record`)."""
 
     id_from: Path | None = None
     merge: Merge = "concat"
@@ -273,9 +265,7 @@ def _only_builds_a_prompt(attributes: Mapping[str, Any]) -> bool:
     if semconv.PROMPT_TEMPLATE not in attributes or semconv.LLM_MODEL in attributes:
         return False
     return not any(
-        _ROLE in row
-        for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT)
-        for row in flattened(attributes, name).rows()[:1]
+        _ROLE in row for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT) for row in flattened(attributes, name).rows[:1]
     )
 
 
@@ -284,10 +274,6 @@ _RAG_STEPS: Final = _STEPS | Role.GENERATION
 _RAG_ROLES: Final = Role.WORKFLOW | _RAG_STEPS
 MAX_ANCESTORS: Final = 512
 """The maximum number of ancestors of a span that are considered, the nearest ones."""
-_MAX_CACHED_ANCESTORS: Final = 200_000
-"""The maximum number of ancestors that are cached for all spans together: a deep trace has more of them than spans."""
-_NO_ANCESTORS: Final[dict[str, Span]] = {}
-_end = attrgetter("end_ns")
 
 
 class Trace:
@@ -315,17 +301,14 @@ class Trace:
         for span in spans:
             self._by_id.setdefault(span.span_id, span)
         self._roles = {span.span_id: _role_of(span) for span in self._by_id.values()}
-        self._ancestors: dict[str, dict[str, Span]] = {}
         self._ancestor_roles: dict[str, int] = {}
-        self._cache_left = _MAX_CACHED_ANCESTORS
         self._inside: dict[str, list[Span]] | None = None
-        self._metadata: list[Mapping[str, Any]] | None = None
         self._find_tools()
         spans = list(self._by_id.values())
         if Role.ASIDE in self._roles.values():
             spans = [span for span in spans if not (self.role(span) | self.around(span)) & Role.ASIDE]
         self.spans = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
-        self.ended = sorted(self.spans, key=_end)
+        self.ended = sorted(self.spans, key=attrgetter("end_ns"))
         rag_spans = [span for span in self.spans if self._roles[span.span_id] & _RAG_ROLES]
         self.outermost = [span for span in rag_spans if not self.around(span) & _RAG_ROLES]
         self._outermost = {span.span_id for span in self.outermost}
@@ -379,19 +362,6 @@ class Trace:
         rag_spans = self.having(_RAG_STEPS) or [span for span in self.having(Role.WORKFLOW) if span.failed]
         return bool(rag_spans) or any(semconv.DOCUMENTS in span.attributes for span in self.spans)
 
-    @property
-    def metadata(self) -> list[Mapping[str, Any]]:
-        """The metadata that the application attached to each span; most spans repeat those of the span before."""
-        if self._metadata is None:
-            self._metadata = []
-            previous = None
-            for span in self.spans:
-                raw = span.attributes.get(semconv.METADATA)
-                unchanged = isinstance(raw, str) and raw == previous
-                self._metadata.append(self._metadata[-1] if unchanged else mapping(raw))
-                previous = raw
-        return self._metadata
-
     def role(self, span: Span) -> int:
         """The role of a span."""
         return self._roles[span.span_id]
@@ -425,20 +395,13 @@ class Trace:
 
     def above(self, span: Span) -> dict[str, Span]:
         """The nearest ancestors of a span by id, the nearest first; agents nest deeply."""
-        if span.parent_id not in self._by_id:
-            return _NO_ANCESTORS
-        ancestors = self._ancestors.get(span.span_id)
-        if ancestors is None:
-            ancestors = {}
-            parent = self._by_id.get(span.parent_id)
-            while parent is not None and parent.span_id != span.span_id and parent.span_id not in ancestors:
-                if len(ancestors) >= MAX_ANCESTORS:
-                    break
-                ancestors[parent.span_id] = parent
-                parent = self._by_id.get(parent.parent_id)
-            if len(ancestors) <= self._cache_left:
-                self._cache_left -= len(ancestors)
-                self._ancestors[span.span_id] = ancestors
+        ancestors: dict[str, Span] = {}
+        parent = self._by_id.get(span.parent_id)
+        while parent is not None and parent.span_id != span.span_id and parent.span_id not in ancestors:
+            if len(ancestors) >= MAX_ANCESTORS:
+                break
+            ancestors[parent.span_id] = parent
+            parent = self._by_id.get(parent.parent_id)
         return ancestors
 
 

@@ -1,7 +1,6 @@
 """Attribute values as they come (JSON in text, flattened lists, redacted placeholders), and the tools that retrieve.
 
-Instrumentations flatten lists into one attribute per member of an entry, `retrieval.documents.0.document.id`. They are
-assembled by column: a list has any number of documents, but each has only three or four members.
+Instrumentations flatten lists into one attribute per member of an entry, `retrieval.documents.0.document.id`.
 
 Agents retrieve by a call of a tool. Its span says that a tool ran, and holds what it returned: JSON, a Python value as
 text, or the content parts of the Model Context Protocol. A tool is a retriever by name, as `[capture] retrievers` says,
@@ -22,13 +21,15 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from ragmon.core import semconv
-from ragmon.core.text import Path, clean
+from ragmon.core import semconv, shapes
+from ragmon.core.shapes import first_of, is_text_kind
+from ragmon.core.text import Path, clean, look_up
 
 KEYS: Final = 4096
 """The maximum number of cached keys; an application that generates keys must not fill the memory."""
@@ -56,11 +57,11 @@ class Memo(dict[K, T], Generic[K, T]):
         return result
 
 
-_DOCUMENTS: Final = f"{semconv.DOCUMENT}."
+_DOCUMENT: Final = f"{semconv.DOCUMENT}."
 LISTS: Final = {
-    semconv.RETRIEVED: _DOCUMENTS,
-    semconv.RERANKER_INPUT: _DOCUMENTS,
-    semconv.RERANKER_OUTPUT: _DOCUMENTS,
+    semconv.RETRIEVED: _DOCUMENT,
+    semconv.RERANKER_INPUT: _DOCUMENT,
+    semconv.RERANKER_OUTPUT: _DOCUMENT,
     semconv.LLM_INPUT: "",
     semconv.LLM_OUTPUT: "",
     semconv.LEGACY_COMPLETIONS: "",
@@ -69,76 +70,44 @@ LISTS: Final = {
     semconv.TRACE_ANNOTATIONS: "annotation.",
 }
 """The lists by name, with the prefix that may precede the names of their members."""
-ABSENT: Final = object()
-"""Stands for a member that an entry does not have."""
-_MAX_MEMBERS: Final = 64
-"""The maximum number of members that are read, the first ones: every entry has a value in each column."""
 _MAX_INDEX_DIGITS: Final = 9
 
 
-class Cell(NamedTuple):
-    """The position of an attribute's value in a flattened list: its name, the entry's member, the entry's index."""
-
-    name: str
-    member: str
-    position: int
+Cell = tuple[str, str, int]
+"""The position of an attribute's value in a flattened list: its name, the entry's member, the entry's index."""
 
 
-class FlattenedList(msgspec.Struct, frozen=True, gc=False):
-    """A flattened list, assembled by column.
+class FlattenedList(NamedTuple):
+    """A flattened list: its entries in order, and whether no index before the last one is missing."""
 
-    Attributes:
-        size: The number of entries.
-        is_complete: Whether no index before the last one is missing.
-        columns: The values of each member in the order of the entries; `ABSENT` for an entry without the member.
-    """
-
-    size: int = 0
-    is_complete: bool = True
-    columns: Mapping[str, Sequence[Any]] = {}
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The entries in order."""
-        return [
-            {member: column[row] for member, column in self.columns.items() if column[row] is not ABSENT}
-            for row in range(self.size)
-        ]
-
-
-_EMPTY_LIST: Final = FlattenedList()
+    rows: list[dict[str, Any]]
+    is_complete: bool
 
 
 def flattened(attributes: Mapping[str, Any], name: str) -> FlattenedList:
     """The list with one of the names in `LISTS`; empty where there is none.
 
-    >>> flattened({"retrieval.documents.0.document.id": "a", "input.value": "Is it?"}, "retrieval.documents").rows()
+    >>> flattened({"retrieval.documents.0.document.id": "a", "input.value": "Is it?"}, "retrieval.documents").rows
     [{'id': 'a'}]
     """
-    cells = ((cell, key) for key in attributes if (cell := CELLS[key]) is not None and cell.name == name)
-    return table((cell, attributes[key]) for cell, key in cells)
+    cells = ((cell, key) for key in attributes if (cell := CELLS[key]) is not None and cell[0] == name)
+    return _assembled((cell, attributes[key]) for cell, key in cells)
 
 
 def listed(attributes: Mapping[str, Any], name: str) -> FlattenedList:
     """The list with any name; its members are what follows `name.N.` in the keys.
 
-    >>> listed({"parts.1.text": "b", "parts.0.text": "a", "parts.x": 1, "part": 2}, "parts").rows()
+    >>> listed({"parts.1.text": "b", "parts.0.text": "a", "parts.x": 1, "part": 2}, "parts").rows
     [{'text': 'a'}, {'text': 'b'}]
     """
-    return table((cell, value) for key, value in attributes.items() if (cell := _cell(key, name)) is not None)
+    return _assembled((cell, value) for key, value in attributes.items() if (cell := _cell(key, name)) is not None)
 
 
-def table(cells: Iterable[tuple[Cell, Any]]) -> FlattenedList:
-    """Assemble the values of a list."""
-    columns: dict[str, dict[int, Any]] = {}
+def _assembled(cells: Iterable[tuple[Cell, Any]]) -> FlattenedList:
+    rows: dict[int, dict[str, Any]] = {}
     for (_, member, index), value in cells:
-        if member in columns or len(columns) < _MAX_MEMBERS:
-            columns.setdefault(member, {})[index] = value
-    if not columns:
-        return _EMPTY_LIST
-    indexes = sorted(set().union(*columns.values()))
-    whole = indexes[-1] == len(indexes) - 1
-    filled = {name: [column.get(index, ABSENT) for index in indexes] for name, column in columns.items()}
-    return FlattenedList(len(indexes), whole, filled)
+        rows.setdefault(index, {})[member] = value
+    return FlattenedList([rows[index] for index in sorted(rows)], max(rows, default=-1) == len(rows) - 1)
 
 
 def _cell(key: str, name: str) -> Cell | None:
@@ -147,7 +116,7 @@ def _cell(key: str, name: str) -> Cell | None:
     index, _, member = key[len(name) + 1 :].partition(".")
     if not (index.isascii() and index.isdigit() and len(index) <= _MAX_INDEX_DIGITS):
         return None
-    return Cell(name, member.removeprefix(LISTS.get(name, "")), int(index))
+    return name, member.removeprefix(LISTS.get(name, "")), int(index)
 
 
 CELLS: Final[Memo[str, Cell | None]] = Memo(
@@ -168,8 +137,6 @@ _BRACKETS: Final = frozenset("{[")
 _OPENINGS: Final = ('{"', '[{"', '["', "[[")
 _MAX_PART_DEPTH: Final = 5
 _NO_MEMBERS: Final[Mapping[str, Any]] = MappingProxyType({})
-_NOT_CONTENT: Final = ("reasoning", "thinking", "tool_call", "tool_call_response", "tool_use", "tool_result")
-"""The types of message parts that are not part of the text."""
 _decode = msgspec.json.Decoder().decode
 
 
@@ -226,20 +193,6 @@ def cut_off(value: Any) -> bool:
     return is_json(value) and value.startswith(_OPENINGS) and decode(value) is None
 
 
-def value_at(value: Any, path: Path) -> Any:
-    """The value at the end of a path through JSON; None where the path does not exist.
-
-    >>> value_at({"metadata": {"pages": [7]}}, ("metadata", "pages", 0))
-    7
-    """
-    for step in path:
-        if isinstance(step, str):
-            value = value.get(step) if isinstance(value, Mapping) else None
-        else:
-            value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
-    return value
-
-
 def mapping(value: Any) -> Mapping[str, Any]:
     """The members of an object, which may be written as JSON; empty for anything else."""
     if value is None:
@@ -253,6 +206,11 @@ def as_text(value: Any) -> str | None:
     if type(value) is str and value.isascii():
         return None if value == REDACTED else value
     return clean(value) if isinstance(value, str) and value != REDACTED else None
+
+
+def nonempty_text(value: Any) -> str | None:
+    """The text of an attribute; None also where it is empty."""
+    return as_text(value) or None
 
 
 def number(value: Any) -> float | None:
@@ -288,9 +246,8 @@ def text_of(value: Any, depth: int = _MAX_PART_DEPTH) -> str | None:
     if isinstance(value, list | tuple):
         texts = [text for part in value if (text := text_of(part, depth - 1)) is not None]
         return "".join(texts) if texts else None
-    if isinstance(value, Mapping) and value.get("type") not in _NOT_CONTENT:
-        member_texts = (text_of(value.get(name), depth - 1) for name in ("content", "text", "parts"))
-        return next((text for text in member_texts if text is not None), None)
+    if isinstance(value, Mapping) and is_text_kind(str(value.get("type"))):
+        return first_of(value, shapes.PART_TEXT_KEYS, lambda member: text_of(member, depth - 1))
     return None
 
 
@@ -307,20 +264,9 @@ def as_id(value: Any) -> str | None:
     return None if isinstance(value, bool) or number(value) is None else str(value)
 
 
-_ID_KEYS: Final = ("id", "node_id", "id_", "_id", "doc_id", "document_id", "chunk_id", "passage_id")
-_TEXT_KEYS: Final = (
-    *("text", "page_content", "content", "document"),
-    *("chunk", "chunk_text", "passage", "snippet", "excerpt"),
-)
-_SCORE_KEYS: Final = (
-    *("score", "_score", "similarity", "similarity_score"),
-    *("relevance", "relevance_score", "@search.score"),
-)
 _DISTANCE_KEYS: Final = ("distance", "_distance")
 """Say as much as a score, but the smallest is best; they are no scores of a record."""
-_INNER_KEYS: Final = ("metadata", "meta", "payload", "_source", "fields", "properties", "entity")
-"""Objects in which vector databases keep the text and the other fields of a document."""
-_LIST_KEYS: Final = (
+LIST_KEYS: Final = (
     *("documents", "results", "hits", "chunks", "matches", "sources", "nodes"),
     *("docs", "passages", "contexts", "points", "source_documents", "value"),
 )
@@ -339,7 +285,15 @@ _NO_DOCUMENT: Final = frozenset(
 """Fields of messages, orders, reviews and tasks, which no document has beside its text."""
 _OF_SCORED_DOCUMENTS: Final = frozenset(
     {
-        *(*_ID_KEYS, *_TEXT_KEYS, *_SCORE_KEYS, *_DISTANCE_KEYS, *_INNER_KEYS, "rank", "index", "position", "title"),
+        *(
+            *shapes.ID_KEYS,
+            *shapes.OTHER_ID_KEYS,
+            *shapes.TEXT_KEYS,
+            *shapes.STORED_SCORE_KEYS,
+            *_DISTANCE_KEYS,
+            *shapes.STORED_METADATA_KEYS,
+        ),
+        *("rank", "index", "position", "title"),
         *("url", "uri", "source", "path", "file", "filename", "page", "section", "heading", "language", "lang", "type"),
         *("values", "vector", "embedding", "sparse_values", "sparseValues", "version", "namespace", "collection"),
         *("_index", "_type", "_ignored", "sort", "shard_key", "order_value", "rerank_score", "object", "attributes"),
@@ -384,31 +338,18 @@ class RetrievingTools(NamedTuple):
 
     def has_name(self, names: Sequence[str]) -> bool:
         """Whether one of the names of a span is that of a retriever."""
-        return any(_matches(pattern, name) for pattern in self.names for name in names)
+        patterns = [_GLOB_SIGNS.sub(r"[\g<0>]", pattern) for pattern in self.names]
+        return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
     def has_shape(self, attributes: Mapping[str, Any], literals: LiteralBudget) -> bool:
         """Whether a tool returned a list that is one of documents by its shape."""
         return bool(documents_in(tool_output(attributes), self.id_from, literals))
 
 
+_GLOB_SIGNS: Final = re.compile(r"[?\[]")
+"""Characters that stand for themselves: only `*` stands for others."""
 BY_SHAPE: Final = RetrievingTools()
 """No tool is a retriever by its name."""
-
-
-def _matches(pattern: str, name: str) -> bool:
-    """Whether a name matches a pattern, in a time that is linear in its length."""
-    first, *others = pattern.split("*")
-    if not others:
-        return name == pattern
-    if not name.startswith(first) or len(name) < len(first) + len(others[-1]) or not name.endswith(others[-1]):
-        return False
-    end, position = len(name) - len(others[-1]), len(first)
-    for text in others[:-1]:
-        position = name.find(text, position, end)
-        if position < 0:
-            return False
-        position += len(text)
-    return True
 
 
 _NAME_KEYS: Final = (semconv.GENAI_TOOL_NAME, semconv.TOOL_NAME, semconv.ENTITY_NAME, semconv.FUNCTION_NAME)
@@ -473,14 +414,14 @@ def documents_in(
     """The documents that a tool returned, in rank order; None where its output has another shape.
 
     >>> documents_in('{"results": [{"id": "a", "text": "one"}]}')
-    [{'id': 'a', 'text': 'one', 'content': 'one', 'score': None}]
+    [{'id': 'a', 'text': 'one'}]
     >>> documents_in('[{"id": 7, "name": "Ann"}]') is None
     True
     """
     for entries in _lists_in(output, _MAX_WRAPPERS, literals or LiteralBudget()):
-        documents = list(map(_fields, entries))
+        documents = list(map(document_fields, entries))
         if all(_is_document(fields, id_from) for fields in documents):
-            return list(map(_with_usual_names, documents))
+            return documents
     return None
 
 
@@ -495,7 +436,7 @@ def returned_list(output: Any, literals: LiteralBudget | None = None) -> list[An
     lists = _lists_in(value, _MAX_WRAPPERS, literals, of_mappings=False)
     first = next(lists, None)
     if first is not None:
-        return [_with_usual_names(_fields(entry)) if isinstance(entry, Mapping) else entry for entry in first]
+        return first
     for _ in range(_MAX_WRAPPERS):
         if isinstance(value, list):
             texts = [part.get("text") for part in value if isinstance(part, Mapping)]
@@ -532,7 +473,7 @@ def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: b
         columns = _from_columns(value)
         if columns is not None:
             yield columns
-        for key in (*_LIST_KEYS, *_WRAPPERS):
+        for key in (*LIST_KEYS, *_WRAPPERS):
             inner = value.get(key)
             if isinstance(inner, Mapping | list) or (isinstance(inner, str) and key in _WRAPPERS):
                 yield from _lists_in(inner, depth - 1, literals, of_mappings=of_mappings)
@@ -572,55 +513,45 @@ def _from_columns(columns: Mapping[str, Any]) -> list[Any] | None:
         nested = isinstance(entry, list)
         for rank, name in enumerate(entry if nested else [entry]):
             path = (query, rank) if nested else (query,)
-            values = {member: value_at(columns.get(key), path) for member, key in members.items()}
+            values = {member: look_up(columns.get(key), path) for member, key in members.items()}
             known = {member: value for member, value in values.items() if value is not None}
             rows.setdefault(str(name), {"id": name, **known})
     return list(rows.values())
 
 
-def _fields(entry: Any) -> Mapping[str, Any]:
-    if not isinstance(entry, Mapping):
-        return {}
-    if entry.get("lc") == 1 and isinstance(entry.get("kwargs"), Mapping):
-        entry = entry["kwargs"]
-    members: Mapping[str, Any] = entry
-    node = members.get("node")
-    if not isinstance(node, Mapping):
-        return members
-    return {**node, **{key: value for key, value in members.items() if key != "node"}}
+def document_fields(entry: Any) -> Mapping[str, Any]:
+    """The members of a document, out of the objects that LangChain and LlamaIndex put around it."""
+    outer = unwrapped(mapping(entry))
+    node = unwrapped(mapping(outer.get("node")))
+    return {**node, **{key: value for key, value in outer.items() if key != "node"}} if node else outer
+
+
+def unwrapped(members: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The members of an object of LangChain, out of its serialised form."""
+    return mapping(members.get("kwargs")) if members.get("lc") == 1 else members
+
+
+def document_metadata(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The metadata among the members of a document, which may be written as JSON."""
+    return next((inner for key in shapes.STORED_METADATA_KEYS if (inner := mapping(fields.get(key)))), _NO_MEMBERS)
+
+
+def document_text(fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
+    """The text among the members of a document, or in its metadata."""
+    own = first_of(fields, shapes.TEXT_KEYS, as_text)
+    return own or first_of(metadata, shapes.TEXT_KEYS, as_text) or own
 
 
 def _is_document(fields: Mapping[str, Any], id_from: Path | None) -> bool:
     """Whether an object is a document by the shape that the module's docstring defines."""
-    configured = None if id_from is None else as_id(value_at(fields, id_from))
-    if (_first(fields, _ID_KEYS, as_id) or _first(_metadata(fields), _ID_KEYS, as_id) or configured) is None:
+    metadata, keys = document_metadata(fields), (*shapes.ID_KEYS, *shapes.OTHER_ID_KEYS)
+    configured = None if id_from is None else as_id(look_up(fields, id_from))
+    if (first_of(fields, keys, as_id) or first_of(metadata, keys, as_id) or configured) is None:
         return False
-    if _text(fields) is not None and _NO_DOCUMENT.isdisjoint(fields):
+    if document_text(fields, metadata) and _NO_DOCUMENT.isdisjoint(fields):
         return True
-    scores = (number(fields.get(key)) for key in (*_SCORE_KEYS, *_DISTANCE_KEYS))
-    return any(score is not None for score in scores) and fields.keys() <= _OF_SCORED_DOCUMENTS
-
-
-def _metadata(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next((inner for key in _INNER_KEYS if isinstance(inner := fields.get(key), Mapping)), {})
-
-
-def _text(fields: Mapping[str, Any]) -> str | None:
-    def text(value: Any) -> str | None:
-        return value if isinstance(value, str) and value else None
-
-    return _first(fields, _TEXT_KEYS, text) or _first(_metadata(fields), _TEXT_KEYS, text)
-
-
-def _first(fields: Mapping[str, Any], keys: Sequence[str], convert: Callable[[Any], T | None]) -> T | None:
-    return next((value for key in keys if (value := convert(fields.get(key))) is not None), None)
-
-
-def _with_usual_names(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A document whose id, text and score have the names that documents of retriever spans have as well."""
-    own_id = _first(fields, _ID_KEYS, as_id)
-    usual = {"content": _text(fields), "score": _first(fields, _SCORE_KEYS, number)}
-    return {**fields, **({} if own_id is None else {"id": own_id}), **usual}
+    score = first_of(fields, (*shapes.STORED_SCORE_KEYS, *_DISTANCE_KEYS), number)
+    return score is not None and fields.keys() <= _OF_SCORED_DOCUMENTS
 
 
 def _decoded(value: Any, literals: LiteralBudget) -> Any:

@@ -1,0 +1,169 @@
+"""Chat messages and documents as libraries write them: which keys hold what, the surest first.
+
+Capture reads these keys in objects, ingest in JSON.
+
+A document has an id in its record, and may have another id in its metadata that gold names it by. A request without a
+question may come from spans whose instrumentation hides it. Both are known only where the record is made: hints to some
+of them are kept in memory for a while, so that the reader of the counts in the same process can say which setting would
+help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from threading import Lock
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def first_of(fields: Mapping[str, Any], keys: Iterable[str], convert: Callable[[Any], T | None]) -> T | None:
+    """The first of some fields that converts to a value; None where there is none."""
+    for key in keys:
+        if (value := convert(fields.get(key))) is not None:
+            return value
+    return None
+
+
+# Messages.
+USER: Final = "user"
+ASSISTANT: Final = "assistant"
+ROLES: Final = {
+    "human": USER,
+    "HumanMessageChunk": USER,
+    "ai": ASSISTANT,
+    "AIMessageChunk": ASSISTANT,
+    "model": ASSISTANT,
+}
+"""LangChain's and Google's names of the roles."""
+OTHER_ROLES: Final = frozenset({"system", "developer", "tool"})
+ROLE_KEYS: Final = ("role", "type", "_role")
+CONTENT_KEYS: Final = ("content", "parts", "blocks", "_content")
+PART_TEXT_KEYS: Final = ("text", "content", "parts", "value")
+"""Where a part of a content has its text."""
+_NOT_TEXT: Final = ("reasoning", "thinking", "redacted_thinking", "tool_use", "tool_result")
+_NOT_TEXT_ENDINGS: Final = ("_call", "_call_output", "_call_response")
+
+
+def is_text_kind(kind: str) -> bool:
+    """Whether a part of a message with this type is text, and no step of the model on its way.
+
+    >>> is_text_kind("output_text"), is_text_kind("function_call")
+    (True, False)
+    """
+    return kind not in _NOT_TEXT and not kind.endswith(_NOT_TEXT_ENDINGS)
+
+
+# Questions and answers in arguments, inputs, results and outputs.
+QUESTION_KEYS: Final = (
+    *("question", "query", "q", "user_question", "user_query", "user_input", "user_message", "query_str", "query_text"),
+)
+ANSWER_KEYS: Final = (
+    *("claim", "answer", "response", "response_txt", "result", "output_text", "output", "outputs", "generation"),
+    *("text", "content", "completion", "message", "reply", "refusal"),
+)
+ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")
+"""Lists of which the first entry is the answer."""
+
+# Documents.
+ID_KEYS: Final = ("id", "node_id", "id_")
+OTHER_ID_KEYS: Final = ("_id", "chunk_id", "passage_id", "doc_id", "document_id")
+"""Where a document has its id if its metadata has none either."""
+METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id")
+METADATA_KEYS: Final = ("metadata", "meta", "payload", "_source")
+"""Of LangChain and Pinecone, Haystack, Qdrant, Elasticsearch."""
+STORED_METADATA_KEYS: Final = (*METADATA_KEYS, "fields", "properties", "entity")
+"""And of Vespa, Weaviate and Milvus, in JSON: an object of Python may have such an attribute for another purpose."""
+TEXT_KEYS: Final = (
+    *("text", "page_content", "content", "document"),
+    *("chunk", "chunk_text", "passage", "snippet", "excerpt"),
+)
+SCORE_KEYS: Final = ("score", "_score", "similarity")
+STORED_SCORE_KEYS: Final = (*SCORE_KEYS, "similarity_score", "relevance", "relevance_score", "@search.score")
+
+# Hints.
+ROOM: Final = 300
+"""Documents that are read for other ids, at the start and each time somebody asks for more."""
+KEPT: Final = 1000
+"""Documents, and requests, that are remembered; the oldest are forgotten first."""
+HINT_KEYS: Final = 16
+"""Fields of a document that are looked at."""
+LONGEST_KEY: Final = 64
+LONGEST_ID: Final = 128
+# Fields of a document that never hold its id, or that are looked at by themselves.
+_NO_IDS: Final = frozenset(
+    {"text", "page_content", "content", "score", "metadata", "meta", "embedding", "node", "type"}
+)
+
+
+class BoundedMap(Generic[T]):
+    """A mapping of text that holds the newest entries only; several threads may use it."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._lock = Lock()
+        self._entries: dict[str, T] = {}
+
+    def put(self, key: str, value: T) -> None:
+        """Add an entry, as the newest."""
+        with self._lock:
+            self._entries.pop(key, None)
+            if len(self._entries) >= self._size:
+                del self._entries[next(iter(self._entries))]
+            self._entries[key] = value
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> T | None:
+        """The entry of a key; None where there is none."""
+        return self._entries.get(key)
+
+
+class DocumentHints:
+    """Other ids of sampled documents, by the id that their record has."""
+
+    def __init__(self) -> None:
+        self.room = ROOM
+        self.known = False
+        self._other_ids = BoundedMap[Mapping[str, str]](KEPT)
+
+    def note(self, document_id: str | None, document: Any, metadata: Any) -> None:
+        """Remember a document's other ids."""
+        self.room -= 1
+        self.known = True
+        if document_id is not None:
+            self._other_ids.put(document_id, dict(other_ids(document_id, document, metadata)))
+
+    def other_ids(self, document_id: str) -> Mapping[str, str] | None:
+        """The other ids of a document by path, such as `metadata.chunk_id`; None where it was not sampled."""
+        return self._other_ids.get(document_id)
+
+    def ask(self) -> None:
+        """Have further documents read: somebody counts records whose ids do not fit."""
+        self.room = ROOM
+
+
+def other_ids(document_id: str, document: Any, metadata: Any) -> Iterator[tuple[str, str]]:
+    """The values of a document that look like ids, by their paths.
+
+    >>> dict(other_ids("e1f7", {"id": "e1f7", "text": "a text"}, {"chunk_id": "heron#1", "title": "Grey herons"}))
+    {'metadata.chunk_id': 'heron#1'}
+    """
+    for prefix, fields in (("metadata.", metadata), ("", document)):
+        if not isinstance(fields, Mapping):
+            continue
+        for key, value in islice(fields.items(), HINT_KEYS):
+            if not isinstance(key, str) or len(key) > LONGEST_KEY or (not prefix and key in _NO_IDS):
+                continue
+            if isinstance(value, int) and not isinstance(value, bool):
+                value = str(value)  # noqa: PLW2901 - an id in its usual form
+            looks_like_id = isinstance(value, str) and 0 < len(value) <= LONGEST_ID and not any(map(str.isspace, value))
+            if looks_like_id and value != document_id and key.replace("-", "_").isidentifier():
+                yield f"{prefix}{key}", value
+
+
+document_hints: Final = DocumentHints()
+instrumentation_hints: Final = BoundedMap[str](KEPT)
+"""The instrumentation whose spans lack question or answer, by the id of the trace."""
