@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ragmon.core.constants import REFUSAL_TOKEN
 from ragmon.core.errors import warn_once
-from ragmon.core.text import fold
+from ragmon.core.text import fold, fold_lines
 
 REACH: Final = 160
 """Characters behind an opening in which an answer may follow."""
@@ -171,7 +171,7 @@ class RefusalRule:
     """What counts as a refusal.
 
     Args:
-        tokens: An answer equal to a token is a refusal (strip, NFKC, casefold).
+        tokens: An answer that folds to the same text as a token is a refusal.
         patterns: Regular expressions beside the shipped wordings; they match wherever they are found in the window.
         window: How many characters of the folded answer the matcher looks at for a refusal.
         matcher_counts: A refusal that only the matcher finds is *refused*, not *shipped*.
@@ -194,7 +194,7 @@ class RefusalRule:
     _own: tuple[Any, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_folded", frozenset(fold(token.strip()) for token in self.tokens))
+        object.__setattr__(self, "_folded", frozenset(fold(token) for token in self.tokens))
         object.__setattr__(self, "_own", tuple(map(user_pattern, self.patterns)))
         _triggers()  # reads refusals.toml here, so that no call of the application waits for it
 
@@ -209,15 +209,14 @@ class RefusalRule:
         start = text.lstrip()[: self.window]
         if not self._own and start.isascii() and _triggers().keys().isdisjoint(spaced_words(start).split()):
             return False
-        head = text[: 2 * (self.window + REACH)].strip()
-        return self.is_like(head.lower() if head.isascii() else fold(head))
+        return self.is_like(fold_lines(text[: 2 * (self.window + REACH)]))
 
     def is_token(self, folded: str) -> bool:
-        """Whether a stripped and folded answer is a refusal token."""
+        """Whether a folded answer is a refusal token."""
         return folded in self._folded
 
     def is_like(self, folded: str) -> bool:
-        """Whether the matcher finds a refusal in a stripped and folded answer; False where the matcher is off."""
+        """Whether the matcher finds a refusal in an answer whose lines are folded; False where the matcher is off."""
         for pattern in self._own:
             try:
                 if pattern.search(folded, 0, self.window, timeout=MATCH_SECONDS) is not None:
@@ -235,7 +234,7 @@ class RefusalRule:
         last = {language: index for index, word in enumerate(words) for language in triggers.get(word, ())}
         if not last and window.isascii():
             return False
-        start = folded[: self.window + REACH].replace("\u2019", "'")
+        start = folded[: self.window + REACH]
         for language, index in last.items():  # an opening holds a trigger, so it starts no later than the last one
             if language.refuses(language.find_openings(start, self.window, f" {spaced} ", words[: index + 1]), start):
                 return True

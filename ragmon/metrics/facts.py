@@ -27,7 +27,7 @@ from ragmon.core.gold_item import (
 )
 from ragmon.core.record import Record, TextFacts, is_redacted
 from ragmon.core.refusals import RefusalRule
-from ragmon.core.text import READ, fold, head, is_cut, normalise_context
+from ragmon.core.text import READ, contains_phrase, fold, fold_lines, head, is_cut, normalise_context
 
 DEPTH: Final = 1000
 """Ranks are kept this deep (trec_eval's usual run depth); a fact that needs more of a longer list is unassessed."""
@@ -390,13 +390,13 @@ class FactReader:
         claim = claim.strip()
         if len(claim) > READ:
             claim, flags = claim[:READ], flags | CLAIM_CUT
-        folded = claim.lower() if claim.isascii() else fold(claim)
+        folded = fold(claim)
         if not folded:
             return flags | TEXT
         refusal = self.refusal
         if refusal.is_token(folded):
             return REFUSED | TEXT | COMPLIANT | CLAIM_KNOWN
-        if refusal.is_like(folded):
+        if refusal.is_like(fold_lines(claim) if "\n" in claim else folded):
             # A refusal in other words does not follow the template, whatever list it carries.
             flags = flags & ~COMPLIANT | REFUSAL_LIKE | TEXT
             flags |= REFUSED if refusal.matcher_counts else SHIPPED
@@ -406,7 +406,7 @@ class FactReader:
             return flags
         flags |= CLAIM_KNOWN | CONTAINS_CLAIM if item.contained_in(folded) else CLAIM_KNOWN
         for phrase in item.gold_phrases:
-            if phrase in folded:
+            if contains_phrase(folded, phrase):
                 flags |= CONTAINS_GOLD_CLAIM
         return flags
 

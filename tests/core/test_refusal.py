@@ -139,13 +139,13 @@ RULE = RefusalRule()
 
 
 @pytest.mark.parametrize(
-    "claim", ["not in context", "  NOT IN CONTEXT \n", "\uff2eot in context", "Not\u00a0in context"]
+    "claim", ["not in context", "  NOT IN CONTEXT \n", "\uff2eot in context", "Not\u00a0in context", "not in  context"]
 )
-def test_the_token_is_compared_after_strip_nfkc_and_casefold(claim):
+def test_the_token_is_compared_after_folding(claim):
     assert RULE.is_token(fold(claim.strip()))
 
 
-@pytest.mark.parametrize("claim", ["not in context.", "not in  context", "it is not in context", "", "in context"])
+@pytest.mark.parametrize("claim", ["not in context.", "it is not in context", "", "in context"])
 def test_anything_but_the_whole_token_is_none(claim):
     assert not RULE.is_token(fold(claim.strip()))
 
