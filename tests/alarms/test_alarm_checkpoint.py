@@ -239,6 +239,7 @@ def test_given_baselines_hold_from_the_first_minute_and_are_not_learned(given_wo
     assert {"answer_precision:look", "answer_precision:paired", "latency:look"} <= world.firing
 
 
+@pytest.mark.slow
 def test_items_are_compared_with_their_answers_in_the_good_run(given_world):
     """From the first minute on: what is wrong today was right then."""
     world = given_world()

@@ -183,6 +183,7 @@ def with_bursts(rng, kind, bursts, rate, truth):
         yield usual + (list(burst(kind, number, at - 300)) if 300 <= at < 300 + LASTS else [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["q", "s"])
 @pytest.mark.parametrize(("gate", "truth"), [(0.80, 0.90), (0.95, 0.98)])
 def test_a_storm_of_retries_and_a_crawler_wake_nobody(kind, gate, truth):
@@ -199,6 +200,7 @@ def faq(rng, minutes, truth):
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gate", "fallen", "minutes"), [(0.80, 0.50, 40), (0.95, 0.70, 40)])
 def test_twenty_questions_that_everybody_asks_still_show_a_real_drop(gate, fallen, minutes):
     """The median of nine; all requests of a question in a minute are one observation, and it counts in ten minutes."""

@@ -14,6 +14,7 @@ def asked(before, now):
     return {kind: {name: before[kind][name] for name in held if name in before[kind]} for kind, held in now.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subject", [configurations, usages])
 def test_every_eighth_command_says_what_it_said(subject, tmp_path):
     for name, content in subject(tmp_path, every=8).items():

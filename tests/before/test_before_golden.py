@@ -10,14 +10,14 @@ from tests.support.before import GOLDEN, ROOT, differences, read_golden
 from tests.support.write_before import SUBJECTS, Version, answers
 
 QUICK = {
-    "worlds/worlds": 16,
-    "worlds/streams": 3,
-    "worlds/lines": 8,
+    "worlds/worlds": 6,
+    "worlds/streams": 1,
+    "worlds/lines": 4,
     "reports/small": 2,
-    "alerts/replayed": 3,
-    "alerts/live": 2,
-    "records/results": 8,
-    "commands/configs": 20,
+    "alerts/replayed": 1,
+    "alerts/live": 1,
+    "records/results": 4,
+    "commands/configs": 10,
 }
 """The subjects of which some cases are asked in the quick suite, and how many."""
 

@@ -11,6 +11,7 @@ QUICK = ("shapes_plain-full", "shapes_calls-full")
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SUBJECTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_records_are_what_they_were(name, tmp_path):
     for subject, content in SUBJECTS[name](tmp_path).items():

@@ -69,6 +69,7 @@ def asked_and_told_to_end(folder, program):
     return process.returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [documented(), SIGNALS], ids=["lifespan", "signal handlers"])
 def test_whatever_was_asked_is_delivered_when_uvicorn_ends(tmp_path, program):
     code = asked_and_told_to_end(tmp_path, SLOW + program.replace("install()", "install(sink=Slow())"))

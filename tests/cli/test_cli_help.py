@@ -64,6 +64,7 @@ def test_help_of_a_command_goes_to_stdout(arguments):
     assert done.out.startswith("Usage: ragmon ")
 
 
+@pytest.mark.slow
 def test_the_front_door_is_light():
     """Neither help nor the version nor a mistyped command loads what the commands need."""
     for arguments in [["--help"], ["--version"], ["gatr"], *([*name.split(), "--help"] for name in ALL)]:

@@ -79,6 +79,7 @@ def test_each_is_a_schema_with_a_name_that_is_no_address(name):
     assert schema["$id"].startswith(f"urn:ragmon:schema:{name}:")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_command_prints_what_is_committed(name):
     done = ragmon("schema", name)
@@ -263,6 +264,7 @@ def test_the_schema_names_every_member_of_a_report(tmp_path):
     assert optional - report.keys() == set(), done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("replay",), ("replay", "--windows"), ("gate",)], ids=" ".join)
 def test_reports_of_real_data_are_valid(arguments):
     done = ragmon(*arguments, SMALL / "traces.jsonl", "--gold", SMALL / "gold.jsonl", "--format", "json")

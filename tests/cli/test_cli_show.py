@@ -41,6 +41,7 @@ def test_an_answer_that_gold_calls_impossible_says_so(folder):
     assert "under_refusal_rate 1 (gate under_refusal_rate): it was answered" in out
 
 
+@pytest.mark.slow
 def test_every_metric_of_the_report_has_its_score_and_a_reason(folder):
     """The mean over all requests of what `show` says is what `replay` reports."""
     report = ragmon("replay", folder / "traces.jsonl", "--gold", folder / "gold.jsonl", "--format", "json").json
@@ -57,6 +58,7 @@ def test_every_metric_of_the_report_has_its_score_and_a_reason(folder):
         assert sum(scores) == pytest.approx(stat["sum"]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["q", "claim", "context", "id", "tag", "session", "error"])
 def test_no_text_of_a_request_steers_a_terminal(tmp_path, field):
     told = {"q": HOSTILE} if field == "q" else {"session": HOSTILE} if field == "session" else {}
@@ -84,6 +86,7 @@ def test_a_long_text_is_cut_and_says_so_unless_all_is_asked_for(tmp_path):
     assert "word " * 499 in ragmon("show", "abababab", tmp_path / "t.jsonl", "--full").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("field", "most"), [("q", 4000), ("claim", 4000)])
 def test_a_question_or_an_answer_of_a_megabyte_is_cut_too(tmp_path, field, most):
     text = "x" * 1_000_000
@@ -106,6 +109,7 @@ def test_a_file_in_which_nothing_can_be_read_is_named_as_the_reason(tmp_path, co
     assert error in done.error[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["traces.jsonl"], ["--state-dir", "."], ["--url", "http://127.0.0.1:9"]])
 @pytest.mark.parametrize("trace", ["", " "])
 def test_an_empty_trace_is_no_trace_id_wherever_it_is_looked_for(folder, trace, arguments):
@@ -120,6 +124,7 @@ def test_requests_that_share_a_trace_are_all_shown(tmp_path):
     assert ragmon("show", "abababab", tmp_path / "t.jsonl").out.count("\nquestion ") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -39,6 +39,7 @@ def write(path, rows):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", WRITERS)
 def test_a_sheet_of_answers_and_one_of_truth_become_a_report_with_two_commands(here, suffix):
     write(here / f"log.{suffix}", LOG)
@@ -54,6 +55,7 @@ def test_a_sheet_of_answers_and_one_of_truth_become_a_report_with_two_commands(h
     assert shares == {"recall": 0.5, "mrr": 0.25, "over_refusal_rate": 0.0, "under_refusal_rate": 0.0}
 
 
+@pytest.mark.slow
 def test_the_same_table_in_every_format_has_one_digest(here):
     digests = set()
     for suffix in WRITERS:
@@ -76,6 +78,7 @@ def test_a_mapping_holds_for_json_too(here):
     assert done.json["series"][0]["metrics"]["refusal_rate"]["n"] == 1
 
 
+@pytest.mark.slow
 def test_gold_in_a_table_is_read_by_replay_and_gate_as_it_is(here):
     write(here / "log.csv", LOG)
     write(here / "truth.xlsx", [TRUTH[0], TRUTH[2]])
@@ -84,6 +87,7 @@ def test_gold_in_a_table_is_read_by_replay_and_gate_as_it_is(here):
     assert ragmon("gate", "log.csv", "--gold", "truth.xlsx").code in (1, 2)
 
 
+@pytest.mark.slow
 def test_one_file_of_ragas_is_both_traces_and_gold(here):
     row = {
         "user_input": "Does X support null keys?",
@@ -123,6 +127,7 @@ def test_test_cases_of_deepeval_are_understood(here):
 class TestNothingReadable:
     """Exit code 3, what was seen, and the flag that would help; never a report of nulls."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("command", ["replay", "gate"])
     @pytest.mark.parametrize(
         ("name", "content", "message", "hint"),
@@ -272,6 +277,7 @@ class TestTerminal:
         assert shown.out.startswith("60 of 60 records scored")
         assert ragmon("replay", *files).json["verdict"] == "fail"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("columns", [60, 100, 160])
     @pytest.mark.parametrize("command", ["replay", "gate"])
     def test_no_reason_is_longer_than_the_terminal_is_wide(self, files, command, columns):

@@ -128,6 +128,7 @@ def test_against_a_baseline_it_lists_the_items_that_flipped(files, earlier):
     assert "question-11" not in flips
 
 
+@pytest.mark.slow
 def test_a_baseline_is_compared_as_by_the_gate_command(files, earlier, tmp_path):
     gold = "--gold", files / "gold.jsonl"
     assert ragmon("replay", earlier, *gold, "--format", "json", "-o", tmp_path / "report.json").code == 0

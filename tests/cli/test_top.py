@@ -136,6 +136,7 @@ def test_a_young_gates_last_hour_is_drawn(server):
     assert "last hour" in "\n".join(shown(server.admin))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [10, 20, 40, 60, 80, 100, 200])
 def test_it_fits_any_width_with_the_verdict_in_words(server, columns):
     lines = shown(server.admin, columns=columns)

@@ -53,6 +53,7 @@ def is_left(screen):
     return screen.text.endswith(LEFT) and screen.current_modes() == screen.modes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [b"q", b"Q", b"\x03", b"jjkq"])
 def test_q_and_ctrl_c_leave_and_restore_the_terminal(monitor, keys):
     with shown(monitor) as screen:
@@ -76,6 +77,7 @@ def test_ctrl_c_leaves_while_the_first_answer_is_awaited():
             assert "Traceback" not in screen.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signals_that_end_it_restore_the_terminal(monitor, number):
     with shown(monitor) as screen:

@@ -348,6 +348,7 @@ def test_an_answer_that_is_too_long_to_be_decoded_is_unknown_for_its_length():
     assert mapped.reason or mapped.missing["answer_json"] == constants.OVERSIZE
 
 
+@pytest.mark.slow
 def test_capture_reads_the_first_thousand_documents_and_says_that_it_cut(monkeypatch, caplog):
     """In the time that those take, however many there are."""
     monkeypatch.setattr(errors, "_said", set(), raising=False)

@@ -204,6 +204,7 @@ def test_ordinary_text_takes_no_longer_to_fold_than_to_normalise(sentence):
 # --- what froze whole processes ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_small_body_with_a_long_answer_is_read_in_a_moment():
     """1.6 KB of gzip are 700 KiB of answer; reading them took hours, and began again after every restart."""
     said = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "citations: [" * 60_000}]}])
@@ -242,6 +243,7 @@ def logged(configured, tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", ['content = "none"', 'content = "redacted"'])
 @pytest.mark.parametrize(
     "answer",
@@ -255,6 +257,7 @@ def test_the_worker_in_the_application_reads_a_long_answer_in_a_moment(answer, c
     assert units < 40
 
 
+@pytest.mark.slow
 def test_a_question_of_marks_is_looked_up_in_the_gold_in_a_moment(logged, tmp_path):
     """125 KiB from a form field, no model needed."""
     (tmp_path / "gold.jsonl").write_text('{"qid": "q", "question": "Wo ist das Café?", "answerable": true}\n', "utf-8")

@@ -154,6 +154,7 @@ class TestQuality:
         assert pipeline.answer(question, hits) == healthy
         assert time.perf_counter() - started >= 0.2
 
+    @pytest.mark.slow
     def test_a_healthy_answer_takes_milliseconds(self, pipeline):
         """A unit is about 25 ms."""
         assert effort(lambda: run(pipeline))[0] / len(GOLD) < 2

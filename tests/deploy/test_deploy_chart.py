@@ -87,6 +87,7 @@ def test_helm_finds_nothing_to_say(mode, variant):
     assert [message["error"] for message in said["messages"] if message["severity"] > 1] == []
 
 
+@pytest.mark.slow
 @every
 def test_kubernetes_schemas_know_every_key(mode, variant):
     for one in own(rendered(mode, variant)):

@@ -48,6 +48,7 @@ def test_a_key_that_is_not_known_is_found(folder):
     assert "wrong.toml:4: stream.topic is not a known key" in topic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_kubernetes_schemas_know_every_key(way):
     for one in own(kustomized(way)):

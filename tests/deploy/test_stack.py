@@ -73,6 +73,7 @@ def children(pid):
     return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
 
+@pytest.mark.slow
 def test_what_cannot_start_is_named_with_its_last_words_and_the_rest_is_ended(real, tmp_path):
     real("prometheus-alertmanager")
     (tmp_path / "prometheus").write_text("#!/bin/sh\necho no such flag >&2\nexit 1\n")

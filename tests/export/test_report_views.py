@@ -119,6 +119,7 @@ class TestPages:
     def test_markdown_is_that_of_the_command(self, report):
         assert report.to_markdown() == report_markdown(report, None)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("suffix", ["", NASTY], ids=["short ids", "hostile ids"])
     def test_the_page_of_a_thousand_questions_is_small(self, suffix):
         records, gold = timed(1000), make_gold(*((f"q{k}{suffix}", True) for k in range(1000)))

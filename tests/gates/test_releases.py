@@ -161,6 +161,7 @@ def test_requests_that_won_no_uniform_draw_at_a_known_rate_do_not_count(kept):
     ]
 
 
+@pytest.mark.slow
 def test_a_ceiling_is_broken_by_what_it_counts():
     traffic = counted(live(50, build="new"), live(50, build="new", error="timeout"))
     (outcome,) = since(traffic, ERRORS)

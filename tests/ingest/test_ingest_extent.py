@@ -196,6 +196,7 @@ def parsing():
     return cpu_seconds(lambda: json.loads(body))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_json_too", [False, True], ids=["protobuf", "json"])
 @pytest.mark.parametrize("body", COSTLY.values(), ids=COSTLY)
 def test_counting_costs_at_most_three_times_as_much_as_parsing_numbers(body, as_json_too, parsing):

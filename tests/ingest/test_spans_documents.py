@@ -207,6 +207,7 @@ def test_hits_of_a_vector_database(name):
     assert record.contexts == ["text 3", "text 1", "text 2"]
 
 
+@pytest.mark.slow
 def test_very_many_hits_are_read_as_fast_as_few():
     """The thread that writes reads them, and everybody waits for it: comparing each with each would take minutes."""
     hits = [Event(semconv.QUERY_RESULT, {f"{semconv.QUERY_RESULT}.id": f"d{n}"}) for n in range(200_000)]

@@ -126,6 +126,7 @@ def test_the_processor_in_the_applications_provider_yields_what_the_framework_re
     assert (record["q"], record.get("partial", False)) == (QUESTION, False)
 
 
+@pytest.mark.slow
 @everywhere
 def test_ids_from_metadata(setup):
     run = runs(setup)["invoke"]

@@ -122,6 +122,7 @@ def test_a_span_belongs_to_the_one_call_in_whose_time_it_happened(calls, others)
     )
 
 
+@pytest.mark.slow
 def test_a_trace_of_thousands_of_calls_takes_no_more_time_for_each_than_one_of_hundreds():
     """Whoever waits for an answer waits for it: five thousand took 4.4 seconds."""
     few, many = ([own(0, 1) for _ in range(n)] + [made({}, start=0, end=1) for _ in range(n)] for n in (500, 4_000))

@@ -165,6 +165,7 @@ def test_a_directory_that_names_a_smaller_size_gets_no_more_than_that_read(tmp_p
         rows(path)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # openpyxl leaves a file to the collector

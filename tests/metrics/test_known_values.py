@@ -60,6 +60,7 @@ def test_own_definitions_give_the_values_of_the_naive_scorer(squad2, system):
     assert {name: stat.value for name, stat in found.items()} == pytest.approx(values, abs=1e-6, rel=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "precision", "n", "citations", "under", "over"),
     [

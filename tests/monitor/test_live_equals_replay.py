@@ -128,6 +128,7 @@ happenings = drawn(lambda draw: [call(draw) for _ in range(1 + draw.number(11))]
 often = settings(max_examples=60, deadline=None, derandomize=True)
 
 
+@pytest.mark.slow
 @often
 @given(happenings)
 def test_the_log_with_all_content_gives_the_same_digest(home, happened):

@@ -68,6 +68,7 @@ def test_several_processes_count_what_one_counts(files, jobs):
     assert outcome(files, jobs) == outcome(files, 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(cuts=st.lists(st.integers(0, 400), max_size=4))
 def test_any_split_into_files_and_processes_counts_what_one_file_counts(tmp_path_factory, cuts):

@@ -54,6 +54,7 @@ class TestDoctor:
             "probe     ok    support asks myapp.rag:answer the 12 questions of support in 60 min",
         )
 
+    @pytest.mark.slow
     def test_it_says_that_the_budget_allows_no_more(self, tmp_path):
         text = config(tmp_path, "myapp.rag:answer", "1m").replace("1000000000", "50")
         _, told, hint = self.told(tmp_path, text)

@@ -66,6 +66,7 @@ def test_a_report_has_its_gates_over_the_time_of_the_records():
     assert ragmon.replay([TRACE], GOLD).histories == {}
 
 
+@pytest.mark.slow
 def test_a_report_does_not_keep_the_records_counts():
     """Counts of a large run are large; a notebook may keep many reports."""
     run = Run(Scorer(GOLD))

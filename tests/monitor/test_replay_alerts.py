@@ -184,6 +184,7 @@ def test_a_run_in_order_has_no_notes(bad_hour):
     assert "no alarm" not in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [2, 3])
 def test_several_processes_write_the_same_lines(tmp_path, jobs):
     """Minutes lie across the places where a file is divided, and across files; a gzip file is one piece."""

@@ -73,6 +73,7 @@ def test_traffic_follows_the_day_and_a_burst_multiplies_it():
         assert counts[half] == pytest.approx(rate * HOUR / 2, abs=4.5 * math.sqrt(rate * HOUR / 2) + 10)
 
 
+@pytest.mark.slow
 def test_load_and_probe_share_are_what_was_asked_for():
     records = list(Stream("quiet", 1, 24, rps=0.1, probe_share=0.3).records())
     benign = sum((i.severity - 1) * (i.end - i.start) for i in stream("quiet", 24).incidents)

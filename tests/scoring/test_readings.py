@@ -106,6 +106,7 @@ def test_after_any_records_folds_merges_and_pauses_a_reading_is_that_of_a_first_
         assert read(scorer, asked, windows) == read_first(scorer, asked, windows)
 
 
+@pytest.mark.slow
 def test_a_snapshot_stays_as_it_was_taken_while_records_go_on():
     """Rows that are alone in a window are read where they lie, and grow afterwards."""
     chance = random.Random(11)

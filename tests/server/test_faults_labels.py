@@ -163,6 +163,7 @@ def test_a_hundred_thousand_requests_with_nothing_in_common_are_all_counted(tmp_
     assert replayed(tmp_path) == found
 
 
+@pytest.mark.slow
 def test_totals_of_ever_new_producers_are_kept_apart_up_to_a_number(tmp_path):
     """Past it they count for nothing, until some have been silent for a day."""
     live = Engine(load(configuration(tmp_path, CONFIG), environ={}))

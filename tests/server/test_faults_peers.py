@@ -110,6 +110,7 @@ def hang_up(sock):
     sock.close()
 
 
+@pytest.mark.slow
 def test_clients_that_vanish_lose_nothing_that_was_taken_and_add_nothing_when_they_come_back(tmp_path):
     """In the middle of a body, or with all of it sent and no answer read; then they send it again."""
     bodies = [whole([asked(10 * n + k) for k in range(10)]) for n in range(60)]

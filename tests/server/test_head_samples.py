@@ -145,6 +145,7 @@ def test_a_chunk_that_comes_again_brings_nothing_again(head):
     assert replayed(head.folder) == digest(head)
 
 
+@pytest.mark.slow
 def test_a_label_that_came_too_late_for_a_worker_joins_the_sample_and_others_are_orphans(head):
     settled = chunks_of(head.folder, [failing(number) for number in range(100)])
     head.take(settled)

@@ -119,6 +119,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert poison(tmp_path) == [WorkItem(TRACE)]
 
 
+@pytest.mark.slow
 def test_a_note_costs_next_to_nothing(tmp_path):
     """About a hundredth of what a trace takes: it goes to no disk."""
     attempts = Attempts(tmp_path)

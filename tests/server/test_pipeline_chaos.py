@@ -202,6 +202,7 @@ def test_whatever_happens_every_request_is_accounted_for_and_a_replay_agrees(tmp
         end(chaos)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_is_forgotten_meanwhile_every_request_is_accounted_for(tmp_path, seed):
     """Beside a running server and while nobody serves; until the first time a replay agrees as well."""

@@ -548,6 +548,7 @@ def test_beyond_the_most_connections_the_one_that_waited_longest_gives_way(opene
         sock.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "headers",
     [

@@ -183,6 +183,7 @@ def test_a_server_without_a_token_shows_content_to_nobody_over_http(tmp_path):
         assert f"question  {QUESTION}" in done.out, "on its own machine the journal is read"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kept"), [("none", False), ("hash", False), ("redacted", True)])
 def test_what_was_not_captured_names_the_setting_and_what_was_redacted_says_so(tmp_path, kind, kept):
     """As the application sends it under this setting: the facts that were decided there give the same reasons."""

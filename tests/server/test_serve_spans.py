@@ -266,6 +266,7 @@ def test_several_retrievals_of_a_request_are_merged_as_configured(tmp_path, merg
     assert record.retrieved_ids == ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["replay", "gate"])
 def test_a_file_of_the_same_spans_is_read_by_the_same_settings(tmp_path, command):
     """Where ids are, which tools retrieve, how retrievals are merged, and the pipeline's name: as the server has it."""

@@ -242,6 +242,7 @@ def test_the_policy_of_the_page_allows_its_own_files_and_nothing_inline(filled):
     assert re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL) == [""]
 
 
+@pytest.mark.slow
 def test_the_links_of_the_page_lead_somewhere(treacherous):
     running = treacherous
     links = Tags(running.get("/")[1]).links

@@ -120,6 +120,7 @@ def test_the_token_that_the_hint_makes_is_taken(tmp_path):
     assert len(read_token(path)) == 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [["serve"], ["ack", "support/x", "--reason", "y"], ["show", "x", "--url", "http://127.0.0.1:1"]],

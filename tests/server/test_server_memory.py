@@ -180,6 +180,7 @@ class Refusing:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [b"[" + b" " * 7_000_000 + b"]x", b" " * 7_000_000 + b"["])
 def test_a_refused_body_is_not_kept_while_its_response_waits_for_the_client(body):
     """The client does not read: its request was given back to the limit, so its body must not be in memory."""

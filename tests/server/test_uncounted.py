@@ -228,6 +228,7 @@ def verified(folder):
     return ragmon("verify", "--deep", "--state-dir", folder / "state", "--config", folder / "ragmon.toml").code
 
 
+@pytest.mark.slow
 def test_while_rows_cannot_be_counted_nothing_is_acknowledged_shown_or_saved(tmp_path, monkeypatch, caplog):
     """What was acknowledged before is counted as soon as it can be."""
     monkeypatch.setattr(writer, "PAUSE", 0.05)

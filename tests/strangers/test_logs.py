@@ -22,6 +22,7 @@ def given(stranger, folder):
     return folder / stranger.LOG, {"gold": None if gold is None else folder / gold, **options}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRANGERS)
 def test_a_log_is_judged_truly(name, tmp_path):
     """Each file in logs/ writes a log as somebody has it, and says what is true of it."""

@@ -90,6 +90,7 @@ def test_any_split_order_and_repeats_give_the_counts_and_edges_of_one_pass(day, 
     assert repeats > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", [5])
 def test_past_the_caps_of_rows_and_minutes_it_holds_as_well(day, cells, monkeypatch):
     settings, records, end = day
@@ -122,6 +123,7 @@ def test_who_counts_a_stretch_again_gets_the_same_bits(day):
             assert chunk.dump() == chunks[place + 1 + number]
 
 
+@pytest.mark.slow
 def test_a_hundred_kills_change_nothing(day, expected):
     """Who counts is killed at random messages; what was not handed on is counted again."""
     settings, records, end = day

@@ -76,6 +76,7 @@ def failing_by_gate(settings, records):
 # --- samples ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("parts", "period", "offsets"), [(1, 10.0, 1 << 16), (3, 60.0, 97), (4, 30.0, 1 << 16)])
 def test_however_a_log_is_divided_the_sample_of_the_whole_is_the_same(traffic, parts, period, offsets):
     """Of all records those with the smallest hashes, and of those that fail a gate as well."""
@@ -119,6 +120,7 @@ def test_without_samples_no_text_travels(traffic):
     assert sampled(chunks_of(settings, log, CountingLimits())) == []
 
 
+@pytest.mark.slow
 def test_what_was_counted_is_the_same_with_samples_and_without(traffic):
     settings, records = traffic
     (log,) = partitions_of(records, 1)
@@ -203,6 +205,7 @@ def test_several_labels_in_one_message_of_lines_all_count():
     assert results == {"joined": 2}
 
 
+@pytest.mark.slow
 def test_what_becomes_of_labels_follows_from_the_log_whoever_is_killed():
     """Who goes on knows which labels still wait, and finds the answers that came before."""
     log = rated_log()

@@ -29,6 +29,7 @@ def replayed_edges(folder):
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_three_workers_and_a_head_that_are_killed(tmp_path):
     """A worker is killed with -9, another one joins, the head is killed: not one record is lost or counted twice."""
     records, sent = recent(40)
@@ -181,6 +182,7 @@ def test_a_missing_topic_and_a_missing_broker_are_named(tmp_path):
     assert "no broker answers at 127.0.0.1" in done.err
 
 
+@pytest.mark.slow
 def test_a_worker_tells_how_it_does(tmp_path):
     with cluster(tmp_path) as (mesh, stack):
         worker = stack.enter_context(working(tmp_path / "a"))

@@ -115,6 +115,7 @@ def test_ten_in_a_row_are_dropped_wherever_they_stand(settings, ahead):
         assert START + 130 <= max(until) <= START + 160
 
 
+@pytest.mark.slow
 def test_of_two_producers_the_one_that_is_a_day_ahead_is_dropped_for_as_long_as_it_is(settings):
     log = [line(START + place, DAY * (place % 2)) for place in range(4000)]
     _, scored, arrived = told(settings, [*log, *ticks(START + 4000)])

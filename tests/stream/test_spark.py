@@ -89,7 +89,8 @@ def same(result, expected):
     assert len(edges) >= 4
 
 
-@pytest.mark.parametrize("form", ["jsonl", pytest.param("jsonl.gz", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz"])
 def test_text_of_any_division_gives_the_digest_and_the_edges_of_the_command(session, archive, expected, form):
     lines = session.read.text(f"{archive}/traces/*.{form}")
     assert lines.rdd.getNumPartitions() > 2
