@@ -69,6 +69,18 @@ class RefusalLikeRate(Metric):
 
 
 @register
+class PolicyRefusalRate(Metric):
+    """Share of answers that refuse because a policy forbids the answer."""
+
+    name = "policy_refusal_rate"
+    binary = True
+    better = "lower"
+
+    def score(self, facts: Facts) -> float | None:
+        return float(facts.policy_refusal) if facts.answered else None
+
+
+@register
 class EmptyRetrievalRate(Metric):
     """Share of requests whose retrieval found nothing."""
 

@@ -234,13 +234,12 @@ FUNCTIONS = {
     _ids: _ids,
     _time: _time,
     tables.escape: tables.escape,
-    RefusalRule.is_token: RefusalRule().is_token,
     RefusalRule.refuses: lambda text: RefusalRule(window=1_000_000).refuses("not " + text),
-    RefusalRule.is_like: lambda text: RefusalRule(window=1_000_000).is_like("not " + text),
+    RefusalRule.kind: lambda text: (RefusalRule(window=1_000_000).kind("not " + text), RefusalRule().kind("{" + text)),
     FactReader.read: lambda text: FactReader().read(Record(answer_json=Answer(claim=text)), ITEM),
     match_texts: lambda text: match_texts([text], BY_TEXT),
 }
-"""How each function is given a text. `RefusalRule.is_like` looks at 120 characters unless somebody asks for more."""
+"""How each function is given a text. `RefusalRule.kind` looks at 120 characters unless somebody asks for more."""
 FRAMES = (
     *(
         ("citations: [", "citations: [", ""),

@@ -76,9 +76,9 @@ def test_what_folding_keeps_apart(written, folded):
     assert fold(written) == folded
 
 
-@given(st.text(st.characters(max_codepoint=0x2FF, exclude_characters="*_`~\\]\xad«»´")))
+@given(st.text(st.characters(max_codepoint=0x2FF, exclude_characters="*_`~\\]\xad«»´ʹʻʼʽˮ")))
 def test_what_has_no_markdown_and_no_typography_is_folded_by_nfkc_and_casefold(text):
-    assert fold(text).split() == unicodedata.normalize("NFKC", text).casefold().translate({0x2BC: "'"}).split()
+    assert fold(text).split() == unicodedata.normalize("NFKC", text).casefold().split()
 
 
 @given(ANY)
