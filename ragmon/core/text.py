@@ -207,7 +207,8 @@ def contains_phrase(folded: str, phrase: str) -> bool:
     while start >= 0:
         end = start + len(phrase)
         if is_number[0] and _NUMBER_BEFORE.search(folded, max(0, start - 2), start):
-            start = folded.find(phrase, _NUMBER.match(folded, start).end())  # type: ignore[union-attr] - a digit
+            number = _NUMBER.match(folded, start)
+            start = folded.find(phrase, number.end() if number is not None else end)
             continue
         is_part = is_number[1] and _NUMBER_BEHIND.match(folded, end) is not None
         if is_short and not is_part:
