@@ -46,17 +46,18 @@ _NUMBER: Final = re.compile(r"\d[\d.,]*")
 _NUMBER_BEFORE: Final = re.compile(r"(?:\d|\d[.,])\Z")
 _NUMBER_BEHIND: Final = re.compile(r"\d|[.,]\d")
 
-# Scripts written without spaces: they have no visible word boundaries, so a short phrase matches anywhere.
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff"  # Thai, Lao
+UNSPACED: Final = (
+    "\u0e00-\u0eff"  # Thai, Lao
     "\u0f00-\u0fff"  # Tibetan
     "\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f"  # Burmese
     "\u1780-\u17ff"  # Khmer
     "\u1950-\u19df\u1a20-\u1aaf"  # Tai Le, New Tai Lue, Tai Tham
     "\ua980-\ua9df"  # Javanese
     "\u2e80-\u312f\u31a0-\u31ff\U0001b000-\U0001b16f"  # kana, Bopomofo; between them Hangul letters, which are spaced
-    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"  # Han
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
 )
+"""Of a character class: scripts without spaces between words."""
+_UNSPACED: Final = re.compile(f"[{UNSPACED}]")
 _CUT_QUESTION: Final = "…"  # ends the key of a cut question; no other key contains punctuation
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)

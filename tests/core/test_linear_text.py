@@ -196,7 +196,7 @@ FUNCTIONS = {
     citations.marked_citations: lambda text: citations.marked_citations(text, ["a", "b", "a#1"]),
     grounding.words: grounding.words,
     grounding.content_words: grounding.content_words,
-    grounding.groundedness: lambda text: grounding.groundedness(text, [text[::-1]], grounding.TokenCache()),
+    grounding.groundedness: lambda text: grounding.groundedness(text, [text[::-1]]),
     redact.redact: redact.redact,
     convert.answer: lambda text: convert.answer({"claim": text}, None),
     result.text_of: lambda text: result.text_of([{"content": text}]),

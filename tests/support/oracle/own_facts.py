@@ -107,9 +107,20 @@ def phrases(gold_claim):
 
 
 def tokens(text, stop):
-    """Runs of two or more letters and digits of any script, folded, without the stop words; repeats kept."""
-    words = "".join(character if character.isalnum() else " " for character in fold(text)).split()
-    return [word for word in words if len(word) > 1 and word not in stop]
+    """Words of two or more characters, folded, without the stop words; repeats kept.
+
+    Words are runs of letters and digits; of Korean and of scripts without spaces, pairs of neighbours in such a run.
+    """
+    found, run, pairs = [], "", False
+    for character in fold(text) + " ":
+        is_paired = unicodedata.name(character, "").startswith((*UNSPACED, "HANGUL SYLLABLE"))
+        is_part = character.isalnum() or (is_paired and unicodedata.category(character).startswith("M"))
+        if run and (not is_part or is_paired != pairs):
+            found += [run[i : i + 2] for i in range(len(run) - 1)] if pairs else [run]
+            run = ""
+        if is_part:
+            run, pairs = run + character, is_paired
+    return [word for word in found if len(word) > 1 and word not in stop]
 
 
 # --- facts of one trace -----------------------------------------------------------------------------------------------
