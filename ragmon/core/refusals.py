@@ -41,7 +41,8 @@ _LABEL: Final = re.compile(
     r"|antwort|réponse|respuesta|resposta|risposta|antwoord|回答|答え|答案|答|답변|답) ?:\s*(?=\S)"
 )
 _INTERJECTION: Final = re.compile(
-    r"(?:h+m+|u+h*m+|u+h+|a+h+|o+h+|oops|well|okay|ok|alas|ähm?|naja|bueno|euh|えっと|うーん|嗯|음)[,.!;:、。… ]+(?=\w)"
+    r"(?:h{1,9}m{1,9}|u{1,9}(?:h{1,9}m{0,9}|m{1,9})|[ao]{1,9}h{1,9}|oops|well|okay|ok|alas|ähm?|naja|bueno|euh"
+    r"|えっと|うーん|嗯|음)[,.!;:、。… ]{1,9}(?=\w)"
 )
 _PAIRS: Final = {'"': '"', "'": "'", "(": ")", "[": "]", "<": ">"}
 _LAYERS: Final = 6  # of wrapping that come off

@@ -369,7 +369,7 @@ def plain(language):
         return language.opening()
     found = language.openings
     at_start, anywhere = (
-        "|".join(f"(?:{one})" for heads, one in found if ("^" in heads) == first) for first in (True, False)
+        "|".join(f"(?:{one})" for heads, one in found if ("^" in heads) == first) or "(?!)" for first in (True, False)
     )
     return re.compile(rf"\b(?=\w)(?:^(?:{at_start})|{anywhere})")
 
