@@ -377,7 +377,7 @@ def plain(language):
 @pytest.mark.slow
 @given(
     claim=st.one_of(CLAIMS, ALL_LANGUAGES),
-    before=st.sampled_from(["", "Well. ", "Unfortunately, "]),
+    before=st.sampled_from(["", "Thanks. ", "Unfortunately, "]),
     change=st.sampled_from([str, str.upper, str.title, lambda text: text.replace("'", "\u2019")]),
     window=st.sampled_from([10, 40, 120]),
 )
