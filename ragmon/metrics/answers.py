@@ -75,8 +75,9 @@ class CitationHitRateAnswerable(Metric):
     def score(self, facts: Facts) -> float | None:
         if not (facts.matched and facts.answerable):
             return None
-        shipped = facts.shipped
-        return float(facts.cites_gold and shipped)
+        if facts.refused and facts.names_gold_ids:
+            return 0.0  # whatever it cites
+        return float(facts.cites_gold)
 
 
 @register

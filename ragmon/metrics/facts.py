@@ -162,6 +162,11 @@ class Facts(NamedTuple):
         return is_set
 
     @property
+    def names_gold_ids(self) -> bool:
+        """The gold item names documents by id."""
+        return self.has(HAS_GOLD_IDS)
+
+    @property
     def cites_gold(self) -> bool:
         """The answer cites a gold document, retrieved or not (hit_only)."""
         self._require(HAS_GOLD_IDS, constants.NO_GOLD_CITATIONS)

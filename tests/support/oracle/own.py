@@ -99,8 +99,9 @@ def shipped_and_right(*facts):
 def citation_hit_rate_answerable(trace, item):
     if not item["answerable"]:
         return None
-    shipped = answered_state(trace) == "shipped"
-    return hit_only(trace, item) and shipped
+    if answered_state(trace) == "refused" and item.get("gold_citations"):
+        return False
+    return hit_only(trace, item)
 
 
 def under_refusal_rate(trace, item):
