@@ -53,7 +53,7 @@ def main() -> None:
             texts = answers(length, trigger, words)
             line = {"v": 1, "qid": "a", "trace_id": "0" * 32, "ts": 1.7e9, "retrieved_ids": ["quay#1", "quay#2"]}
             records = [json.dumps({**line, "answer_json": {"claim": text, "citations": ["quay#1"]}}) for text in texts]
-            loads, own = microseconds(json.loads, records), microseconds(rule.is_like, texts)
+            loads, own = microseconds(json.loads, records), microseconds(rule.kind, texts)
             name = "whatever words" if trigger is None else f"with {trigger!r}"
             print(f"{length} characters, {name}: {own:.1f} us, {own / loads:.2f} x json.loads of the record")
 

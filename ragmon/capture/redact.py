@@ -474,6 +474,7 @@ class Redaction:
             if flags & bits.TEXT:
                 facts.refused = bool(flags & bits.REFUSED)
                 facts.refusal_like = bool(flags & bits.REFUSAL_LIKE)
+                facts.policy_refusal = True if flags & bits.POLICY_REFUSAL else None
             if item is not None and flags & bits.CLAIM_KNOWN:
                 facts.gold_version = item.set_version
                 if_missing = None if flags & bits.CLAIM_CUT else False

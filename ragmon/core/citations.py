@@ -15,16 +15,42 @@ from ragmon.core.record import Answer
 
 _LIST: Final = re.compile(r"citations\s*:\s*\[", re.IGNORECASE)
 
-_ENTRY: Final = r"\d{1,2}(?:\s*[-–]\s*\d{1,2})?"
-# Adjacent citation marks; not `[1](…)` and `[text][1]`, which are links, and no year.
-_MARKS: Final = re.compile(
-    rf"(?<!\])(?:\[\^?{_ENTRY}(?:\s*[,;]\s*{_ENTRY})*\])+(?!\()|【{_ENTRY}(?:\s*[,;]\s*{_ENTRY})*(?:†[^【】\n]*)?】"
-)
+_NUMBER: Final = r"(?:0|[1-9]\d?)"  # no year, and no part of a date
+_ENTRY: Final = rf"{_NUMBER}(?:\s*[-–]\s*{_NUMBER})?"
+_ENTRIES: Final = rf"{_ENTRY}(?:\s*[,;]\s*{_ENTRY})*"
+# Adjacent citation marks; not `[text][1]`, which is a link.
+_MARKS: Final = re.compile(rf"(?<!\])(?:\[\^?{_ENTRIES}\])+|【{_ENTRIES}(?:†[^【】\n]*)?】")
 _NUMBERS: Final = re.compile(r"(\d{1,2})(?:\s*[-–]\s*(\d{1,2}))?")
 # OpenAI's mark of a file search: `【4:0†source】` is the first result that message 4 gave.
 _SEARCH_RESULT: Final = re.compile(r"【(\d{1,4}):(\d{1,3})†[^【】\n]*】")
-# Code, and lines that define a footnote or a link: numbers in brackets are no citations there.
-_OTHER: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|^ {0,3}\[\^?\d{1,2}\]:[^\n]*", re.DOTALL | re.MULTILINE)
+# Code, maths, and lines that define a footnote or a link: numbers in brackets are no citations there.
+_OTHER: Final = re.compile(
+    r"```.*?(?:```|\Z)|`[^`\n]*`|^ {0,3}\[\^?\d{1,2}\]:[^\n]*"
+    r"|(?<!\d)\$\$.*?\$\$|\\\([^\n]{0,300}?\\\)|\$(?=\S)[^$\n]{0,100}[\\^_{][^$\n]{0,100}\$",
+    re.DOTALL | re.MULTILINE,
+)
+# Other ways to write `[1]`: full width, escaped, `<sup>1</sup>`, `##1$$` (RAGFlow), `.¹`; with a label, a page, `and`.
+_BRACKETS: Final = str.maketrans("［］（），、：；０１２３４５６７８９", "[](),,:;0123456789")
+_DIGITS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+_ESCAPED: Final = re.compile(r"\\([\[\]])")
+_RAISED: Final = re.compile(
+    r"(?<![\d)])(?<!\b\w)(?<!\b\w\w)"  # no power, no unit
+    r"(?:<(sup|cite)>([^<>\n]{1,40})</\1>|(?<=[.,;:!?\]\"”»’])([⁰¹²³⁴-⁹]{1,2}))"
+)
+_RAGFLOW: Final = re.compile(r"##(\d{1,2})\$\$")
+_BRACKET: Final = re.compile(r"([\[(])([^\[\]()\n]{1,80})[\])]")
+_LABELS: Final = re.compile(
+    r"(?:documents?|docs?|sources?|src|citations?|cite|references?|refs?|ids?|quellen?|fuentes?|fontes?|s(?=\d)|来源|文档|资料|出典|資料|#)"
+    r"\.?\s*[:#_-]?\s*(?=\d)",
+    re.IGNORECASE,
+)
+_PAGES: Final = re.compile(
+    r"[,:;]\s?(?:pp?|s|seiten?|pages?|paras?|sections?|sec|§|chap(?:ter)?)\.?\s?\d{1,5}(?:\s?[-–]\s?\d{1,5})?\Z",
+    re.IGNORECASE,
+)
+_AND: Final = re.compile(r"\s?(?:\b(?:and|und|et|y|e|en)\b|&)\s?", re.IGNORECASE)
+_WHOLE: Final = re.compile(rf"\^?{_ENTRIES}")
+_POSSIBLE: Final = re.compile(r"[\[(【［（<#⁰¹²³⁴-⁹]")
 # An index in code outside of any fence, as in `row[1].name` and `row[1] = 2`; `said[1].` is a citation.
 _INDEXED: Final = re.compile(r"(?<=[A-Za-z0-9_)])(?:\[\d+\])+(?=\.?\w|\s*[-+*/%]?=)")
 
@@ -98,10 +124,13 @@ def marked_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
     >>> marked_citations("It returns `row[1]`, or row[1].name.", ["d1"]) is None
     True
     """
-    if not ("[" in claim or "(" in claim or "【" in claim):
+    if _POSSIBLE.search(claim) is None:
         return None
     text = _INDEXED.sub(" ", _OTHER.sub(" ", claim))
-    return _inline_ids(text, ids) or _numbered(text, ids) or _in_parentheses(text, ids)
+    if (found := _inline_ids(text, ids)) is not None:
+        return found
+    text = _plain_marks(text)
+    return _numbered(text, ids) or _in_parentheses(text, ids)
 
 
 def alike(names: Collection[str], ids: Collection[str]) -> bool:
@@ -113,6 +142,23 @@ def alike(names: Collection[str], ids: Collection[str]) -> bool:
     known = set(ids)
     shapes = {_shape(name) for name in known}
     return all(name in known or _shape(name) in shapes for name in names)
+
+
+def _plain_marks(text: str) -> str:
+    """The text with every way to write a mark as `[1]`; what is no mark stays."""
+    text = _ESCAPED.sub(r"\1", text.translate(_BRACKETS))
+    text = _RAISED.sub(lambda mark: f"[{(mark[2] or mark[3]).translate(_DIGITS).strip('[] ')}]", text)
+    text = _RAGFLOW.sub(r"[\1]", text)
+
+    def plain(bracket: re.Match[str]) -> str:
+        inside = _PAGES.sub("", bracket[2].strip(" *_")).rstrip()
+        unlabelled = _LABELS.sub("", inside)
+        numbers = _AND.sub(", ", unlabelled)
+        # In parentheses only what has a label is surely a mark.
+        is_mark = _WHOLE.fullmatch(numbers) is not None and (bracket[1] == "[" or unlabelled != inside)
+        return f"[{numbers}]" if is_mark else bracket[0]
+
+    return _BRACKET.sub(plain, text)
 
 
 def _inline_ids(text: str, ids: Sequence[str]) -> list[str] | None:

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from ragmon.core.text import ANYWHERE, claim_phrases, contains_phrase, fold, normalise_context
+from ragmon.core.text import claim_phrases, contains_phrase, fold, normalise_context
 
 Match = Literal["exact", "contains"]
 _CANONICAL: Final = msgspec.json.Encoder(order="sorted", enc_hook=list)
@@ -64,15 +64,12 @@ class GoldItem:
     @cached_property
     def phrases(self) -> tuple[str, ...]:
         """The claim substrings, folded."""
-        return tuple(fold(phrase) for phrase in self.claim_substrings or () if phrase)
+        return tuple(filter(None, map(fold, self.claim_substrings or ())))
 
     def contained_in(self, folded: str) -> bool:
         """C: whether any claim substring occurs in a folded claim."""
-        for phrase in self.phrases:
-            # `in` is checked first: it is cheap, and most phrases do not occur.
-            if phrase in folded and (len(phrase) >= ANYWHERE or contains_phrase(folded, phrase)):
-                return True
-        return False
+        # `in` is checked first: it is cheap, and most phrases do not occur.
+        return any(phrase in folded and contains_phrase(folded, phrase) for phrase in self.phrases)
 
     @cached_property
     def gold_phrases(self) -> tuple[str, ...]:

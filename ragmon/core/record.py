@@ -92,6 +92,7 @@ class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):
         answered: There was a claim, refusal or not.
         refused: The claim was the refusal token.
         refusal_like: The refusal matcher called it a refusal.
+        policy_refusal: The matcher says that a policy forbids the answer.
         contains_claim: A gold phrase occurs in the claim (C).
         contains_gold_claim: A phrase of the gold claim occurs in it.
         grounded: Groundedness reached its threshold.
@@ -112,6 +113,7 @@ class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):
     answered: bool | None = None
     refused: bool | None = None
     refusal_like: bool | None = None
+    policy_refusal: bool | None = None
     contains_claim: bool | None = None
     contains_gold_claim: bool | None = None
     grounded: bool | None = None

@@ -1,11 +1,14 @@
 """Detection of refusals: the exact token, and other wordings by expressions in ten languages (refusals.toml).
 
-An answer is a refusal in other words where an opening stands in its first characters, no answer stands before the
-opening, and none follows it after a turn ("However, as of 2021 ...").
+What wraps an answer comes off first: JSON with one text, a fence, quotes, a label, an interjection. An answer is a
+refusal in other words where an opening stands in its first characters, no answer stands before the opening, and none
+follows it after a turn ("However, as of 2021 ..."). After "No," only what the speaker says of themselves is a refusal:
+"No, the files do not contain personal data" is an answer.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,10 +20,12 @@ from typing import Any, Final
 
 from ragmon.core.constants import REFUSAL_TOKEN
 from ragmon.core.errors import warn_once
-from ragmon.core.text import fold
+from ragmon.core.text import fold, fold_lines
 
 REACH: Final = 160
 """Characters behind an opening in which an answer may follow."""
+TOKEN, WORDING, POLICY = "token", "wording", "policy"
+"""How an answer refuses: by the exact token, in other words, because a policy forbids the answer."""
 MATCH_SECONDS: Final = 0.1
 """CPU time of the process in which a pattern of a user is searched in one answer; usual patterns take microseconds."""
 _MAX_OPENINGS: Final = 8  # looked at in a text, so that the time grows no faster than the text
@@ -29,14 +34,29 @@ _SENTENCE_ENDS: Final = (". ", "! ", "? ", "] ", ": ", "\n", "\u3002", "!", "?")
 _TO_WORDS: Final = bytes(ord(chr(byte).lower()) if chr(byte).isalnum() else 32 for byte in range(128)) + bytes(128)
 _NO_WORD: Final = re.compile(r"[\W_]")
 _FRAGMENT: Final = re.compile(r"\{([a-z_]+)\}")
+
+_TEXTS: Final = ("answer", "final_answer", "text", "response", "output", "content", "result", "message", "reply")
+_LABEL: Final = re.compile(
+    r"(?:(?:(?:the|my|final|short) )?(?:answer|response|reply|output|result)|a|assistant|ai|bot|chatbot|model|system"
+    r"|antwort|réponse|respuesta|resposta|risposta|antwoord|回答|答え|答案|答|답변|답) ?:\s*(?=\S)"
+)
+_INTERJECTION: Final = re.compile(
+    r"(?:h{1,9}m{1,9}|u{1,9}(?:h{1,9}m{0,9}|m{1,9})|[ao]{1,9}h{1,9}|oops|well|okay|ok|alas|ähm?|naja|bueno|euh"
+    r"|えっと|うーん|嗯|음)[,.!;:、。… ]{1,9}(?=\w)"
+)
+_PAIRS: Final = {'"': '"', "'": "'", "(": ")", "[": "]", "<": ">"}
+_LAYERS: Final = 6  # of wrapping that come off
+
 _HEAD: Final = 3  # first letters of a word by which openings are chosen
+_JSON: Final = frozenset('{["`')  # what JSON and a fence begin with
 _AT_START: Final = "^"
+_NEVER: Final = "(?!)"  # what a language does not have
 _TRIAL: Final = 1000  # characters of the texts on which a pattern of a user is tried
 _MAX_TRIED: Final = 32  # repeated parts that are tried
 
 
 class Language:
-    """The wordings of a language; expressions are compiled when a text first needs them, because that takes a while."""
+    """The wordings of a language, or of a policy in it; expressions are compiled when a text first needs them."""
 
     def __init__(self, code: str, wordings: Mapping[str, Any]) -> None:
         fragments: dict[str, str] = {}
@@ -46,7 +66,8 @@ class Language:
 
         for name, expression in wordings["fragments"].items():
             fragments[name] = expand(expression)
-        self.code = code
+        self.code, _, policy = code.partition("-")
+        self.kind = POLICY if policy else WORDING
         self.is_spaced: bool = wordings.get("is_spaced", True)
         self.triggers: list[str] = wordings["triggers"].split()
         self.openings: list[tuple[list[str], str]] = []
@@ -55,11 +76,12 @@ class Language:
             heads, _, expression = opening.partition(": ") if self.is_spaced else ("", "", opening)
             self.openings.append((heads.split(), expression))
         self.heads = frozenset(head for heads, _ in self.openings for head in heads)
-        self._expressions = {name: expand(wordings[name]) for name in ("preambles", "turns", "unless", "hedges")}
+        names = ("preambles", "turns", "unless", "hedges", "particles", "speaker")
+        self._expressions = {name: expand(wordings.get(name, _NEVER)) for name in names}
         self._compiled: dict[str, re.Pattern[str]] = {}
 
     def matcher(self, name: str) -> re.Pattern[str]:
-        """The compiled `preambles`, `turns`, `unless` or `hedges`."""
+        """The compiled expression of a key such as `preambles`."""
         if (compiled := self._compiled.get(name)) is None:
             expression = self._expressions[name]
             compiled = re.compile(rf"\W*(?:{expression})" if name == "preambles" else expression)
@@ -70,7 +92,7 @@ class Language:
         """The openings whose first word starts with a head; all openings where no spaces part the words."""
         if (compiled := self._compiled.get(head)) is None:
             found = (expression for heads, expression in self.openings if head in heads or not self.is_spaced)
-            any_of = "|".join(f"(?:{expression})" for expression in found)
+            any_of = "|".join(f"(?:{expression})" for expression in found) or _NEVER
             compiled = self._compiled[head] = re.compile(rf"\b(?=\w)(?:{any_of})" if self.is_spaced else any_of)
         return compiled
 
@@ -101,6 +123,8 @@ class Language:
                     continue
                 if unless.match(before[sentence:]) and not preambles.match(before[sentence:]):
                     continue
+            if self.matcher("particles").match(start) and not self.matcher("speaker").search(start, begin, end):
+                continue
             if turns.search(start[end:behind]) is None and hedges.search(start[begin:behind]) is None:
                 return True
         return False
@@ -110,7 +134,12 @@ class Language:
 def languages() -> list[Language]:
     """The languages whose wordings are shipped."""
     tables = tomllib.loads(resources.files(__package__).joinpath("refusals.toml").read_text(encoding="utf-8"))
-    return [Language(code, wordings) for code, wordings in tables.items()]
+    found = []
+    for code, wordings in tables.items():
+        language = tables[code.partition("-")[0]]
+        fragments = language["fragments"] | wordings["fragments"]
+        found.append(Language(code, language | wordings | {"fragments": fragments}))
+    return found
 
 
 @cache
@@ -159,7 +188,7 @@ class RefusalRule:
     """What counts as a refusal.
 
     Args:
-        tokens: An answer equal to a token is a refusal (strip, NFKC, casefold).
+        tokens: An answer that folds to the same text as a token is a refusal.
         patterns: Regular expressions beside the shipped wordings; they match wherever they are found in the window.
         window: How many characters of the folded answer the matcher looks at for a refusal.
         matcher_counts: A refusal that only the matcher finds is *refused*, not *shipped*.
@@ -167,10 +196,10 @@ class RefusalRule:
 
     Examples:
         >>> rule = RefusalRule()
-        >>> rule.is_token("not in context"), rule.is_like("i don't have enough information to answer.")
-        (True, True)
-        >>> rule.is_like("dazu konnte ich leider nichts finden.")
-        True
+        >>> rule.kind("not in context"), rule.kind("I don't have enough information to answer.")
+        ('token', 'wording')
+        >>> rule.kind("I cannot fulfill your request.")
+        'policy'
     """
 
     tokens: tuple[str, ...] = (REFUSAL_TOKEN,)
@@ -182,7 +211,7 @@ class RefusalRule:
     _own: tuple[Any, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_folded", frozenset(fold(token.strip()) for token in self.tokens))
+        object.__setattr__(self, "_folded", frozenset(fold(token) for token in self.tokens))
         object.__setattr__(self, "_own", tuple(map(user_pattern, self.patterns)))
         _triggers()  # reads refusals.toml here, so that no call of the application waits for it
 
@@ -191,40 +220,99 @@ class RefusalRule:
         if not self.matcher_counts:
             return False
         start = text.lstrip()[: self.window]
-        if not self._own and start.isascii() and _triggers().keys().isdisjoint(spaced_words(start).split()):
+        is_plain = not self._own and start.isascii() and start[:1] not in _JSON
+        if is_plain and _triggers().keys().isdisjoint(spaced_words(start).split()):
             return False
-        head = text[: 2 * (self.window + REACH)].strip()
-        return self.is_like(head.lower() if head.isascii() else fold(head))
+        return self.kind(text) is not None
 
-    def is_token(self, folded: str) -> bool:
-        """Whether a stripped and folded answer is a refusal token."""
-        return folded in self._folded
+    def kind(self, answer: str, folded: str | None = None) -> str | None:
+        """How an answer refuses: `TOKEN`, `WORDING` or `POLICY`; None where it does not.
 
-    def is_like(self, folded: str) -> bool:
-        """Whether the matcher finds a refusal in a stripped and folded answer; False where the matcher is off."""
+        Args:
+            answer: The answer; its start is searched for wordings.
+            folded: The folded answer, where the caller has it.
+
+        >>> RefusalRule().kind('Answer: "Not in context"'), RefusalRule().kind("Hmm, I'm not sure.")
+        ('token', 'wording')
+        """
+        text = answer.strip()
+        if text[:1] in _JSON:
+            text = _text_in_json(text)
+            folded = None
+        # Lines end sentences, so they are folded one by one.
+        head = fold_lines(text[: 2 * (self.window + REACH)]) if folded is None or "\n" in text else folded
+        head = _unwrapped(head)
+        if head.replace("\n", " ") in self._folded:
+            return TOKEN
+        return self._wording(head)
+
+    def _wording(self, folded: str) -> str | None:
+        """Whose wordings refuse, of the user, of a language or of a policy."""
         for pattern in self._own:
             try:
                 if pattern.search(folded, 0, self.window, timeout=MATCH_SECONDS) is not None:
-                    return True
+                    return WORDING
             except TimeoutError:
                 warn_once(
                     f"[refusal] pattern {pattern.pattern!r} takes too long on some answers, which are judged without it"
                 )
         if self.replace:
-            return False
+            return None
         window = folded[: self.window]
         spaced = spaced_words(window)
         words = spaced.split()
         triggers = _triggers()
         last = {language: index for index, word in enumerate(words) for language in triggers.get(word, ())}
         if not last and window.isascii():
-            return False
-        start = folded[: self.window + REACH].replace("\u2019", "'")
+            return None
+        start = folded[: self.window + REACH]
+        found: str | None = None
         for language, index in last.items():  # an opening holds a trigger, so it starts no later than the last one
             if language.refuses(language.find_openings(start, self.window, f" {spaced} ", words[: index + 1]), start):
-                return True
-        return not window.isascii() and any(
-            language.refuses(language.opening().finditer(start, 0, self.window), start)
-            for language in languages()
-            if not language.is_spaced and any(part in window for part in language.triggers)
-        )
+                found = language.kind
+                if found == POLICY:
+                    break
+        if found is None and not window.isascii():
+            for language in languages():
+                is_likely = not language.is_spaced and any(part in window for part in language.triggers)
+                if is_likely and language.refuses(language.opening().finditer(start, 0, self.window), start):
+                    return language.kind
+        return found
+
+
+def _text_in_json(text: str) -> str:
+    """The text in a JSON document that holds one, or that names it as an answer; in a fence as well; else the text."""
+    inner = text
+    if text.startswith("```"):
+        language, _, rest = text.removesuffix("```").removeprefix("```").partition("\n")
+        if not rest or (language.strip() and not language.strip().isalnum()):
+            return text
+        inner = rest.strip()
+    try:
+        value = json.loads(inner)
+    except (ValueError, RecursionError):
+        return inner
+    for _ in range(_LAYERS):
+        if isinstance(value, list) and len(value) == 1:
+            (value,) = value
+        elif isinstance(value, dict):
+            named = [value[name] for name in _TEXTS if isinstance(value.get(name), (str, dict))]
+            texts = named[:1] or [member for member in value.values() if isinstance(member, str)]
+            if len(texts) != 1:
+                break
+            (value,) = texts
+    return value if isinstance(value, str) else inner
+
+
+def _unwrapped(folded: str) -> str:
+    """Folded lines without the label, the interjection and the quotes or brackets around them."""
+    for _ in range(_LAYERS):
+        wrapped = folded
+        for prefix in (_LABEL, _INTERJECTION):
+            if (found := prefix.match(folded)) is not None:
+                folded = folded[found.end() :]
+        if len(folded) > 1 and _PAIRS.get(folded[0]) == folded[-1] and folded[0] not in folded[1:-1].replace("n't", ""):
+            folded = folded[1:-1].strip()
+        if folded == wrapped:
+            break
+    return folded

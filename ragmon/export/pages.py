@@ -85,7 +85,9 @@ GENERATOR: Final = "ragmon "
 REFRESH: Final = 10
 _ESTIMANDS: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
 ROOT: Final = "../"
-REFUSALS: Final = ("refusal_rate", "refusal_like_rate", "under_refusal_rate", "over_refusal_rate")
+REFUSALS: Final = (
+    *("refusal_rate", "refusal_like_rate", "policy_refusal_rate", "under_refusal_rate", "over_refusal_rate"),
+)
 SECTIONS: Final = (
     "Answers, judged against gold",
     "Retrieval, judged against gold",

@@ -46,6 +46,7 @@ _READS: Final[Mapping[str, tuple[str, ...]]] = {
     "shipped": (ANSWER,),
     "refused": (ANSWER,),
     "refusal_like": (ANSWER,),
+    "policy_refusal": (ANSWER,),
     "contains_claim": (ANSWER,),
     "contains_gold_claim": (ANSWER,),
     "cites_gold": (CITATIONS,),

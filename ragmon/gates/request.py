@@ -348,6 +348,11 @@ _SENTENCES: Final[Mapping[str, _Sentence]] = {
         "the answer reads like a refusal without being the refusal token",
         "the answer does not read like a refusal",
     ),
+    "policy_refusal_rate": _whether(
+        "policy_refusal",
+        "the answer says that a policy forbids it",
+        "the answer does not say that a policy forbids it",
+    ),
     "empty_retrieval_rate": lambda request, _: (
         "retrieval found nothing" if request.facts.empty else f"documents found: {request.facts.retrieved}"
     ),

@@ -11,11 +11,12 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
-from ragmon.core.text import fold, head, is_cut
+from ragmon.core.text import UNSPACED, fold, head, is_cut
 from ragmon.metrics.base import Metric, register
 from ragmon.metrics.facts import Facts
 
@@ -83,8 +84,9 @@ class CitationHitRateAnswerable(Metric):
     def score(self, facts: Facts) -> float | None:
         if not (facts.matched and facts.answerable):
             return None
-        shipped = facts.shipped
-        return float(facts.cites_gold and shipped)
+        if facts.refused and facts.names_gold_ids:
+            return 0.0  # whatever it cites
+        return float(facts.cites_gold)
 
 
 @register
@@ -164,22 +166,40 @@ STOP_WORDS: Final = frozenset(
     where whether which while who whom whose why will with within without would yet you your
     """.split()
 )
-CACHE: Final = 1_000_000
-"""Characters of contexts whose words are cached: about 600 chunks of the usual size, 10 MB."""
-
-_WORD = re.compile(r"[^\W_]+")
-_LOWER_OR_SPACE = bytes(ord(chr(i).lower()) if chr(i).isalnum() and i < 128 else 32 for i in range(256))
+BIGRAMS: Final = rf"{UNSPACED}\uac00-\ud7a3"
+_PUNCTUATION: Final = re.compile(r"[\u3000-\u303f\u0e2f\u0e4f\u0e5a\u0e5b\u104a-\u104f\u17d4-\u17da\u0f04-\u0f14\s]+")
+# A run of letters and digits: of a script without spaces between words, or Korean; or of any other script.
+_RUN: Final = re.compile(rf"([{BIGRAMS}]+)|(?:(?![{BIGRAMS}])[^\W_])+")
+_NO_WORD: Final = bytes(ord(chr(i).lower()) if chr(i).isalnum() and i < 128 else 32 for i in range(256))
 
 
 def words(text: str) -> list[str]:
-    """The runs of letters and digits of a text, folded, in order.
+    """The runs of letters and digits of a text, folded, in order; pairs of characters where no spaces part the words.
+
+    Korean is parted into pairs as well, because its particles stand on the words.
+
+    Source: the bigrams of Lucene's CJKBigramFilter, here for all scripts without spaces.
 
     >>> words("BM25 ranks, Röntgen's ray_7")
     ['bm25', 'ranks', 'röntgen', 's', 'ray', '7']
+    >>> words("用紙は305番です。")
+    ['用紙', '紙は', '305', '番で', 'です']
     """
-    if text.isascii():  # replacing other bytes by spaces gives the same runs in a third of the time
-        return text.encode("ascii").translate(_LOWER_OR_SPACE).decode("ascii").split()
-    return _WORD.findall(fold(text))
+    if text.isascii():
+        return _spaced_words(text).split()
+    found: list[str] = []
+    for run in _RUN.finditer(fold(text)):
+        if run[1] is None:
+            found.append(run[0])
+        else:
+            for part in _PUNCTUATION.split(run[0]):
+                found += map("".join, pairwise(part)) if len(part) > 1 else [part] * len(part)
+    return found
+
+
+def _spaced_words(text: str) -> str:
+    # Of ASCII: replacing other bytes by spaces gives the same runs in a third of the time.
+    return text.encode("ascii").translate(_NO_WORD).decode("ascii")
 
 
 def content_words(text: str) -> list[str]:
@@ -187,62 +207,33 @@ def content_words(text: str) -> list[str]:
     return [word for word in words(text) if len(word) > 1 and word not in STOP_WORDS]
 
 
-class TokenCache:
-    """The word sets of recent contexts: in production the same chunks are retrieved again and again.
-
-    Args:
-        capacity: The most characters of contexts to keep; when it is full, the older half is dropped.
-    """
-
-    def __init__(self, capacity: int = CACHE) -> None:
-        self._capacity = capacity
-        self._sets: dict[str, frozenset[str]] = {}
-        self._size = 0
-
-    def words(self, context: str) -> frozenset[str]:
-        """The words of a context."""
-        word_set = self._sets.get(context)
-        if word_set is None:
-            word_set = frozenset(words(context))
-            if len(context) <= self._capacity // 2:
-                # Threads may store at the same time: in the worst case one drops what another has stored.
-                if self._size + len(context) > self._capacity:
-                    self._drop_older()
-                self._sets[context] = word_set
-                self._size += len(context)
-        return word_set
-
-    def _drop_older(self) -> None:
-        kept: dict[str, frozenset[str]] = {}
-        size = 0
-        for context, word_set in reversed(list(self._sets.items())):
-            if size + len(context) > self._capacity // 2:
-                break
-            kept[context] = word_set
-            size += len(context)
-        self._sets, self._size = dict(reversed(kept.items())), size
-
-
-_cache = TokenCache()
-
-
-def groundedness(claim: str, contexts: Sequence[str], cache: TokenCache = _cache) -> float | None:
+def groundedness(claim: str, contexts: Sequence[str]) -> float | None:
     """The share of the claim's content words, repetitions counted, that occur in the contexts.
 
-    A share in [0, 1]; None when the claim has no content word, or when the unread rest of a cut text
-    (`ragmon.core.text.head`) could change the share.
+    Args:
+        claim: The answer.
+        contexts: The retrieved texts.
+
+    Returns:
+        A share in [0, 1]; None when the claim has no content word, or when the unread rest of a cut text
+        (`ragmon.core.text.head`) could change the share.
 
     Source: the ResearchMate evaluation module's heuristic, extended to letters of every script.
+
+    >>> groundedness("The ferry leaves at nine", ["A ferry leaves daily."])
+    0.6666666666666666
     """
-    claim_words = () if is_cut(claim) else content_words(claim)
+    claim_words = () if is_cut(claim) else content_words(fold(claim))
     if not claim_words:
         return None
-    missing = set(claim_words)
-    for context in contexts:
-        missing -= cache.words(head(context))
+    missing = {f" {word} " for word in claim_words}
+    for context in map(head, contexts):
+        # A search for each word takes half the time of a set of the context's words.
+        spaced = f" {_spaced_words(context) if context.isascii() else ' '.join(words(context))} "
+        missing = {word for word in missing if word not in spaced}
         if not missing:
             break
-    found = sum(word not in missing for word in claim_words)
+    found = sum(f" {word} " not in missing for word in claim_words)
     if found < len(claim_words) and any(map(is_cut, contexts)):
         return None
     return found / len(claim_words)
@@ -504,6 +495,18 @@ class RefusalLikeRate(Metric):
 
     def score(self, facts: Facts) -> float | None:
         return float(facts.refusal_like) if facts.answered else None
+
+
+@register
+class PolicyRefusalRate(Metric):
+    """Share of answers that refuse because a policy forbids the answer."""
+
+    name = "policy_refusal_rate"
+    binary = True
+    better = "lower"
+
+    def score(self, facts: Facts) -> float | None:
+        return float(facts.policy_refusal) if facts.answered else None
 
 
 @register

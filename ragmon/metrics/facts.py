@@ -26,12 +26,12 @@ from ragmon.core.gold_item import (
     GoldItem,
 )
 from ragmon.core.record import Record, TextFacts, is_redacted
-from ragmon.core.refusals import RefusalRule
-from ragmon.core.text import READ, fold, head, is_cut, normalise_context
+from ragmon.core.refusals import POLICY, TOKEN, RefusalRule
+from ragmon.core.text import READ, contains_phrase, fold, head, is_cut, normalise_context
 
 DEPTH: Final = 1000
 """Ranks are kept this deep (trec_eval's usual run depth); a fact that needs more of a longer list is unassessed."""
-VERSION: Final = 3
+VERSION: Final = 4
 """The version of the facts; counts of another version are made anew from the records that are kept."""
 
 Ranks = tuple[int, ...]  # ranks in order, each once; the first document has rank 1
@@ -56,6 +56,8 @@ CLAIM_CUT, CONTEXTS_CUT = (1 << i for i in range(32, 34))
 CITATIONS_MISSING, DETAILS_MISSING = (1 << i for i in range(34, 36))
 # Lists that are longer than ranks are kept: what is not found in them may be in the rest.
 IDS_CUT, CANDIDATES_CUT, VERDICTS_CUT = (1 << i for i in range(36, 39))
+# The answer is a refusal because a policy forbids the answer.
+POLICY_REFUSAL = 1 << 39
 
 
 class Facts(NamedTuple):
@@ -130,6 +132,13 @@ class Facts(NamedTuple):
         return self.has(REFUSAL_LIKE)
 
     @property
+    def policy_refusal(self) -> bool:
+        """The refusal matcher says that a policy forbids the answer."""
+        self._require_answer()
+        self._require(TEXT, constants.NO_TEXT)
+        return self.has(POLICY_REFUSAL)
+
+    @property
     def contains_claim(self) -> bool:
         """C: a gold phrase occurs in the claim."""
         self._require(HAS_PHRASES, constants.NO_GOLD_CLAIM)
@@ -150,6 +159,11 @@ class Facts(NamedTuple):
         if not is_set and self.has(CLAIM_CUT):  # a phrase may be in the rest
             raise Unassessed(constants.TEXT_CUT)
         return is_set
+
+    @property
+    def names_gold_ids(self) -> bool:
+        """The gold item names documents by id."""
+        return self.has(HAS_GOLD_IDS)
 
     @property
     def cites_gold(self) -> bool:
@@ -389,23 +403,23 @@ class FactReader:
         claim = claim.strip()
         if len(claim) > READ:
             claim, flags = claim[:READ], flags | CLAIM_CUT
-        folded = claim.lower() if claim.isascii() else fold(claim)
+        folded = fold(claim)
         if not folded:
             return flags | TEXT
-        refusal = self.refusal
-        if refusal.is_token(folded):
+        how = self.refusal.kind(claim, folded)
+        if how == TOKEN:
             return REFUSED | TEXT | COMPLIANT | CLAIM_KNOWN
-        if refusal.is_like(folded):
+        if how is not None:
             # A refusal in other words does not follow the template, whatever list it carries.
-            flags = flags & ~COMPLIANT | REFUSAL_LIKE | TEXT
-            flags |= REFUSED if refusal.matcher_counts else SHIPPED
+            flags = flags & ~COMPLIANT | REFUSAL_LIKE | TEXT | (POLICY_REFUSAL if how == POLICY else 0)
+            flags |= REFUSED if self.refusal.matcher_counts else SHIPPED
         else:
             flags |= SHIPPED | TEXT
         if item is None or not item.answerable:
             return flags
         flags |= CLAIM_KNOWN | CONTAINS_CLAIM if item.contained_in(folded) else CLAIM_KNOWN
         for phrase in item.gold_phrases:
-            if phrase in folded:
+            if contains_phrase(folded, phrase):
                 flags |= CONTAINS_GOLD_CLAIM
         return flags
 
@@ -421,6 +435,7 @@ class FactReader:
             flags = SHIPPED
         if text_facts.refusal_like is not None:
             flags |= TEXT | REFUSAL_LIKE if text_facts.refusal_like else TEXT
+            flags |= POLICY_REFUSAL if text_facts.policy_refusal else 0
         if item is None or not item.answerable:
             return flags
         if text_facts.gold_version is not None and text_facts.gold_version != item.set_version:

@@ -24,7 +24,8 @@ from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE, LABEL, LABELS, OTHER
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Label, Line, Record, TextFacts, accepts_labels, is_redacted
-from ragmon.core.text import READ, fold
+from ragmon.core.refusals import TOKEN
+from ragmon.core.text import READ
 from ragmon.metrics import facts as bits
 from ragmon.metrics.builtin import AnswerCorrect
 from ragmon.scoring.buckets import UNTIMED, Cohorts, Judged, State, edges
@@ -397,7 +398,7 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
     flags = rules.facts.read(answer, None, grounded)[0]
     given = answer.answer_json
     claim = None if given is None else given.claim
-    is_token = claim is not None and rules.facts.refusal.is_token(fold(claim.strip()[:READ]))
+    is_token = claim is not None and rules.facts.refusal.kind(claim[:READ]) == TOKEN
     facts = TextFacts() if answer.facts is None else msgspec.structs.replace(answer.facts)
     has_facts = is_token or (claim is None and answer.facts is not None) or is_redacted(answer, "claim")
     if not has_facts and claim is None:
@@ -406,6 +407,7 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
     elif not has_facts:
         facts.answered = bool(flags & (bits.SHIPPED | bits.REFUSED))
         facts.refused, facts.refusal_like = bool(flags & bits.REFUSED), bool(flags & bits.REFUSAL_LIKE)
+        facts.policy_refusal = True if flags & bits.POLICY_REFUSAL else None
         facts.gold_version = facts.contains_gold_claim = None
         facts.contains_claim = False if flags & bits.SHIPPED else None
     cuts = {"claim": bits.CLAIM_CUT, "contexts": bits.CONTEXTS_CUT}

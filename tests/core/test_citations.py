@@ -60,12 +60,68 @@ def test_a_mark_is_the_document_of_that_rank():
         ("Rollo did [1], see `[2]`", ["d1"]),
         ("row[1].name is read", None),
         ("row[1] = 2", None),
-        ("see [1](https://rollo.example)", None),
+        ("see [1](https://rollo.example)", ["d1"]),
+        ("on [05-11] and in [2024]", None),
         ("see [the chronicle][2] [1]\n\n[2]: https://rollo.example", ["d1"]),
         ("[1]: https://rollo.example", None),
         ("Rollo did.[^1]\n\n[^1]: The chronicle.", ["d1"]),
     ]:
         assert marked_citations(claim, IDS) == found, (claim, found)
+
+
+def test_a_mark_is_read_however_it_is_written():
+    for claim, found in [
+        *(
+            (f"Rollo did {mark}.", ["d2"])
+            for mark in ("［2］", "[２]", r"\[2\]", "<sup>2</sup>", "<sup>[2]</sup>", "<cite>2</cite>")
+        ),
+        *(
+            (f"Rollo did {mark}.", ["d2"])
+            for mark in ("[doc2]", "[Doc 2]", "[Document 2]", "[Source 2]", "[source: 2]", "(Source 2)")
+        ),
+        *(
+            (f"Rollo did {mark}.", ["d2"])
+            for mark in ("[citation:2]", "[ref. 2]", "[ID:2]", "##2$$", "[S2]", "[#2]", "[Quelle 2]", "[来源 2]")
+        ),
+        *(
+            (f"Rollo did {mark}.", ["d2"])
+            for mark in ("[2, p. 3]", "[2: page 3]", "[2, pp. 3-5]", "[2, S. 3]", "[**2**]", "**[2]**", "[[2]]")
+        ),
+        *(
+            (f"Rollo did {mark}.", ["d2"])
+            for mark in ("[2](https://a.example/b)", "[[2]](https://a.example)", "[ 2 ]", "【2】", "[^2]")
+        ),
+        *(
+            (f"Rollo did {mark}.", ["d1", "d2"])
+            for mark in ("[1，2]", "[1、2]", "[1 and 2]", "[1 & 2]", "[Source 1, Source 2]", "(Sources 1, 2)")
+        ),
+        *(
+            (f"Rollo did {mark}.", ["d1", "d2"])
+            for mark in ("##1$$ ##2$$", "[ID:1][ID:2]", "[doc1] and [doc2]", "<sup>1, 2</sup>")
+        ),
+        ("Rollo did.²", ["d2"]),
+        ("罗洛（来源：2）。", ["d2"]),
+    ]:
+        assert marked_citations(claim, IDS) == found, (claim, found)
+
+
+def test_what_only_looks_like_a_mark_cites_nothing():
+    for claim in (
+        *(
+            "5 m<sup>2</sup>",
+            "10<sup>2</sup>",
+            "x<sup>2</sup>",
+            "12 m²",
+            "E = mc²",
+            "[p. 2]",
+            "[2/3]",
+            "[a 2]",
+            "on [05-02]",
+            "[2.5]",
+        ),
+        *("$x_[2]$", "$$ a_[2] = b $$", r"\( v_[2] \)", "`row [2]`", "```\nx [2]\n```", "f[2] = 1", "see (2 pieces)"),
+    ):
+        assert marked_citations(claim, IDS) is None, claim
 
 
 @pytest.mark.parametrize(

@@ -181,8 +181,13 @@ FUNCTIONS = {
     texts.is_cut: texts.is_cut,
     texts.stream_safe: texts.stream_safe,
     texts.fold: texts.fold,
+    texts.fold_lines: texts.fold_lines,
     texts.clean: texts.clean,
-    texts.contains_phrase: lambda text: (texts.contains_phrase(text, "a"), texts.contains_phrase(text, "aaaaaaaaab")),
+    texts.contains_phrase: lambda text: (
+        texts.contains_phrase(text, "a"),
+        texts.contains_phrase(text, "aaaaaaaaab"),
+        texts.contains_phrase(text, "1"),
+    ),
     texts.claim_phrases: texts.claim_phrases,
     texts.normalise_question: texts.normalise_question,
     texts.normalise_context: texts.normalise_context,
@@ -190,7 +195,7 @@ FUNCTIONS = {
     citations.marked_citations: lambda text: citations.marked_citations(text, ["a", "b", "a#1"]),
     builtin.words: builtin.words,
     builtin.content_words: builtin.content_words,
-    builtin.groundedness: lambda text: builtin.groundedness(text, [text[::-1]], builtin.TokenCache()),
+    builtin.groundedness: lambda text: builtin.groundedness(text, [text[::-1]]),
     redact.redact: redact.redact,
     convert.answer: lambda text: convert.answer({"claim": text}, None),
     result.text_of: lambda text: result.text_of([{"content": text}]),
@@ -230,13 +235,12 @@ FUNCTIONS = {
     _ids: _ids,
     _time: _time,
     tables.escape: tables.escape,
-    RefusalRule.is_token: RefusalRule().is_token,
     RefusalRule.refuses: lambda text: RefusalRule(window=1_000_000).refuses("not " + text),
-    RefusalRule.is_like: lambda text: RefusalRule(window=1_000_000).is_like("not " + text),
+    RefusalRule.kind: lambda text: (RefusalRule(window=1_000_000).kind("not " + text), RefusalRule().kind("{" + text)),
     FactReader.read: lambda text: FactReader().read(Record(answer_json=Answer(claim=text)), ITEM),
     match_texts: lambda text: match_texts([text], BY_TEXT),
 }
-"""How each function is given a text. `RefusalRule.is_like` looks at 120 characters unless somebody asks for more."""
+"""How each function is given a text. `RefusalRule.kind` looks at 120 characters unless somebody asks for more."""
 FRAMES = (
     *(
         ("citations: [", "citations: [", ""),

@@ -139,41 +139,162 @@ RULE = RefusalRule()
 
 
 @pytest.mark.parametrize(
-    "claim", ["not in context", "  NOT IN CONTEXT \n", "\uff2eot in context", "Not\u00a0in context"]
+    "claim", ["not in context", "  NOT IN CONTEXT \n", "\uff2eot in context", "Not\u00a0in context", "not in  context"]
 )
-def test_the_token_is_compared_after_strip_nfkc_and_casefold(claim):
-    assert RULE.is_token(fold(claim.strip()))
+def test_the_token_is_compared_after_folding(claim):
+    assert RULE.kind(claim) == "token"
 
 
-@pytest.mark.parametrize("claim", ["not in context.", "not in  context", "it is not in context", "", "in context"])
+@pytest.mark.parametrize("claim", ["not in context.", "it is not in context", "", "in context"])
 def test_anything_but_the_whole_token_is_none(claim):
-    assert not RULE.is_token(fold(claim.strip()))
+    assert RULE.kind(claim) != "token"
 
 
 def test_tokens_are_the_users_to_choose_and_folded_too():
     rule = RefusalRule(tokens=("Keine Angabe", " WEISS NICHT "))
-    assert rule.is_token("keine angabe")
-    assert rule.is_token(fold("wei\u00df nicht"))
-    assert not rule.is_token("not in context")
+    assert rule.kind("keine angabe") == rule.kind("wei\u00df nicht") == "token"
+    assert rule.kind("not in context") == "wording"
+
+
+# --- what wraps an answer ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        *("{}", '"{}"', "\u201c{}\u201d", "'{}'", "**{}**", "_{}_", "`{}`", "[{}]", "({})"),
+        *(
+            "Answer: {}",
+            "A: {}",
+            "FINAL ANSWER: {}",
+            "Assistant: {}",
+            "**Answer:** {}",
+            "Antwort: {}",
+            "The answer: {}",
+        ),
+        *("Hmm, {}", "Uh... {}", "Well, {}", 'Answer: "{}"', "Answer:\n\n{}"),
+        *('{{"answer": "{}"}}', '{{"answer": "{}", "citations": []}}', '["{}"]', '{{"result": {{"text": "{}"}}}}'),
+        *('```json\n{{"answer": "{}"}}\n```', "```\n{}\n```"),
+    ],
+)
+@pytest.mark.parametrize(("claim", "kind"), [("not in context", "token"), ("I don\u2019t know.", "wording")])
+def test_a_refusal_is_looked_for_inside_what_wraps_the_answer(wrapped, claim, kind):
+    assert RULE.kind(wrapped.format(claim)) == kind
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Well-known facts: it opened in 1932.",
+        '{"answer": "At nine.", "note": "I don\'t know."}',
+        '{"a": "x", "b": "I don\'t know."}',
+    ],
+)
+def test_what_only_looks_like_a_wrapping_makes_no_refusal(answer):
+    assert RULE.kind(answer) is None
 
 
 # --- the matcher ------------------------------------------------------------------------------------------------------
 
+SHIPPED_BY_FRAMEWORKS = (
+    *("Empty Response", "Hmm, I'm not sure.", "I'm not sure.", "I dont know", "I don't know \U0001f615", "no_answer"),
+    *(
+        "[NO ANSWER]",
+        "CANNOTANSWER",
+        "Sorry! No relevant content was found in the knowledge base!",
+        "I don't know.\nSOURCES:",
+    ),
+    "The answer you are looking for is not found in the knowledge base!",
+    "We're sorry, we could not find an answer to your question.",
+    "There is no relevant information in this workspace to answer your query.",
+    "The requested information is not available in the retrieved data. Please try another query or topic.",
+    "Sorry, I'm not able to provide an answer to that question.[no-context]",
+    *(
+        "知识库中未找到您要的答案！",
+        "FINAL ANSWER: I don't know.\nSOURCES: N/A",
+    ),
+)
+SCOPE = (
+    *("I can only help with questions about billing.", "I only answer questions about our products.", "Out of scope."),
+    *(
+        "That is out of scope.",
+        "This is outside my scope.",
+        "Please contact support.",
+        "Please contact our support team.",
+    ),
+    *("I'm only able to answer questions about the handbook.", "Your question is outside the scope of this assistant."),
+)
+POLICY = (
+    *(
+        "I cannot fulfill your request.",
+        "I can't discuss that topic.",
+        "I must decline to answer.",
+        "I refuse to answer that.",
+    ),
+    *("I won't provide instructions for that.", "I'm not able to provide you with her home address."),
+    *("It is not appropriate or ethical to share such data.", "I don't think it's appropriate to speculate about him."),
+    "I apologize, but the question contains a harmful stereotype.",
+)
+NEGATIVE_FACTS = (
+    "No, the files do not contain personal data.",
+    "No, there is no information about salaries in the public files; it is kept by HR.",
+    "No, none of the files contain passwords.",
+    "None of the documents are required for EU citizens.",
+    "It is not specified in advance; it is drawn by lot.",
+    "The documentation does not cover Windows 7 because support ended in 2020.",
+    "No, no hay datos personales en los documentos.",
+    "いいえ、文書に個人情報は含まれていません。",
+    "不,文件不包含个人数据。",
+    "아니요, 문서에는 개인정보가 포함되어 있지 않습니다.",
+    "I could not be happier to help: the office opens at 9.",
+    "It is not appropriate to wear shoes in the temple.",
+    "It is not safe to touch the wire.",
+    "We cannot provide a refund after 30 days, so ask for store credit.",
+    "We only provide breakfast until 10 am.",
+    "Please contact support at 555-1234 between 9 and 5; a new card takes 3 days.",
+)
+
+
+def test_wordings_of_frameworks_and_of_scope_are_refusals():
+    for claim in (*SHIPPED_BY_FRAMEWORKS, *SCOPE):
+        assert RULE.kind(claim), claim
+
+
+def test_a_refusal_because_of_a_policy_is_told_apart():
+    for claim in POLICY:
+        assert RULE.kind(claim) == "policy", claim
+    for claim in (*REFUSALS, *SHIPPED_BY_FRAMEWORKS):
+        assert RULE.kind(claim) in {"token", "wording", "policy"}, claim
+
+
+def test_a_negative_fact_is_an_answer():
+    for claim in NEGATIVE_FACTS:
+        assert RULE.kind(claim) is None, claim
+
+
+def test_behind_a_no_what_the_speaker_says_of_themselves_is_a_refusal():
+    for claim in (
+        "No, I don't have that information.",
+        "No, sorry, I don't know.",
+        "No, no tengo esa informaci\u00f3n.",
+    ):
+        assert RULE.kind(claim), claim
+
 
 def test_refusals_in_other_words_are_found():
     for claim in REFUSALS:
-        assert RULE.is_like(fold(claim.strip())), claim
+        assert RULE.kind(claim), claim
 
 
 def test_answers_are_no_refusals():
     for claim in ANSWERS:
-        assert not RULE.is_like(fold(claim.strip())), claim
+        assert not RULE.kind(claim), claim
 
 
 def test_only_the_window_is_read():
     claim = fold("Thank you for your question about the lake. " * 3 + "I don't know.")
-    assert not RefusalRule(window=60).is_like(claim)
-    assert RefusalRule(window=len(claim)).is_like(claim)
+    assert not RefusalRule(window=60).kind(claim)
+    assert RefusalRule(window=len(claim)).kind(claim)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +313,7 @@ def test_only_the_window_is_read():
     ],
 )
 def test_an_answer_before_or_behind_an_opening_a_condition_and_quotes_take_it_back(claim, refuses):
-    assert RULE.is_like(fold(claim)) == refuses
+    assert (RULE.kind(claim) is not None) == refuses
 
 
 def test_a_thread_of_the_application_hears_the_same_of_an_answer_as_it_was_given():
@@ -202,7 +323,7 @@ def test_a_thread_of_the_application_hears_the_same_of_an_answer_as_it_was_given
     ]:
         for claim in [*REFUSALS, *ANSWERS, "Das weiss ich leider nicht.", "\ud83d nope", "Nope", "わかりません。"]:
             for given_text in (claim, f"  {claim}\n"):
-                assert rule.refuses(given_text) == rule.is_like(fold(claim.strip())), (rule, claim)
+                assert rule.refuses(given_text) == (rule.kind(claim) is not None), (rule, claim)
 
 
 def test_a_thread_of_the_application_hears_of_no_refusal_where_words_do_not_count():
@@ -211,19 +332,19 @@ def test_a_thread_of_the_application_hears_of_no_refusal_where_words_do_not_coun
 
 def test_no_patterns_in_place_of_the_shipped_ones_switch_the_matcher_off():
     rule = RefusalRule(replace=True)
-    assert not any(rule.is_like(fold(claim)) for claim in REFUSALS)
+    assert not any(map(rule.kind, REFUSALS))
 
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_own_patterns_match_beside_the_shipped_wordings_or_in_their_place(replace):
     rule = RefusalRule(patterns=[r"\bkeine angaben?\b", r"^leider\b"], replace=replace)
-    assert rule.is_like(fold("Dazu gibt es KEINE ANGABEN."))
-    assert rule.is_like(fold("Leider steht das nirgends."))
-    assert rule.is_like(fold("I don't know.")) is not replace
+    assert rule.kind("Dazu gibt es KEINE ANGABEN.") == "wording"
+    assert rule.kind("Leider steht das nirgends.") == "wording"
+    assert (rule.kind("I don't know.") is None) == replace
 
 
 def test_a_custom_pattern_that_happens_to_hold_no_default_trigger_still_matches():
-    assert RefusalRule(patterns=["zzz"]).is_like("zzz")
+    assert RefusalRule(patterns=["zzz"]).kind("zzz") == "wording"
 
 
 # --- the shortcut -----------------------------------------------------------------------------------------------------
@@ -248,7 +369,7 @@ def plain(language):
         return language.opening()
     found = language.openings
     at_start, anywhere = (
-        "|".join(f"(?:{one})" for heads, one in found if ("^" in heads) == first) for first in (True, False)
+        "|".join(f"(?:{one})" for heads, one in found if ("^" in heads) == first) or "(?!)" for first in (True, False)
     )
     return re.compile(rf"\b(?=\w)(?:^(?:{at_start})|{anywhere})")
 
@@ -256,16 +377,16 @@ def plain(language):
 @pytest.mark.slow
 @given(
     claim=st.one_of(CLAIMS, ALL_LANGUAGES),
-    before=st.sampled_from(["", "Well. ", "Unfortunately, "]),
+    before=st.sampled_from(["", "Thanks. ", "Unfortunately, "]),
     change=st.sampled_from([str, str.upper, str.title, lambda text: text.replace("'", "\u2019")]),
     window=st.sampled_from([10, 40, 120]),
 )
 def test_looking_only_where_a_trigger_word_stands_never_changes_the_verdict(claim, before, change, window):
     """The matcher says what a search for all openings of all languages says, whatever the case and the window."""
-    folded = fold(change(before + claim).strip())
-    start = folded[: window + refusals.REACH].replace("\u2019", "'")
+    folded = fold(change(before + claim))
+    start = folded[: window + refusals.REACH]
     every = any(language.refuses(plain(language).finditer(start, 0, window), start) for language in languages())
-    assert RefusalRule(window=window).is_like(folded) == every
+    assert (RefusalRule(window=window).kind(folded) is not None) == every
 
 
 def openings():
@@ -292,4 +413,4 @@ def test_every_opening_is_found_at_one_of_its_heads_and_before_a_trigger(data):
 
 @given(ENGLISH)
 def test_both_apostrophes_mean_the_same(claim):
-    assert RULE.is_like(claim.replace("\u2019", "'")) == RULE.is_like(claim.replace("'", "\u2019"))
+    assert RULE.kind(claim.replace("\u2019", "'")) == RULE.kind(claim.replace("'", "\u2019"))

@@ -96,5 +96,5 @@ def test_every_metric_equals_the_oracle_at_any_cut_where_contexts_contain_gold_t
 
 
 def test_the_oracle_knows_every_metric_there_is():
-    """All but human labels, which arrive with a record and are no rule to compare."""
-    assert set(scored([], [])) - set(expected([], [])) == {"answer_correct"}
+    """All but human labels, which arrive with a record, and wordings of a policy, which are data."""
+    assert set(scored([], [])) - set(expected([], [])) == {"answer_correct", "policy_refusal_rate"}

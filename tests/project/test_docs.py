@@ -69,6 +69,14 @@ def test_every_metric_is_described():
     assert sorted(rows) == sorted(families())
 
 
+def test_each_rule_of_comparison_names_a_test_that_is_there():
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    named = re.findall(r"\| `(test_\w+)` \|$", text, re.MULTILINE)
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) > 5
+    assert [name for name in named if f"def {name}(" not in tests] == []
+
+
 def test_links_to_files_lead_somewhere():
     for path in DOCS:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8")):

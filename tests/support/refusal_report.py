@@ -115,8 +115,7 @@ def read_system(shared: Path, system: str) -> Iterator[LabelledAnswer]:
 
 def is_refusal(rule: RefusalRule, answer: str) -> bool:
     """What the rule says of an answer, token or not."""
-    folded = fold(answer.strip())
-    return rule.is_token(folded) or rule.is_like(folded)
+    return rule.kind(answer) is not None
 
 
 def measure(answers: Iterable[LabelledAnswer], rule: RefusalRule | None = None) -> Confusion:

@@ -24,9 +24,9 @@ Unassessed where it applies but a needed fact is unknown. Choices made where the
   once and only if it brings a gold text not seen before, so that neither can exceed 1.
 * ``contextual_precision`` takes the verdicts recorded on the trace (an empty list is a list), gold item or not; else
   those of an answerable gold item, else it is unassessed for the reason gold could not be used.
-* A phrase's length is measured after NFKC and casefold. Scripts written without spaces: Chinese, Japanese, Thai, Lao,
-  Khmer, Burmese, Tibetan. A combining mark belongs to the letter it stands on. Empty phrases are ignored. The only
-  hyphen is U+002D.
+* A phrase's length is measured after folding, which here leaves Markdown alone. Scripts written without spaces:
+  Chinese, Japanese, Thai, Lao, Khmer, Burmese, Tibetan. A combining mark belongs to the letter it stands on. Empty
+  phrases are ignored. The only hyphen is U+002D.
 * Ids: strings, or whole numbers written as such; anything else is refused. A qid is an id.
 * Left out: questions as keys, labels, judges, ``matcher_counts``. ``refusal_like_rate`` needs the patterns as argument.
 """
@@ -48,6 +48,7 @@ from tests.support.oracle.own_facts import (
     fold,
     hit_only,
     ident,
+    occurs,
     phrases,
     retrieved_of,
     state,
@@ -98,8 +99,9 @@ def shipped_and_right(*facts):
 def citation_hit_rate_answerable(trace, item):
     if not item["answerable"]:
         return None
-    shipped = answered_state(trace) == "shipped"
-    return hit_only(trace, item) and shipped
+    if answered_state(trace) == "refused" and item.get("gold_citations"):
+        return False
+    return hit_only(trace, item)
 
 
 def under_refusal_rate(trace, item):
@@ -115,7 +117,7 @@ def claim_containment(trace, item):
         return None
     shipped = answered_state(trace) == "shipped"
     wanted = phrases(item.get("gold_claim") or "")
-    if any(phrase in fold(claim_of(trace)) for phrase in wanted):
+    if any(occurs(phrase, fold(claim_of(trace))) for phrase in wanted):
         return shipped
     try:
         return claim_contains(trace, item) and shipped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 UNSPACED = ("CJK ", "IDEOGRAPHIC ", "HIRAGANA ", "KATAKANA", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
@@ -31,10 +32,26 @@ def idents(values):
 
 
 def fold(text):
-    """Text as it is compared: NFKC, then casefold; where NFKC changes it, runs of marks are broken before the 31st."""
+    """Text as it is compared, but for Markdown: NFKC and casefold; dashes, quotes, white space one; invisible gone.
+
+    Where NFKC changes the text, runs of marks are broken before the 31st.
+    """
+    text = "".join(map(alike, text))
     if not unicodedata.is_normalized("NFKC", text):
         text = unicodedata.normalize("NFKC", with_joiners(text))
-    return text.casefold()
+    return " ".join(text.casefold().split())
+
+
+def alike(character):
+    """The plain character for a dash, a quote or an apostrophe, nothing for one that nobody sees."""
+    name, category = unicodedata.name(character, ""), unicodedata.category(character)
+    if category == "Cf" or name.startswith("VARIATION SELECTOR") or name == "COMBINING GRAPHEME JOINER":
+        return ""
+    if name in {"MINUS SIGN", "EN DASH", "EM DASH", "HYPHEN", "NON-BREAKING HYPHEN", "FIGURE DASH", "FULLWIDTH TILDE"}:
+        return "-"
+    if name == "ACUTE ACCENT" or (category in {"Pi", "Pf"} and " SINGLE " in name):
+        return "'"
+    return '"' if category in {"Pi", "Pf"} and "DOUBLE" in name else character
 
 
 def with_joiners(text):
@@ -57,8 +74,15 @@ def joins_words(character):
 
 
 def stands_alone(phrase, text, start):
-    """Whether the phrase found at `start` is not cut out of a longer word."""
+    """Whether the phrase found at `start` is not cut out of a longer number, nor, if it is short, of a longer word."""
     end = start + len(phrase)
+    numbers = [range(*found.span()) for found in re.finditer(r"\d+(?:[.,]\d+)*", text)]
+    if phrase[0].isdecimal() and any(start - 1 in number and start in number for number in numbers):
+        return False
+    if phrase[-1].isdecimal() and any(end - 1 in number and end in number for number in numbers):
+        return False
+    if len(phrase) >= ANYWHERE:
+        return True
     cut_left = start > 0 and joins_words(text[start - 1]) and joins_words(phrase[0])
     cut_right = end < len(text) and joins_words(text[end]) and joins_words(phrase[-1])
     return not cut_left and not cut_right
@@ -67,7 +91,7 @@ def stands_alone(phrase, text, start):
 def occurs(phrase, text):
     """Whether a gold phrase occurs in a claim, both folded."""
     places = [start for start in range(len(text)) if phrase and text.startswith(phrase, start)]
-    return any(len(phrase) >= ANYWHERE or stands_alone(phrase, text, start) for start in places)
+    return any(stands_alone(phrase, text, start) for start in places)
 
 
 def phrases(gold_claim):
@@ -83,9 +107,20 @@ def phrases(gold_claim):
 
 
 def tokens(text, stop):
-    """Runs of two or more letters and digits of any script, folded, without the stop words; repeats kept."""
-    words = "".join(character if character.isalnum() else " " for character in fold(text)).split()
-    return [word for word in words if len(word) > 1 and word not in stop]
+    """Words of two or more characters, folded, without the stop words; repeats kept.
+
+    Words are runs of letters and digits; of Korean and of scripts without spaces, pairs of neighbours in such a run.
+    """
+    found, run, pairs = [], "", False
+    for character in fold(text) + " ":
+        is_paired = unicodedata.name(character, "").startswith((*UNSPACED, "HANGUL SYLLABLE"))
+        is_part = character.isalnum() or (is_paired and unicodedata.category(character).startswith("M"))
+        if run and (not is_part or is_paired != pairs):
+            found += [run[i : i + 2] for i in range(len(run) - 1)] if pairs else [run]
+            run = ""
+        if is_part:
+            run, pairs = run + character, is_paired
+    return [word for word in found if len(word) > 1 and word not in stop]
 
 
 # --- facts of one trace -----------------------------------------------------------------------------------------------
