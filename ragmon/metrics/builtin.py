@@ -226,12 +226,8 @@ def groundedness(claim: str, contexts: Sequence[str]) -> float | None:
     claim_words = () if is_cut(claim) else content_words(fold(claim))
     if not claim_words:
         return None
-    missing = set(claim_words)
-    for context in map(head, contexts):
-        missing.difference_update(words(context))
-        if not missing:
-            break
-    found = sum(word not in missing for word in claim_words)
+    known = set(claim_words).intersection(words(" ".join(map(head, contexts))))
+    found = sum(word in known for word in claim_words)
     if found < len(claim_words) and any(map(is_cut, contexts)):
         return None
     return found / len(claim_words)
