@@ -51,7 +51,7 @@ from ragmon.core.gold_item import Match
 from ragmon.core.json_schema import Schema, identifier, summary
 from ragmon.core.policy import MIN_SAMPLES, Estimand, Gate, Kind, Mode, Policy
 from ragmon.core.refusals import RefusalRule, explodes
-from ragmon.core.text import fold
+from ragmon.core.text import fold_characters
 from ragmon.metrics import Metric, base, build
 from ragmon.metrics.base import DEPTH_HINT, judged
 from ragmon.metrics.builtin import DEFAULT_THRESHOLD, Groundedness
@@ -306,7 +306,7 @@ def _pattern(value: str) -> str:
     except re.error as error:
         message = f"is not a usable regular expression ({error})"
         raise value_error(message, "Python's re syntax; answers are case-folded first, so no (?i) is needed") from None
-    folded = "".join(part if _SYNTAX.fullmatch(part) else fold(part) for part in _SYNTAX.split(value))
+    folded = "".join(part if _SYNTAX.fullmatch(part) else fold_characters(part) for part in _SYNTAX.split(value))
     if folded != value and not re.search(r"\(\?[aLmsux]*i", value):
         raise value_error("has capital letters or other characters that no folded answer has", f"write {folded!r}")
     if explodes(value):

@@ -182,6 +182,7 @@ FUNCTIONS = {
     texts.stream_safe: texts.stream_safe,
     texts.fold: texts.fold,
     texts.fold_lines: texts.fold_lines,
+    texts.fold_characters: texts.fold_characters,
     texts.clean: texts.clean,
     texts.contains_phrase: lambda text: (
         texts.contains_phrase(text, "a"),

@@ -8,7 +8,6 @@ from ragmon.core import constants
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record, TextFacts
 from ragmon.ingest.gold import GoldSet
-from ragmon.metrics.base import build
 from ragmon.scoring.scorer import Scorer
 
 MICRO = 1_000_000
@@ -19,7 +18,7 @@ GOLD = GoldSet("gold", (GoldItem("a", "Who wrote it?", answerable=True, claim_su
 def containment(claim=None, **facts):
     """What an answer to the gold question scores."""
     told = TextFacts(answered=True, refused=False, refusal_like=False, **facts)
-    scorer = Scorer(GOLD, metrics=build(only=["claim_containment"]))
+    scorer = Scorer(GOLD)
     record = Record(qid="a", retrieved_ids=[], answer_json=Answer(claim, []), facts=told)
     return scorer.assess(record).scores["claim_containment"]
 
