@@ -29,6 +29,7 @@ from ragmon.core.process import keyed_hash, read_key, without_collector
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import ANYWHERE, contains_phrase, normalise_question
 from ragmon.ingest.tables import USUAL, Frame, TableOptions, frame_table
+from ragmon.metrics.builtin import STOP_WORDS
 from ragmon.stats.intervals import needed_for_pass, wilson
 
 if TYPE_CHECKING:
@@ -694,11 +695,20 @@ def _per_item(finding: LintFinding, items: Sequence[GoldItem], out_of: Sequence[
         yield replace(finding, qid=item.qid)
 
 
+_WEAK: Final = STOP_WORDS | {"yes", "no", "none", "true", "false"}
+
+
 def _useless_substrings(gold: GoldSet) -> Iterator[LintFinding]:
     for item in _answerable(gold):
         if item.phrases and all(len(phrase) < ANYWHERE for phrase in item.claim_substrings or ()):
             hint = "ragmon matches them at word boundaries; the published seed 000 scorer can never match them"
             yield LintFinding(item.qid, "info", f"all substrings are shorter than {ANYWHERE} characters", hint)
+    for item in _answerable(gold):
+        for phrase in item.phrases:
+            if len(phrase) == 1 or (len(phrase) == 2 and phrase.isdecimal()) or phrase in _WEAK:
+                message = f"substring {shorten(phrase)} is in many wrong answers as well"
+                hint = 'a phrase that only a right answer contains: not "7", but "7 days"'
+                yield LintFinding(item.qid, "warning", message, hint)
     for item in _answerable(gold):
         pairs = (
             (longer, shorter)

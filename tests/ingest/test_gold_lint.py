@@ -63,6 +63,15 @@ class TestItems:
         mixed = answerable("y", claim_substrings=("1066", "in 1166"))
         assert found(short, mixed) == [("x", "info", "all substrings are shorter than 5 characters")]
 
+    def test_a_weak_phrase_is_one_that_wrong_answers_contain_as_well(self):
+        for phrase in ("7", "42", "no", "Yes", "the", "x"):
+            message = f"substring {phrase.lower()!r} is in many wrong answers as well"
+            assert ("x", "warning", message) in found(answerable("x", claim_substrings=(phrase, "in 1066"))), phrase
+        for phrase in ("7 days", "1066", "ITV", "§ 7"):
+            assert not any(
+                "wrong" in message for _, _, message in found(answerable("x", claim_substrings=(phrase,)))
+            ), phrase
+
     def test_substrings_that_contain_each_other(self):
         nested = answerable("x", claim_substrings=("in France", "FRANCE"))
         assert found(nested) == [("x", "info", "substring 'in france' contains 'france'")]
