@@ -8,7 +8,7 @@ every function grows no faster than the length of a text.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from ragmon.core.record import Answer
@@ -49,6 +49,8 @@ _PAGES: Final = re.compile(
     re.IGNORECASE,
 )
 _AND: Final = re.compile(r"\s?(?:\b(?:and|und|et|y|e|en)\b|&)\s?", re.IGNORECASE)
+_WHOLE_MARK: Final = re.compile(rf"(?:\[\^?{_ENTRIES}\])+|【{_ENTRIES}(?:†[^【】\n]*)?】")
+_OPENINGS: Final = ("[", "(", "【", "［", "（", "<", "##", "\\")
 _WHOLE: Final = re.compile(rf"\^?{_ENTRIES}")
 _POSSIBLE: Final = re.compile(r"[\[(【［（<#⁰¹²³⁴-⁹]")
 # An index in code outside of any fence, as in `row[1].name` and `row[1] = 2`; `said[1].` is a citation.
@@ -94,14 +96,39 @@ def split_citations(answer: str) -> tuple[str, list[str] | None]:
 
 
 def with_marks(answer: Answer | None, retrieved_ids: Sequence[str] | None) -> Answer | None:
-    """An answer without a list of citations gets the list that the marks in its text make; its text stays as it is.
+    """An answer whose citations are ids: ranks in its list are, and without a list the marks in its text make one.
 
     >>> with_marks(Answer("Rollo did [2]."), ["d1", "d2"])
     Answer(claim='Rollo did [2].', citations=['d2'])
+    >>> with_marks(Answer("Rollo did.", ["[2]", "Source 1"]), ["d1", "d2"])
+    Answer(claim='Rollo did.', citations=['d2', 'd1'])
     """
-    if answer is None or answer.claim is None or answer.citations is not None or not retrieved_ids:
+    if answer is None or not retrieved_ids:
+        return answer
+    if answer.citations is not None:
+        return Answer(claim=answer.claim, citations=_of_ranks(answer.citations, retrieved_ids))
+    if answer.claim is None:
         return answer
     return Answer(claim=answer.claim, citations=marked_citations(answer.claim, retrieved_ids))
+
+
+def _of_ranks(citations: list[str], ids: Sequence[str]) -> list[str]:
+    # The ids of a list of ranks; any other list as it is. Where retrieved ids are numbers, numbers are ids.
+    if not citations or any(name in ids for name in citations) or all(name.isdecimal() for name in ids):
+        return citations
+    marks = [_plain_marks(name if name.startswith(_OPENINGS) else f"[{name}]") for name in citations]
+    if not all(map(_WHOLE_MARK.fullmatch, marks)):
+        return citations
+    return _ranked(_expanded(marks), ids) or citations
+
+
+def are_unlike(citations: Collection[str], ids: Collection[str]) -> bool:
+    """Whether no cited name is a retrieved id or written like one: titles beside ids of chunks, for example.
+
+    >>> are_unlike(["Bus plan, p. 3"], ["page-0", "kb-1"]), are_unlike(["page-7"], ["page-0", "kb-1"])
+    (True, False)
+    """
+    return set(map(_shape, ids)).isdisjoint(map(_shape, citations))
 
 
 def marked_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
@@ -191,14 +218,18 @@ def _numbered(text: str, ids: Sequence[str]) -> list[str] | None:
     # Each of several searches has ranks of its own: then they say nothing.
     of_one_search = len({search for search, _ in marks}) == 1
     numbers = dict.fromkeys(int(position) + 1 for _, position in marks) if of_one_search else {}
+    numbers |= _expanded(found[0].partition("†")[0] for found in _MARKS.finditer(text))
+    return _ranked(numbers, ids)
+
+
+def _expanded(marks: Iterable[str]) -> dict[int, None]:
+    # The numbers of marks in their order, those of a range as well.
+    numbers: dict[int, None] = {}
     # Each range once: otherwise a long text of ranges would give a hundred numbers for every five characters.
-    ranges = dict.fromkeys(
-        match.groups() for found in _MARKS.finditer(text) for match in _NUMBERS.finditer(found[0].partition("†")[0])
-    )
-    for begin, end in ranges:
+    for begin, end in dict.fromkeys(match.groups() for mark in marks for match in _NUMBERS.finditer(mark)):
         first, last = int(begin), int(end or begin)
         numbers |= dict.fromkeys(range(first, last + 1) if first <= last else (first, last))
-    return _ranked(numbers, ids)
+    return numbers
 
 
 def _ranked(numbers: dict[int, None], ids: Sequence[str]) -> list[str] | None:

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from ragmon.core import constants
+from ragmon.core.citations import are_unlike
 from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import (
     ANSWERABLE,
@@ -58,6 +59,8 @@ CITATIONS_MISSING, DETAILS_MISSING = (1 << i for i in range(34, 36))
 IDS_CUT, CANDIDATES_CUT, VERDICTS_CUT = (1 << i for i in range(36, 39))
 # The answer is a refusal because a policy forbids the answer.
 POLICY_REFUSAL = 1 << 39
+# No cited name is written like a retrieved id.
+CITATIONS_UNLIKE = 1 << 40
 
 
 class Facts(NamedTuple):
@@ -289,6 +292,8 @@ class Facts(NamedTuple):
     def _require_citations(self) -> None:
         if self.has(CITATIONS_MISSING):
             raise self._unassessed(constants.NO_CITATIONS)
+        if self.has(CITATIONS_UNLIKE):
+            raise self._unassessed(constants.CITATION_FORM)
 
     def _unassessed(self, reason: str) -> Unassessed:
         # With the reason of the fact, unless the call has none of the details.
@@ -378,7 +383,7 @@ class FactReader:
             return self._facts_by_section_or_text(record, item, ids, flags, verdicts)
         gold_ids, candidates = item.ids, _NO_RANKS
         if citations and not gold_ids.isdisjoint(citations):
-            flags |= HITS
+            flags = flags & ~CITATIONS_UNLIKE | HITS
         if record.candidate_ids is not None:
             candidate_ids = list(dict.fromkeys(record.candidate_ids))
             flags |= CANDIDATES if len(candidate_ids) <= DEPTH else CANDIDATES | CANDIDATES_CUT
@@ -475,7 +480,9 @@ def scope(citations: Sequence[str] | None, seen: set[str] | frozenset[str]) -> i
         return flags | IN_SCOPE
     if seen.issuperset(citations):
         return flags | IN_SCOPE | CITES_RETRIEVED
-    return flags if seen.isdisjoint(citations) else flags | CITES_RETRIEVED
+    if not seen.isdisjoint(citations):
+        return flags | CITES_RETRIEVED
+    return flags | CITATIONS_UNLIKE if seen and are_unlike(citations, seen) else flags
 
 
 def ranks_among(ids: Sequence[str], seen: set[str] | frozenset[str], wanted: frozenset[str]) -> Ranks:

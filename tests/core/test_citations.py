@@ -207,6 +207,27 @@ def test_a_number_that_is_a_rank_is_read_as_one_and_not_as_an_id():
     assert marked_citations("It is so [17].", ["17", "23"]) == ["17"]
 
 
+def test_a_list_of_ranks_is_one_of_ids_however_the_ranks_are_written():
+    for citations, found in [
+        *(
+            ([name], ["d2"])
+            for name in ("2", "[2]", "Source 2", "doc2", "#2", "[^2]", "［2］", "【2】", "(Source 2)", "[2, p. 7]")
+        ),
+        (["1", "3"], ["d1", "d3"]),
+        (["[1-2]"], ["d1", "d2"]),
+        (["1", "9"], ["d1", "[9]"]),
+        (["9"], ["9"]),
+        (["0"], ["0"]),
+        (["d2", "1"], ["d2", "1"]),  # ids are cited: a number is no rank then
+        (["Bus plan"], ["Bus plan"]),
+        ([], []),
+    ]:
+        answer = with_marks(Answer("Rollo", citations), IDS)
+        assert answer.citations == found, citations
+        assert with_marks(answer, IDS) == answer, "read again, it stays"
+    assert with_marks(Answer("Rollo", ["2"]), ["17", "23"]).citations == ["2"], "numbers beside numbers are ids"
+
+
 @pytest.mark.parametrize(
     ("answer", "ids"),
     [
@@ -214,6 +235,7 @@ def test_a_number_that_is_a_rank_is_read_as_one_and_not_as_an_id():
         (Answer(None), IDS),
         (Answer("Rollo [1]", []), IDS),
         (Answer("Rollo [1]", ["d3"]), IDS),
+        (Answer("Rollo [1]", ["2"]), None),
         (Answer("Rollo [1]"), []),
         (Answer("Rollo [1]"), None),
         (Answer("Rollo"), IDS),

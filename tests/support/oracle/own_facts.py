@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import groupby
 
 UNSPACED = ("CJK ", "IDEOGRAPHIC ", "HIRAGANA ", "KATAKANA", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
 ANYWHERE = 5
@@ -177,13 +178,31 @@ def claim_contains(trace, item):
     return any(occurs(substring, fold(claim_of(trace))) for substring in substrings)
 
 
+def outline(name):
+    """How an id is written: `0` for a run of letters and digits with a digit, `a` for another run, the rest as it is."""
+    runs = groupby(name, key=str.isalnum)
+    return "".join(("0" if any(map(str.isdecimal, run)) else "a") if is_run else "".join(run) for is_run, run in runs)
+
+
+def require_one_form(trace, gold_ids=frozenset()):
+    """Cited names none of which is retrieved, gold or written like a retrieved id mean nobody knows what."""
+    cited, retrieved = set(citations_of(trace)), set(trace.get("retrieved_ids") or ())
+    if not cited or not retrieved or cited & (retrieved | gold_ids):
+        return
+    if not {outline(name) for name in cited} & {outline(str(name)) for name in retrieved}:
+        raise Unassessed("citation_form")
+
+
 def hit_only(trace, item):
     """A gold id is cited."""
-    return bool(gold_ids_of(item) & set(citations_of(trace)))
+    gold_ids = gold_ids_of(item)
+    require_one_form(trace, gold_ids)
+    return bool(gold_ids & set(citations_of(trace)))
 
 
 def citation_hit(trace, item):
     """H."""
     gold_ids, retrieved = gold_ids_of(item), set(retrieved_of(trace))
+    require_one_form(trace, gold_ids)
     cited = set(citations_of(trace))
     return cited <= retrieved and bool(gold_ids & cited)
