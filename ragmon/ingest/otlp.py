@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import base64
 import json as lenient
-import math
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -286,37 +285,30 @@ def split_request(body: bytes) -> tuple[bytes, list[bytes]] | None:
     return None if open_brackets or b'"' in body[body.rfind(b"}") :] else (b"".join(rest), spans)
 
 
-def _decode_item(raw: bytes) -> tuple[Any, bool]:
-    """A span or log record in JSON, also as Python writes JSON: with NaN and with control characters.
-
-    Numbers that are not finite are null. The second value is whether the item was repaired.
-    """
+def decode_span(message: bytes) -> Any:
+    """Decode a span in JSON, also as Python writes JSON: with NaN and with control characters."""
     try:
-        try:
-            return msgspec.json.decode(raw), False
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raw = repaired_json(raw)
-        try:
-            return msgspec.json.decode(raw), True
-        except msgspec.DecodeError as error:
-            if len(raw) > _MAX_LENIENT_BYTES:
-                raise Rejected(constants.MALFORMED_JSON, str(error)) from None
-        return lenient.loads(raw, strict=False, parse_constant=_finite, parse_float=_finite), True
+        return msgspec.json.decode(message)
     except RecursionError:
         raise Rejected(constants.DEPTH, "it is nested too deeply") from None
-    except ValueError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if len(message) > _MAX_LENIENT_BYTES:
+            raise Rejected(constants.MALFORMED_JSON, str(error)) from None
+    try:
+        decoded = lenient.loads(message, strict=False)
+        msgspec.json.encode(decoded)  # fails for a half surrogate pair
+    except RecursionError:
+        raise Rejected(constants.DEPTH, "it is nested too deeply") from None
+    except (ValueError, OverflowError, TypeError) as error:
         raise Rejected(constants.MALFORMED_JSON, f"a span is no JSON: {error}") from None
-
-
-def _finite(text: str) -> float | None:
-    number = float(text)
-    return number if math.isfinite(number) else None
+    return decoded
 
 
 _RECORD_SEARCH_LIMIT: Final = 2
 """In a span of ragmon that another program forwards under its own scope name, the record is looked for among this many
 first attributes: to search all attributes of every span would take too long. The mapper finds a later one."""
-_SCALARS: Final = frozenset({"string_value", "bool_value", "int_value", "double_value"})
+_MAX_DEPTH: Final = 50
+"""The maximum depth of nested values; protobuf's parser follows about as many."""
 _TRACE_ID_BYTES: Final = 16
 _SPAN_ID_BYTES: Final = 8
 _NO_TRACE: Final = bytes(_TRACE_ID_BYTES)
@@ -335,7 +327,11 @@ class NativeSpan(msgspec.Struct, gc=False):
 
 
 class ExternalSpan(msgspec.Struct, gc=False):
-    """A span of another instrumentation; its content is bytes, because a message keeps its whole request in memory."""
+    """A span of another instrumentation.
+
+    Attributes:
+        content: The span, from JSON; from protobuf its bytes, because a message keeps its whole request in memory.
+    """
 
     trace_id: bytes
     span_id: bytes
@@ -345,10 +341,12 @@ class ExternalSpan(msgspec.Struct, gc=False):
     service: str | None
     build: str | None
     scope: str
-    content: bytes
+    content: bytes | Span
 
     def span(self) -> Span:
         """The span in the mapper's form, with only the attributes the mapper reads."""
+        if isinstance(self.content, Span):
+            return self.content
         return to_span(trace_pb2.Span.FromString(self.content), self.scope)
 
 
@@ -399,7 +397,8 @@ class SpanBatch:
             self.stages += 1
         else:
             is_root, failed = message.parent_span_id in _NO_PARENT, message.status.code == Status.STATUS_CODE_ERROR
-            content = message.SerializeToString()
+            is_message = isinstance(message, trace_pb2.Span)
+            content = message.SerializeToString() if is_message else to_span(message, origin.scope)
             self.external.append(ExternalSpan(trace_id, span_id, is_root, end_ns, failed, *origin, content))
         self.spans += 1
 
@@ -504,161 +503,291 @@ def to_span(message: Any, scope: str) -> Span:
     )
 
 
-def _value(any_value: Any) -> Any:
+def _value(any_value: Any, depth: int = 0) -> Any:
     """The value of an attribute as a Python object; bytes become base64 text, as in JSON."""
     kind = any_value.WhichOneof("value")
-    if kind == "array_value":
-        return [_value(member) for member in any_value.array_value.values]
-    if kind == "kvlist_value":
-        return {pair.key: _value(pair.value) for pair in any_value.kvlist_value.values}
+    if kind == "string_value":
+        return any_value.string_value
+    if kind in ("array_value", "kvlist_value"):
+        if depth >= _MAX_DEPTH:
+            raise Rejected(constants.DEPTH, "an attribute is nested too deeply")
+        if kind == "array_value":
+            return [_value(member, depth + 1) for member in any_value.array_value.values]
+        return {pair.key: _value(pair.value, depth + 1) for pair in any_value.kvlist_value.values}
     if kind == "bytes_value":
-        return base64.b64encode(any_value.bytes_value).decode()
+        content = any_value.bytes_value
+        return base64.b64encode(content).decode() if isinstance(content, bytes) else content
     # An index into a string table, which traces do not have, is unset.
-    return getattr(any_value, kind) if kind in _SCALARS else None
+    return getattr(any_value, kind) if kind in ("bool_value", "int_value", "double_value") else None
 
 
 _START_TIME: Final = b'"startTimeUnixNano"'
 """A key that is once in every span; quoted inside a string it has a backslash before its second quotation mark."""
-_ID_SIZES: Final = {"traceId": _TRACE_ID_BYTES, "spanId": _SPAN_ID_BYTES, "parentSpanId": _SPAN_ID_BYTES}
-_HEX: Final = re.compile(r"[0-9a-fA-F]+")
+_Integer = int | float | str
 
 
-class _Message(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
-    """What is read of a request around its spans and log records; unknown members are ignored."""
+class _Message(msgspec.Struct, rename="camel", gc=False):
+    """A message; its unknown fields are ignored."""
 
 
-class _Text(_Message):
+class _AttributeValue(_Message):
     string_value: str | None = None
+    bool_value: bool | None = None
+    int_text: _Integer | None = msgspec.field(default=None, name="intValue")
+    double_text: float | str | None = msgspec.field(default=None, name="doubleValue")
+    array_value: _Array | None = None
+    kvlist_value: _Pairs | None = None
+    bytes_value: str | None = None
+
+    def WhichOneof(self, _: str) -> str | None:  # noqa: N802 - protobuf's name
+        return next((kind for kind, name in _KINDS if getattr(self, name) is not None), None)
+
+    @property
+    def int_value(self) -> int:
+        return _integer("intValue", self.int_text or 0)
+
+    @property
+    def double_value(self) -> float:
+        try:
+            return float(self.double_text or 0)  # NaN and infinities are strings in JSON
+        except ValueError:
+            raise wrong_type("doubleValue", "a number", self.double_text) from None
 
 
-class _Attribute(_Message):
-    key: str | None = None
-    value: _Text | None = None
+_KINDS: Final = (
+    ("string_value", "string_value"),
+    ("array_value", "array_value"),
+    ("kvlist_value", "kvlist_value"),
+    ("int_value", "int_text"),
+    ("double_value", "double_text"),
+    ("bool_value", "bool_value"),
+    ("bytes_value", "bytes_value"),
+)
 
 
-class _Resource(_Message):
-    attributes: list[_Attribute] | None = None
+class _Array(_Message):
+    values: list[_AttributeValue] = []
+
+
+class _Pair(_Message):
+    key: str = ""
+    value: _AttributeValue = msgspec.field(default_factory=_AttributeValue)
+
+
+class _Pairs(_Message):
+    values: list[_Pair] = []
+
+
+class _Event(_Message):
+    name: str = ""
+    attributes: list[_Pair] = []
+
+
+class _Link(_Message):
+    trace_hex: str = msgspec.field(default="", name="traceId")
+
+    @property
+    def trace_id(self) -> bytes:
+        return _id_bytes("traceId", self.trace_hex, 32)
+
+
+class _Status(_Message):
+    code_text: int | str = msgspec.field(default=0, name="code")
+
+    @property
+    def code(self) -> int:
+        return Status.STATUS_CODE_ERROR if self.code_text in (2, "2", "STATUS_CODE_ERROR") else 0
+
+
+class _Span(_Message):
+    trace_hex: str = msgspec.field(default="", name="traceId")
+    span_hex: str = msgspec.field(default="", name="spanId")
+    parent_hex: str = msgspec.field(default="", name="parentSpanId")
+    name: str = ""
+    start_time: _Integer = msgspec.field(default=0, name="startTimeUnixNano")
+    end_time: _Integer = msgspec.field(default=0, name="endTimeUnixNano")
+    attributes: list[_Pair] = []
+    dropped_attributes_count: int = 0
+    events: list[_Event] = []
+    dropped_events_count: int = 0
+    links: list[_Link] = []
+    status: _Status = msgspec.field(default_factory=_Status)
+    flags: int | None = None
+
+    @property
+    def trace_id(self) -> bytes:
+        return _id_bytes("traceId", self.trace_hex, 32)
+
+    @property
+    def span_id(self) -> bytes:
+        return _id_bytes("spanId", self.span_hex, 16)
+
+    @property
+    def parent_span_id(self) -> bytes:
+        return _id_bytes("parentSpanId", self.parent_hex, 16) if self.parent_hex else b""
+
+    @property
+    def start_time_unix_nano(self) -> int:
+        return _integer("startTimeUnixNano", self.start_time, 0)
+
+    @property
+    def end_time_unix_nano(self) -> int:
+        return _integer("endTimeUnixNano", self.end_time, 0)
+
+
+def _id_bytes(name: str, digits: str, size: int) -> bytes:
+    try:
+        found = bytes.fromhex(digits)
+    except ValueError:
+        found = b""
+    if not 2 * len(found) == len(digits) == size:
+        raise wrong_type(name, f"{size} hex digits", digits)
+    return found
+
+
+def _integer(name: str, value: _Integer, least: int = -(2**63)) -> int:
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        raise wrong_type(name, "an integer", value) from None
+    if isinstance(value, float) and number != value:
+        raise wrong_type(name, "an integer", value)
+    if not least <= number < 2**64:
+        raise wrong_type(name, f"an integer of 64 bits from {least} on", value)
+    return number
 
 
 class _Scope(_Message):
-    name: str | None = None
+    name: str = ""
 
 
-class _ScopeItems(_Message):
-    scope: _Scope | None = None
-    spans: list[msgspec.Raw] | None = None
-    log_records: list[msgspec.Raw] | None = None
+class _ScopeSpans(_Message):
+    scope: _Scope = msgspec.field(default_factory=_Scope)
+    spans: list[_Span] = []
 
 
-class _ResourceItems(_Message):
-    resource: _Resource | None = None
-    scope_spans: list[_ScopeItems] | None = None
-    scope_logs: list[_ScopeItems] | None = None
+class _Resource(_Message):
+    attributes: list[_Pair] = []
+
+
+class _ResourceSpans(_Message):
+    resource: _Resource = msgspec.field(default_factory=_Resource)
+    scope_spans: list[_ScopeSpans] = []
 
 
 class _ExportRequest(_Message):
-    resource_spans: list[_ResourceItems] | None = None
-    resource_logs: list[_ResourceItems] | None = None
+    resource_spans: list[_ResourceSpans] = []
 
 
-_decode_export: Final = msgspec.json.Decoder(_ExportRequest).decode
+_decode_export = msgspec.json.Decoder(_ExportRequest).decode
 
 
-def _traces_in_json(line: bytes, refuse: Callable[[Rejected], None]) -> tuple[ExportTraceServiceRequest, bytes]:
+def _export(line: bytes, refuse: Callable[[Rejected], None]) -> tuple[_ExportRequest, bytes]:
     """Decode a request in JSON; invalid UTF-8 and half surrogate pairs are repaired, and malformed spans are refused.
 
     Returns:
         The request, and its encoding after repairs and without refused spans; b"" where it was read unchanged.
     """
-    export, raw_spans = _separated(line)
-    if (count := _span_count(export)) > MAX_ITEMS:
-        raise too_many(count)
-    request, is_changed = ExportTraceServiceRequest(), raw_spans is not None
-    for process in export.resource_spans or ():
-        resource_spans = request.resource_spans.add(resource=_resource(process))
-        for items in process.scope_spans or ():
-            scope_spans = resource_spans.scope_spans.add(scope={"name": items.scope and items.scope.name})
-            kept: list[Any] = []
-            for raw in items.spans or ():
-                try:
-                    span, is_repaired = _decode_item(bytes(raw) if raw_spans is None else raw_spans[int(bytes(raw))])
-                    scope_spans.spans.append(_from_json(span, trace_pb2.Span))
-                except Rejected as rejected:
-                    refuse(Rejected(rejected.reason, str(rejected)))  # a raised one keeps its traceback
-                    is_changed = True
-                else:
-                    kept.append(span)
-                    is_changed |= is_repaired
-            items.spans = kept
-    return request, lenient.dumps(msgspec.to_builtins(export)).encode() if is_changed else b""
+    rejections: list[Rejected] = []
+    is_whole = False
+    try:
+        request = _decode_request(line, rejections)
+        is_whole = not rejections
+    except Rejected as rejected:
+        if rejected.reason == TOO_MANY:
+            raise
+        rejections.clear()
+        repaired = _repaired(repaired_json(line), rejections)
+        if repaired is None:
+            raise Rejected(rejected.reason, str(rejected), max(1, line.count(_START_TIME))) from None
+        request = repaired
+    body = b""
+    if not is_whole:
+        # Decoded again, numbers that are not finite are null.
+        with suppress(msgspec.MsgspecError, OverflowError, RecursionError):  # a count too large for an integer
+            encoded = msgspec.json.encode(request)
+            request, body = _decode_export(encoded), encoded
+    for rejection in rejections:
+        refuse(rejection)
+    return request, body
 
 
-def _separated(line: bytes) -> tuple[_ExportRequest, list[bytes] | None]:
-    """A request in JSON; where a part of it is malformed, it holds the indexes of spans, which follow it."""
+def _repaired(line: bytes, rejections: list[Rejected]) -> _ExportRequest | None:
+    """Decode a repaired request, if necessary without the spans that are no JSON; None where that fails too."""
+    try:
+        return _decode_request(line, rejections)
+    except Rejected as rejected:
+        if rejected.reason == TOO_MANY:
+            raise
+        rejections.clear()
+    split = split_request(line)
+    if split is None:
+        return None
+    try:
+        envelope, raw_spans = split
+        if len(raw_spans) > MAX_ITEMS:
+            raise too_many(len(raw_spans))
+        request, remaining = msgspec.json.decode(envelope), len(raw_spans)
+        for scope_spans in _scopes(request):
+            if indexes := _list_member(scope_spans, "spans"):
+                remaining -= len(indexes)
+                scope_spans["spans"] = decoded = []
+                for index in indexes:
+                    try:
+                        decoded.append(decode_span(raw_spans[index]))
+                    except Rejected as rejected:
+                        rejections.append(Rejected(rejected.reason, str(rejected)))  # a raised one keeps its traceback
+        return None if remaining else _convert_leniently(_without_nulls(request), rejections)
+    except (msgspec.DecodeError, LookupError, TypeError, RecursionError):
+        return None
+
+
+def _decode_request(line: bytes, rejections: list[Rejected]) -> _ExportRequest:
     try:
         try:
-            return _decode_export(line), None
+            return _decode_export(line)
         except msgspec.ValidationError:
-            msgspec.json.decode(line)  # where it is malformed or too deep as well, that is the reason
-            raise
-    except RecursionError:
-        reason, detail = constants.DEPTH, "it is nested too deeply"
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        reason = constants.INVALID_SCHEMA if isinstance(error, msgspec.ValidationError) else constants.MALFORMED_JSON
-        detail = str(error)
-    split = split_request(repaired_json(line))
-    if split is not None:
-        envelope, spans = split
-        if len(spans) > MAX_ITEMS:
-            raise too_many(len(spans))
-        with suppress(msgspec.DecodeError, RecursionError):
-            export = _decode_export(envelope)
-            if _span_count(export) == len(spans):
-                return export, spans
-    raise Rejected(reason, detail, max(1, line.count(_START_TIME)))
-
-
-def _span_count(export: _ExportRequest) -> int:
-    scopes = [scope_spans for process in export.resource_spans or () for scope_spans in process.scope_spans or ()]
-    return sum(len(scope_spans.spans or ()) for scope_spans in scopes)
-
-
-def _resource(items: _ResourceItems) -> Resource:
-    """The resource of spans or log records, with the attributes that are texts."""
-    resource = Resource()
-    for pair in (items.resource and items.resource.attributes) or ():
-        resource.attributes.add(key=pair.key, value=pair.value and {"string_value": pair.value.string_value})
-    return resource
-
-
-def _from_json(item: Any, kind: Any) -> Any:
-    """A span or log record as a message of protobuf, whose JSON encoding has ids in base64."""
-    if not isinstance(item, dict):
-        raise wrong_type("an entry", "an object", item)
-    fields = _with_ids(item)
-    if isinstance(links := item.get("links"), list):
-        fields["links"] = [_with_ids(link) if isinstance(link, dict) else link for link in links]
-    try:
-        if kind is trace_pb2.Span and fields.get("attributes"):
-            # To convert what is not read takes long; it keeps its place, because a record is looked for by place.
-            fields["attributes"] = [pair if IS_READ[pair.get("key") or ""] else {} for pair in fields["attributes"]]
-        return ParseDict(fields, kind(), ignore_unknown_fields=True)
+            return _convert_leniently(_without_nulls(msgspec.json.decode(line)), rejections)
     except RecursionError:
         raise Rejected(constants.DEPTH, "it is nested too deeply") from None
-    except (ParseError, ValueError, TypeError, AttributeError) as error:
-        if "too deep" in str(error):
-            raise Rejected(constants.DEPTH, "it is nested too deeply") from None
-        raise Rejected(constants.INVALID_SCHEMA, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason = constants.INVALID_SCHEMA if isinstance(error, msgspec.ValidationError) else constants.MALFORMED_JSON
+        raise Rejected(reason, str(error)) from None
 
 
-def _with_ids(message: dict[str, Any]) -> dict[str, Any]:
-    fields = dict(message)
-    for name, size in _ID_SIZES.items():
-        if digits := message.get(name):
-            if not (isinstance(digits, str) and len(digits) == 2 * size and _HEX.fullmatch(digits)):
-                raise wrong_type(name, f"{2 * size} hex digits", digits)
-            fields[name] = base64.b64encode(bytes.fromhex(digits)).decode()
-    return fields
+def _convert_leniently(request: Any, rejections: list[Rejected]) -> _ExportRequest:
+    """Convert a request by protobuf's looser rules: numbers may be strings, and a malformed span is left out."""
+    scopes = list(_scopes(request))
+    count = sum(len(_list_member(scope_spans, "spans")) for scope_spans in scopes)
+    if count > MAX_ITEMS:
+        raise too_many(count)
+    for scope_spans in scopes:
+        if spans := _list_member(scope_spans, "spans"):
+            scope_spans["spans"] = fitting = []
+            for span in spans:
+                try:
+                    msgspec.convert(span, _Span, strict=False)
+                    fitting.append(span)
+                except msgspec.ValidationError as error:
+                    rejections.append(Rejected(constants.INVALID_SCHEMA, str(error)))
+    return msgspec.convert(request, _ExportRequest, strict=False)
+
+
+def _scopes(request: Any) -> Iterator[Any]:
+    for resource_spans in _list_member(request, "resourceSpans"):
+        yield from _list_member(resource_spans, "scopeSpans")
+
+
+def _list_member(message: Any, name: str) -> list[Any]:
+    member = message.get(name) if isinstance(message, dict) else None
+    return member if isinstance(member, list) else []
+
+
+def _without_nulls(decoded: Any) -> Any:
+    """JSON without members that are null: in protobuf's JSON encoding, null means not set."""
+    if isinstance(decoded, dict):
+        return {name: _without_nulls(value) for name, value in decoded.items() if value is not None}
+    return [_without_nulls(value) for value in decoded] if isinstance(decoded, list) else decoded
 
 
 def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Span, SpanOrigin]]:
@@ -666,7 +795,7 @@ def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Spa
 
     Each malformed span is refused. `Rejected` is raised where the request itself is malformed.
     """
-    for message, origin in spans_of(_traces_in_json(line, refuse)[0]):
+    for message, origin in spans_of(_export(line, refuse)[0]):
         try:
             _check_ids(message)
             yield to_span(message, origin.scope), origin
@@ -697,7 +826,7 @@ def read(body: bytes, *, json: bool) -> SpanBatch:
     batch = SpanBatch()
     if json:
         check_size(body, ExportTraceServiceRequest, json=True)
-        request, batch.body = _traces_in_json(body, batch.refuse)
+        request, batch.body = _export(body, batch.refuse)
     else:
         try:
             request = parse_message(ExportTraceServiceRequest, body)
@@ -732,7 +861,7 @@ def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
         LogEvents(body=b'', unread=2)
     """
     if as_json:
-        logs = _logs_in_json(body)
+        logs = _read_json(body)
     else:
         request = parse_message(ExportLogsServiceRequest, body)
         logs = (
@@ -773,24 +902,48 @@ def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
     return LogEvents(traces.SerializeToString() if events else b"", unread)
 
 
+class _ScopeLogs(msgspec.Struct, rename="camel"):
+    log_records: list[msgspec.Raw] | None = None
+
+
+class _ResourceLogs(msgspec.Struct, rename="camel"):
+    resource: dict[str, Any] | None = None
+    scope_logs: list[_ScopeLogs] | None = None
+
+
+class _ExportLogs(msgspec.Struct, rename="camel"):
+    resource_logs: list[_ResourceLogs] | None = None
+
+
+_decode_logs: Final = msgspec.json.Decoder(_ExportLogs).decode
+_UNREADABLE: Final = (msgspec.MsgspecError, ParseError, UnicodeDecodeError, RecursionError, ValueError, TypeError)
 _NO_RECORD: Final = LogRecord()
 
 
-def _logs_in_json(body: bytes) -> Iterator[tuple[Resource, list[Any]]]:
+def _read_json(body: bytes) -> Iterator[tuple[Any, list[Any]]]:
     """The log records of each process, with its resource; an empty one for each that is malformed."""
     check_size(body, ExportLogsServiceRequest, json=True)
     try:
-        export = _decode_export(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        request = _decode_logs(body)
+        resources = [
+            ParseDict(resource_logs.resource or {}, Resource(), ignore_unknown_fields=True)
+            for resource_logs in request.resource_logs or ()
+        ]
+    except _UNREADABLE:
         raise Rejected(constants.MALFORMED_JSON, "it holds no logs as OTLP writes them in JSON") from None
-    for process in export.resource_logs or ():
-        records = []
-        for raw in (raw for scope_logs in process.scope_logs or () for raw in scope_logs.log_records or ()):
-            try:
-                records.append(_from_json(_decode_item(bytes(raw))[0], LogRecord))
-            except Rejected:
-                records.append(_NO_RECORD)
-        yield _resource(process), records
+    for resource, resource_logs in zip(resources, request.resource_logs or (), strict=True):
+        raw = [record for scope_logs in resource_logs.scope_logs or () for record in scope_logs.log_records or ()]
+        yield resource, [_json_record(record) for record in raw]
+
+
+def _json_record(raw: msgspec.Raw) -> Any:
+    try:
+        record = msgspec.json.decode(raw)
+        for name in ("traceId", "spanId"):  # hexadecimal in OTLP, base64 in protobuf's JSON
+            record[name] = base64.b64encode(bytes.fromhex(record[name])).decode()
+        return ParseDict(record, LogRecord(), ignore_unknown_fields=True)
+    except (LookupError, *_UNREADABLE):
+        return _NO_RECORD
 
 
 def log_spans(line: bytes) -> Iterator[tuple[Span, SpanOrigin]]:
