@@ -172,7 +172,8 @@ class Facts(NamedTuple):
     def cites_gold(self) -> bool:
         """The answer cites a gold document, retrieved or not (hit_only)."""
         self._require(HAS_GOLD_IDS, constants.NO_GOLD_CITATIONS)
-        self._require_citations()
+        if not self.has(HITS):
+            self._require_citations()
         return self.has(HITS)
 
     @property
@@ -383,7 +384,7 @@ class FactReader:
             return self._facts_by_section_or_text(record, item, ids, flags, verdicts)
         gold_ids, candidates = item.ids, _NO_RANKS
         if citations and not gold_ids.isdisjoint(citations):
-            flags = flags & ~CITATIONS_UNLIKE | HITS
+            flags |= HITS
         if record.candidate_ids is not None:
             candidate_ids = list(dict.fromkeys(record.candidate_ids))
             flags |= CANDIDATES if len(candidate_ids) <= DEPTH else CANDIDATES | CANDIDATES_CUT
@@ -482,7 +483,8 @@ def scope(citations: Sequence[str] | None, seen: set[str] | frozenset[str]) -> i
         return flags | IN_SCOPE | CITES_RETRIEVED
     if not seen.isdisjoint(citations):
         return flags | CITES_RETRIEVED
-    return flags | CITATIONS_UNLIKE if seen and are_unlike(citations, seen) else flags
+    is_known = seen and len(seen) <= DEPTH  # of a longer list, an id in the rest may be the cited one
+    return flags | CITATIONS_UNLIKE if is_known and are_unlike(citations, seen) else flags
 
 
 def ranks_among(ids: Sequence[str], seen: set[str] | frozenset[str], wanted: frozenset[str]) -> Ranks:
