@@ -122,21 +122,6 @@ def _of_ranks(citations: list[str], ids: Sequence[str]) -> list[str]:
     return _ranked(_expanded(marks), ids) or citations
 
 
-def are_unlike(citations: Collection[str], ids: Collection[str]) -> bool:
-    """Whether no cited name has the punctuation of a retrieved id: titles beside ids of chunks, for example.
-
-    >>> are_unlike(["Bus plan, p. 3"], ["page-0", "kb-1"]), are_unlike(["faq-7"], ["page-0", "kb-1"])
-    (True, False)
-    """
-    return set(map(_form, ids)).isdisjoint(map(_form, citations))
-
-
-def _form(name: str) -> str:
-    # The punctuation of a name; of a single word, whether it has a digit.
-    form = _RUN.sub("x", name)
-    return form if form != "x" else _shape(name)
-
-
 def marked_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
     """The documents that the marks in a claim cite, in the order of their first citation.
 

@@ -105,8 +105,6 @@ TICKET: Final = "ticket"
 NO_IDS: Final = "no_ids"
 NO_CITATIONS: Final = "no_citations"
 """No list of citations was captured; an empty list is captured, and says that the answer cites nothing."""
-CITATION_FORM: Final = "citation_form"
-"""No cited name is written like a retrieved id, so nobody knows which documents are meant."""
 NO_TEXT: Final = "no_text"
 NO_GOLD_CLAIM: Final = "no_gold_claim"
 NO_GOLD_CITATIONS: Final = "no_gold_citations"
@@ -123,7 +121,6 @@ PARTIAL: Final = "partial"
 REASONS: Final = (
     NO_IDS,
     NO_CITATIONS,
-    CITATION_FORM,
     NO_TEXT,
     NO_GOLD_CLAIM,
     NO_GOLD_CITATIONS,

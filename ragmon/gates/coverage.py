@@ -73,9 +73,6 @@ BY_REASON: Final[Mapping[str, str]] = {
     constants.NO_CITATIONS: (
         "return a list of citations, call ragmon.record(citations=...), or have answers cite retrieved documents as [1]"
     ),
-    constants.CITATION_FORM: (
-        "cite the ids of retrieved documents, or their ranks as [1]; [capture] id_from says where ids are"
-    ),
     constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
     constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
     constants.NO_LATENCY: "record latency_ms.total",

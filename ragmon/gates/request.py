@@ -29,7 +29,6 @@ NAMES: Final = 5
 _UNASSESSED: Final[Mapping[str, str]] = {
     constants.NO_IDS: "the ids of the retrieved documents were not captured",
     constants.NO_CITATIONS: "no list of citations was captured",
-    constants.CITATION_FORM: "no cited name is written like a retrieved id",
     constants.NO_TEXT: "the text it needs was not captured, and no fact about it",
     constants.NO_GOLD_CLAIM: "the gold item has no phrase to look for",
     constants.NO_GOLD_CITATIONS: "the gold item names no document",

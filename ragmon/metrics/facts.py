@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from ragmon.core import constants
-from ragmon.core.citations import are_unlike
 from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import (
     ANSWERABLE,
@@ -59,8 +58,6 @@ CITATIONS_MISSING, DETAILS_MISSING = (1 << i for i in range(34, 36))
 IDS_CUT, CANDIDATES_CUT, VERDICTS_CUT = (1 << i for i in range(36, 39))
 # The answer is a refusal because a policy forbids the answer.
 POLICY_REFUSAL = 1 << 39
-# No cited name is written like a retrieved id.
-CITATIONS_UNLIKE = 1 << 40
 
 
 class Facts(NamedTuple):
@@ -172,8 +169,7 @@ class Facts(NamedTuple):
     def cites_gold(self) -> bool:
         """The answer cites a gold document, retrieved or not (hit_only)."""
         self._require(HAS_GOLD_IDS, constants.NO_GOLD_CITATIONS)
-        if not self.has(HITS):
-            self._require_citations()
+        self._require_citations()
         return self.has(HITS)
 
     @property
@@ -293,8 +289,6 @@ class Facts(NamedTuple):
     def _require_citations(self) -> None:
         if self.has(CITATIONS_MISSING):
             raise self._unassessed(constants.NO_CITATIONS)
-        if self.has(CITATIONS_UNLIKE):
-            raise self._unassessed(constants.CITATION_FORM)
 
     def _unassessed(self, reason: str) -> Unassessed:
         # With the reason of the fact, unless the call has none of the details.
@@ -481,10 +475,7 @@ def scope(citations: Sequence[str] | None, seen: set[str] | frozenset[str]) -> i
         return flags | IN_SCOPE
     if seen.issuperset(citations):
         return flags | IN_SCOPE | CITES_RETRIEVED
-    if not seen.isdisjoint(citations):
-        return flags | CITES_RETRIEVED
-    is_known = seen and len(seen) <= DEPTH  # of a longer list, an id in the rest may be the cited one
-    return flags | CITATIONS_UNLIKE if is_known and are_unlike(citations, seen) else flags
+    return flags if seen.isdisjoint(citations) else flags | CITES_RETRIEVED
 
 
 def ranks_among(ids: Sequence[str], seen: set[str] | frozenset[str], wanted: frozenset[str]) -> Ranks:

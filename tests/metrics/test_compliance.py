@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ragmon.capture.redact import Redaction
-from ragmon.core import constants
-from ragmon.core.errors import Unassessed
 from ragmon.core.record import Answer, Record, encode
 from ragmon.core.refusals import RefusalRule
 from ragmon.ingest.lines import decode
@@ -44,25 +42,3 @@ def test_an_answer_with_a_list_is_compliant_behind_a_hedge_too(way, citations):
 @pytest.mark.parametrize("way", WAYS)
 def test_the_token_is_compliant_without_a_list(way):
     assert is_compliant("Not in context", None, way)
-
-
-@pytest.mark.parametrize(
-    ("cited", "scope"),
-    [
-        (["Bus plan, p. 3"], constants.CITATION_FORM),
-        (["https://bus.example/plan", "Bus plan"], constants.CITATION_FORM),
-        (["page-9"], False),  # written like an id, and never retrieved
-        (["page-0", "Bus plan"], False),
-        (["page-0"], True),
-    ],
-)
-def test_citations_of_another_form_than_the_retrieved_ids_are_unknown_and_not_wrong(cited, scope):
-    record = Record(v=1, q="Is it?", retrieved_ids=["page-0", "kb-1"], answer_json=Answer("It is.", cited))
-    facts = Facts._make(FactReader().read(record, None))
-    if isinstance(scope, bool):
-        assert facts.cites_only_retrieved == scope
-        return
-    for fact in ("cites_only_retrieved", "cites_retrieved"):
-        with pytest.raises(Unassessed, match=scope):
-            getattr(facts, fact)
-    assert facts.compliant
