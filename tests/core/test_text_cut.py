@@ -19,7 +19,7 @@ from ragmon.core.citations import split_citations
 from ragmon.core.constants import TEXT_CUT
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import encode
-from ragmon.core.text import READ, fold, head, is_cut, normalise_question, stream_safe
+from ragmon.core.text import READ, head, is_cut, normalise_question, stream_safe
 from ragmon.ingest import otlp
 from ragmon.ingest.gold import GoldIndex
 from ragmon.ingest.lines import decode
@@ -29,7 +29,7 @@ from ragmon.metrics.builtin import groundedness
 from ragmon.monitor.install import Installation
 from ragmon.scoring.scorer import Scorer
 from ragmon.testing import Collected, make_gold, make_record
-from tests.support.effort import effort, least_ratio
+from tests.support.effort import effort
 from tests.support.otlp_requests import export
 from tests.support.recorded_spans import made
 
@@ -176,29 +176,6 @@ def test_every_mark_of_this_pythons_unicode_counts():
         if unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) and "\u034f" not in stream_safe(char * 31)
     ]
     assert wrong == []
-
-
-SENTENCES = {
-    "German": "Die Röntgenstraße führt über die Brücke nach Süden; heute nicht. ",
-    "English": "The answer “is” that the ferry leaves at nine o’clock… see below. ",
-    "Hindi": "यह एक सामान्य हिन्दी वाक्य है जो परीक्षण के लिए लिखा गया है। ",
-    "Thai": "นี่คือประโยคภาษาไทยธรรมดาที่เขียนขึ้นเพื่อการทดสอบ",
-    "Chinese": "这是一个普通的中文句子，用于测试文本规范化的速度。",
-    "Arabic": "هَذِهِ جُمْلَةٌ عَرَبِيَّةٌ مُشَكَّلَةٌ لِلِاخْتِبَارِ وَالتَّجْرِبَةِ ",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sentence", SENTENCES.values(), ids=SENTENCES)
-def test_ordinary_text_takes_no_longer_to_fold_than_to_normalise(sentence):
-    """At most half as long again, whatever the script."""
-    text = sentence * (8000 // len(sentence))
-    ratio = least_ratio(
-        lambda: [fold(text) for _ in range(20)],
-        lambda: [unicodedata.normalize("NFKC", text).casefold() for _ in range(20)],
-        enough=1.5,
-    )
-    assert ratio <= 1.5
 
 
 # --- what froze whole processes ---------------------------------------------------------------------------------------
