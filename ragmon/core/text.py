@@ -36,7 +36,6 @@ _INVISIBLE: Final = (
 )
 _ALIKE: Final = re.compile(f"[{_INVISIBLE}{''.join(_ALIKE_AS)}]")
 
-_MARKDOWN: Final = ("*", "_", "`", "\\", "~~", "](")
 _MARKDOWN_MARK: Final = re.compile(r"(\\[!-/:-@\[-`{-~]|\*+|_+|~~+|`+|\n[^\S\n]*\n)")
 _LINK: Final = re.compile(r"!?\[([^\[\]\n]*)\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:[ \t]+\"[^\"\n]*\")?\)")
 
@@ -133,7 +132,7 @@ def fold(text: str) -> str:
     ("röntgen's strasse 1", '2019-2020, see the report')
     """
     folded = fold_characters(text)
-    if any(mark in folded for mark in _MARKDOWN):
+    if "*" in folded or "_" in folded or "`" in folded or "\\" in folded or "](" in folded or "~~" in folded:
         folded = _without_markdown(folded)
     # A printable text has no white space but U+0020; most have single ones alone.
     if "  " in folded or not folded.isprintable() or folded[:1] == " " or folded[-1:] == " ":
