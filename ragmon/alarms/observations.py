@@ -23,14 +23,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ragmon.alarms.plan import AlarmRule
-from ragmon.core.constants import LATENCY
+from ragmon.core.constants import ALSO_LIVE_SOURCES, LATENCY
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.metrics.base import Metric
-from ragmon.metrics.facts import Key
+from ragmon.metrics.facts import CITED_OTHERWISE, CitationCounts, Key, all_read_as
 from ragmon.scoring.minutes import CountedRecord, Membership, Minute, rank
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ItemSums, item_sums
-from ragmon.stats.histograms import MICRO
+from ragmon.stats.histograms import MICRO, add_sums
 
 IDLE: Final = 30  # minutes of silence after which a session is over
 LIFE: Final = 240
@@ -260,19 +260,36 @@ NONE = Observations()
 
 
 class Conventions(msgspec.Struct):
-    """What a pipeline has shown: whether its answers cite, and whether its ids are those of gold.
+    """What a pipeline has shown: whether its answers cite, and how, and whether its ids are those of gold.
 
     Attributes:
         cited: Whether an answer has cited something; before, nothing about citations is judged or learned.
         in_gold: Whether a retrieved id has occurred in gold; as long as none did, nothing that compares ids is judged
             or learned. None: there were none to compare.
+        citations: The numbers of `CitationCounts`.
     """
 
     cited: bool = False
     in_gold: bool | None = None
+    citations: list[int] = []
 
     def see(self, step: Minute) -> None:
-        """Remember what the records of a step show."""
+        """Remember what the records of a step show, and read its citations in the form that they have."""
+        is_usual, citations = True, {"": self.citations}
+        for counted, members in step.facts.items():
+            if counted.where or counted.source in ALSO_LIVE_SOURCES:  # the same requests again
+                continue
+            for facts in members.values():
+                for key, n in facts.items():
+                    if (cited := CitationCounts.of(key, n)) is not None:
+                        add_sums(citations, "", cited)
+                        is_usual = is_usual and not key[0] & CITED_OTHERWISE
+        self.citations = citations[""]
+        if not is_usual:
+            form = CitationCounts(*self.citations).form
+            for members in step.facts.values():
+                for member, facts in members.items():
+                    members[member] = all_read_as(facts, form)
         self.cited = self.cited or step.cites
         if step.in_gold is not None:
             self.in_gold = self.in_gold or step.in_gold

@@ -507,9 +507,9 @@ def _apply(record: Record, item: GoldItem | None, treatment: _Treatment) -> Reco
     if answer is not None:
         claim = None if answer.claim is None or text is None else text(answer.claim)
         citations = answer.citations
-        if citations is not None:  # a citation of a document that this request does not have is treated as text
+        if citations is not None:  # what is no rank and no document of this request is treated as text
             item_ids = () if item is None else item.ids
-            known = {"", *(record.retrieved_ids or ()), *(record.candidate_ids or ()), *item_ids}
+            known = {"", *RANKS, *(record.retrieved_ids or ()), *(record.candidate_ids or ()), *item_ids}
             citations = [name if name in known else treatment.label(name) or WITHHELD for name in citations]
         answer = Answer(claim=claim, citations=citations)
     tags = record.tags

@@ -351,6 +351,20 @@ class RefusalTable(Table):
         return RefusalRule(self.tokens, self.patterns, self.window, self.matcher_counts, self.replace)
 
 
+class CitationsTable(Table):
+    """How the answers cite.
+
+    Attributes:
+        base: What citations that are no retrieved ids stand for: 0 or 1, the first rank of numbers such as `[1]`;
+            "ids", they are ids as they are written; "titles", they name documents otherwise and are not assessed.
+            Without it numbers are ranks from 1; from 0 where at least 2 % of the answers with numbers have a 0 and none
+            the number of its documents; names are not assessed where nine in ten answers cite nothing that looks like
+            an id.
+    """
+
+    base: Literal[0, 1, "ids", "titles"] | None = None
+
+
 KEYED: Final = ("gold", "gates", "probe", "judges")
 """Tables whose keys are names and whose values are tables."""
 
@@ -375,6 +389,7 @@ class ScopedTable(Table):
     sampling: SamplingTable = SamplingTable()
     capture: CaptureTable = CaptureTable()
     refusal: RefusalTable = RefusalTable()
+    citations: CitationsTable = CitationsTable()
     slices: dict[Name, Annotated[Many[str], AfterValidator(unique)]] = Field(default_factory=dict)
     gold: dict[Name, GoldTable] = Field(default_factory=dict)
     gates: GatesTable = GatesTable()

@@ -1,8 +1,9 @@
 """Citations written in the text of an answer: a list at its end, numbers in brackets, ids in brackets.
 
-Numbers are ranks in the list of retrieved documents, from 1. An answer keeps to one convention, so the first of these
-that a text shows is read: ids, numbers in square brackets, numbers in parentheses. The texts are untrusted: the time of
-every function grows no faster than the length of a text.
+Numbers are ranks in the list of retrieved documents, and stay as they are written: whether a pipeline counts them from
+0 or from 1 shows in its totals alone. An answer keeps to one convention, so the first of these that a text shows is
+read: ids, numbers in square brackets, numbers in parentheses. The texts are untrusted: the time of every function grows
+no faster than the length of a text.
 """
 
 from __future__ import annotations
@@ -95,31 +96,46 @@ def split_citations(answer: str) -> tuple[str, list[str] | None]:
     return rest.strip().removeprefix("- ").strip(), ids
 
 
+RANKS: Final = {f"[{number}]": number for number in range(100)}
+"""The numbers of citations that are ranks, by their marks."""
+
+
 def with_marks(answer: Answer | None, retrieved_ids: Sequence[str] | None) -> Answer | None:
-    """An answer whose citations are ids: ranks in its list are, and without a list the marks in its text make one.
+    """An answer whose citations are ids or marks: without a list, the marks in its text make one.
 
     >>> with_marks(Answer("Rollo did [2]."), ["d1", "d2"])
-    Answer(claim='Rollo did [2].', citations=['d2'])
-    >>> with_marks(Answer("Rollo did.", ["[2]", "Source 1"]), ["d1", "d2"])
-    Answer(claim='Rollo did.', citations=['d2', 'd1'])
+    Answer(claim='Rollo did [2].', citations=['[2]'])
+    >>> with_marks(Answer("Rollo did.", ["2", "Source 1"]), ["d1", "d2"])
+    Answer(claim='Rollo did.', citations=['[2]', '[1]'])
     """
     if answer is None or not retrieved_ids:
         return answer
     if answer.citations is not None:
-        return Answer(claim=answer.claim, citations=_of_ranks(answer.citations, retrieved_ids))
+        return Answer(claim=answer.claim, citations=_with_ranks(answer.citations, retrieved_ids))
     if answer.claim is None:
         return answer
     return Answer(claim=answer.claim, citations=marked_citations(answer.claim, retrieved_ids))
 
 
-def _of_ranks(citations: list[str], ids: Sequence[str]) -> list[str]:
-    # The ids of a list of ranks; any other list as it is. Where retrieved ids are numbers, numbers are ids.
+def _with_ranks(citations: list[str], ids: Sequence[str]) -> list[str]:
+    # The marks of a list of ranks; any other list as it is. Where retrieved ids are numbers, numbers are ids.
     if not citations or any(name in ids for name in citations) or all(name.isdecimal() for name in ids):
         return citations
     marks = [_plain_marks(name if name.startswith(_OPENINGS) else f"[{name}]") for name in citations]
     if not all(map(_WHOLE_MARK.fullmatch, marks)):
         return citations
-    return _ranked(_expanded(marks), ids) or citations
+    return _marks_of(_expanded(marks), ids) or citations
+
+
+def cited_ids(citations: Sequence[str], ids: Sequence[str], base: int = 1) -> list[str]:
+    """The ids of citations some of which may be ranks that count from a base; a mark beyond the list stays.
+
+    >>> cited_ids(["[1]", "[3]"], ["d1", "d2"]), cited_ids(["[1]"], ["d1", "d2"], base=0)
+    (['d1', '[3]'], ['d2'])
+    """
+    places = {name: RANKS[name] - base for name in citations if name in RANKS}
+    names = (ids[place] if 0 <= (place := places.get(name, -1)) < len(ids) else name for name in citations)
+    return list(dict.fromkeys(names))
 
 
 def marked_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
@@ -130,15 +146,15 @@ def marked_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
         ids: The retrieved ids in rank order.
 
     Returns:
-        Ids; a number beyond the list stays as a mark, as a document that was not retrieved. None where there are no
-        marks, or they mean something else: no number is within the list, or one is 0.
+        Ids, or ranks as marks of one number each. None where there are no marks, or they mean something else: no number
+        is within the list.
 
     >>> marked_citations("Rollo[2], says the chronicle [1, 2].", ["d1", "d2"])
-    ['d2', 'd1']
+    ['[2]', '[1]']
     >>> marked_citations("Rollo did [normans#2]. He died in 930 (1).", ["normans#1", "normans#2"])
     ['normans#2']
     >>> marked_citations("Rollo did (2). He died in 930 (1).", ["normans#1", "normans#2"])
-    ['normans#2']
+    ['[2]', '[1]']
     >>> marked_citations("It returns `row[1]`, or row[1].name.", ["d1"]) is None
     True
     """
@@ -218,10 +234,11 @@ def _numbered(text: str, ids: Sequence[str]) -> list[str] | None:
     # In square or lenticular brackets.
     marks = dict.fromkeys(match.groups() for match in _SEARCH_RESULT.finditer(text))
     # Each of several searches has ranks of its own: then they say nothing.
-    of_one_search = len({search for search, _ in marks}) == 1
-    numbers = dict.fromkeys(int(position) + 1 for _, position in marks) if of_one_search else {}
-    numbers |= _expanded(found[0].partition("†")[0] for found in _MARKS.finditer(text))
-    return _ranked(numbers, ids)
+    if len({search for search, _ in marks}) == 1:
+        places = [int(place) for _, place in marks]
+        if any(place < len(ids) for place in places):  # by their definition from 0
+            return [ids[place] if place < len(ids) else f"[{place + 1}]" for place in places]
+    return _marks_of(_expanded(found[0].partition("†")[0] for found in _MARKS.finditer(text)), ids)
 
 
 def _expanded(marks: Iterable[str]) -> dict[int, None]:
@@ -234,10 +251,9 @@ def _expanded(marks: Iterable[str]) -> dict[int, None]:
     return numbers
 
 
-def _ranked(numbers: dict[int, None], ids: Sequence[str]) -> list[str] | None:
-    if 0 in numbers or not any(n <= len(ids) for n in numbers):
-        return None
-    return list(dict.fromkeys(ids[n - 1] if n <= len(ids) else f"[{n}]" for n in numbers))
+def _marks_of(numbers: Iterable[int], ids: Sequence[str]) -> list[str] | None:
+    every = list(numbers)
+    return [f"[{number}]" for number in every] if any(number <= len(ids) for number in every) else None
 
 
 def _in_parentheses(text: str, ids: Sequence[str]) -> list[str] | None:
@@ -252,4 +268,4 @@ def _in_parentheses(text: str, ids: Sequence[str]) -> list[str] | None:
         if precedes_word and _POINT.search(before) and not _CHAINED.search(before):
             return None
         numbers |= dict.fromkeys(int(n) for n in _INTEGER.findall(match[1]))
-    return _ranked(numbers, ids) if all(n <= len(ids) for n in numbers) else None
+    return _marks_of(numbers, ids) if all(0 < n <= len(ids) for n in numbers) else None

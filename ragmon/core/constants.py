@@ -105,6 +105,9 @@ TICKET: Final = "ticket"
 NO_IDS: Final = "no_ids"
 NO_CITATIONS: Final = "no_citations"
 """No list of citations was captured; an empty list is captured, and says that the answer cites nothing."""
+CITATION_FORM: Final = "citation_form"
+"""The citations are written otherwise than ids: ranks of which it is undecided whether they count from 0 or from 1, or
+names of another form."""
 NO_TEXT: Final = "no_text"
 NO_GOLD_CLAIM: Final = "no_gold_claim"
 NO_GOLD_CITATIONS: Final = "no_gold_citations"
@@ -121,6 +124,7 @@ PARTIAL: Final = "partial"
 REASONS: Final = (
     NO_IDS,
     NO_CITATIONS,
+    CITATION_FORM,
     NO_TEXT,
     NO_GOLD_CLAIM,
     NO_GOLD_CITATIONS,

@@ -73,6 +73,9 @@ BY_REASON: Final[Mapping[str, str]] = {
     constants.NO_CITATIONS: (
         "return a list of citations, call ragmon.record(citations=...), or have answers cite retrieved documents as [1]"
     ),
+    constants.CITATION_FORM: (
+        '`[citations] base`: 0 or 1, the first rank of numbers such as [1]; "ids"; "titles" where names are no ids'
+    ),
     constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
     constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
     constants.NO_LATENCY: "record latency_ms.total",

@@ -11,13 +11,14 @@ from itertools import zip_longest
 from typing import Any, Final, Literal, NamedTuple
 
 from ragmon.core import constants
+from ragmon.core.citations import cited_ids
 from ragmon.core.errors import Unassessed, shown_name
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Latency, Record, TextFacts, is_redacted
 from ragmon.gates.coverage import BY_REASON
 from ragmon.metrics.base import Metric
-from ragmon.metrics.facts import IDS, REFUSAL_LIKE, Facts, Key
+from ragmon.metrics.facts import COUNTED_FROM_ZERO, IDS, REFUSAL_LIKE, Facts, Key
 from ragmon.scoring.minutes import CountedRequest
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.scorer import Assessment
@@ -29,6 +30,7 @@ NAMES: Final = 5
 _UNASSESSED: Final[Mapping[str, str]] = {
     constants.NO_IDS: "the ids of the retrieved documents were not captured",
     constants.NO_CITATIONS: "no list of citations was captured",
+    constants.CITATION_FORM: "its citations are written otherwise than the retrieved ids",
     constants.NO_TEXT: "the text it needs was not captured, and no fact about it",
     constants.NO_GOLD_CLAIM: "the gold item has no phrase to look for",
     constants.NO_GOLD_CITATIONS: "the gold item names no document",
@@ -141,7 +143,8 @@ class AssessedRequest:
     def citations(self) -> Sequence[str]:
         """The ids that the answer cites, each once."""
         answer = self.record.answer_json
-        return list(dict.fromkeys((answer.citations or ()) if answer is not None else ()))
+        written = (answer.citations or ()) if answer is not None else ()
+        return cited_ids(written, self.record.retrieved_ids or (), 0 if self.facts.has(COUNTED_FROM_ZERO) else 1)
 
     @property
     def retrieved(self) -> Sequence[str]:

@@ -7,12 +7,13 @@ found under the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from ragmon.core import constants
+from ragmon.core.citations import RANKS, alike, cited_ids
 from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import (
     ANSWERABLE,
@@ -31,7 +32,7 @@ from ragmon.core.text import READ, contains_phrase, fold, head, is_cut, normalis
 
 DEPTH: Final = 1000
 """Ranks are kept this deep (trec_eval's usual run depth); a fact that needs more of a longer list is unassessed."""
-VERSION: Final = 4
+VERSION: Final = 5
 """The version of the facts; counts of another version are made anew from the records that are kept."""
 
 Ranks = tuple[int, ...]  # ranks in order, each once; the first document has rank 1
@@ -58,6 +59,13 @@ CITATIONS_MISSING, DETAILS_MISSING = (1 << i for i in range(34, 36))
 IDS_CUT, CANDIDATES_CUT, VERDICTS_CUT = (1 << i for i in range(36, 39))
 # The answer is a refusal because a policy forbids the answer.
 POLICY_REFUSAL = 1 << 39
+# How the citations are written: as ranks, one of which is 0 or the number of documents; as names unlike any retrieved
+# id. That they cannot be read, or that the ranks are counted from 0, follows from the totals of the pipeline.
+BY_RANK, FROM_ZERO, TO_LAST, UNLIKE_IDS, UNREADABLE, COUNTED_FROM_ZERO = (1 << i for i in range(40, 46))
+CITED_OTHERWISE: Final = BY_RANK | UNLIKE_IDS
+# What citations that are ranks would cite if they counted from 1, and from 0: HITS, IN_SCOPE and CITES_RETRIEVED.
+_CITED: Final = HITS | IN_SCOPE | CITES_RETRIEVED
+_AT_BASE: Final = (27, 30)  # how far above those of `_CITED` their bits are, by base
 
 
 class Facts(NamedTuple):
@@ -287,6 +295,8 @@ class Facts(NamedTuple):
             raise self._unassessed(reason)
 
     def _require_citations(self) -> None:
+        if self.has(UNREADABLE):
+            raise self._unassessed(constants.CITATION_FORM)
         if self.has(CITATIONS_MISSING):
             raise self._unassessed(constants.NO_CITATIONS)
 
@@ -297,6 +307,94 @@ class Facts(NamedTuple):
         if self.has(ERROR):
             return Unassessed(constants.ERROR)
         return Unassessed(constants.PARTIAL if self.has(DETAILS_MISSING) else reason)
+
+
+CitationBase = Literal[0, 1, "ids", "titles"]
+
+
+class CitationForm(NamedTuple):
+    """How the citations of a pipeline are read, which its totals decide.
+
+    Attributes:
+        base: The first rank, 0 or 1; None where it is undecided.
+        are_ids: Whether names unlike any retrieved id are taken for ids.
+    """
+
+    base: int | None = 1
+    are_ids: bool = True
+
+
+USUAL: Final = CitationForm()
+
+
+def read_as(key: Key, form: CitationForm) -> Key:
+    """The same facts with the citations read in a form, whichever form they were read in before."""
+    flags = key[0]
+    return (flags_read_as(flags, form), *key[1:]) if flags & CITED_OTHERWISE else key
+
+
+def all_read_as(counts: Mapping[Key, int], form: CitationForm) -> dict[Key, int]:
+    """Requests by their facts, with the citations read in a form."""
+    found: dict[Key, int] = {}
+    for key, n in counts.items():
+        key = read_as(key, form)  # noqa: PLW2901 - the facts they are counted under
+        found[key] = found.get(key, 0) + n
+    return found
+
+
+def flags_read_as(flags: int, form: CitationForm) -> int:
+    """The flags of citations in a form."""
+    if flags & BY_RANK:
+        flags &= ~(_CITED | CITATIONS_MISSING | UNREADABLE | COUNTED_FROM_ZERO)
+        if form.base is None:
+            return flags | UNREADABLE
+        flags |= flags >> _AT_BASE[form.base] & _CITED
+        if form.base == 0:
+            return flags | COUNTED_FROM_ZERO
+        return flags | CITATIONS_MISSING if flags & FROM_ZERO else flags
+    if flags & UNLIKE_IDS:
+        return flags & ~UNREADABLE if form.are_ids else flags | UNREADABLE
+    return flags
+
+
+class CitationCounts(NamedTuple):
+    """How the answers of a pipeline cite, over all time.
+
+    Attributes:
+        citing: Answers that cite something, where the retrieved ids are known.
+        by_rank: Of them, those whose citations are ranks; and those with a 0, and with the number of their documents.
+        unlike: Those that cite only names unlike any retrieved id.
+    """
+
+    citing: int = 0
+    by_rank: int = 0
+    from_zero: int = 0
+    to_last: int = 0
+    unlike: int = 0
+
+    @classmethod
+    def of(cls, key: Key, n: int) -> CitationCounts | None:
+        """The counts of n answers with some facts; None for answers that cite nothing that could be compared."""
+        flags = key[0]
+        if not flags & IDS or (flags & (IN_SCOPE | CITES_RETRIEVED | BY_RANK)) == IN_SCOPE:
+            return None
+        return cls(n, *(n if flags & bit else 0 for bit in (BY_RANK, FROM_ZERO, TO_LAST, UNLIKE_IDS)))
+
+    @property
+    def form(self) -> CitationForm:
+        """The form in which the citations are read.
+
+        Ranks count from 1; from 0 where at least 2 % of the answers that cite by rank have a 0 and none the number of
+        its documents; where both are seen, the base is undecided. Names are no ids where nine in ten answers, and
+        twenty at least, cite only names unlike any retrieved id.
+        """
+        has_zero = self.from_zero * ZERO_IN >= self.by_rank > 0
+        base = 1 if not has_zero else None if self.to_last else 0
+        return CitationForm(base, self.unlike < FEW or self.unlike * 10 < self.citing * 9)
+
+
+ZERO_IN: Final = 50
+FEW: Final = 20
 
 
 def cut(ranks: int, length: int, k: int | None) -> int:
@@ -326,11 +424,13 @@ class FactReader:
         within_ms: The declared latency bound in milliseconds; None leaves `answered_within` out.
         citations_required: An answer without a list of citations cites nothing, which is a fault; otherwise its
             citations count as not captured.
+        citations: What citations are: ranks that count from 0 or from 1, ids or titles; None tells by the totals.
     """
 
     refusal: RefusalRule = field(default_factory=RefusalRule)
     within_ms: float | None = None
     citations_required: bool = False
+    citations: CitationBase | None = None
 
     def read(self, record: Record, item: GoldItem | None, grounded: bool | None = None) -> Key:
         """The facts of one request.
@@ -363,6 +463,7 @@ class FactReader:
             verdicts = ranks_of(record.verdicts)
         ids, length = record.retrieved_ids, 0
         id_set: set[str] | frozenset[str] = _NONE
+        gold_ids = _NONE if item is None else item.ids
         if ids is not None:
             id_set = set(ids)
             if len(id_set) != len(ids) or len(ids) > DEPTH:
@@ -370,14 +471,19 @@ class FactReader:
                 ids = list(dict.fromkeys(ids))[: DEPTH + 1]
                 id_set = set(ids)
             length = len(id_set)
-            flags |= scope(citations, id_set)
+            if citations and not id_set.issuperset(citations):
+                flags |= self._other_citations(citations, record.retrieved_ids or (), id_set, gold_ids)
+            else:
+                flags |= scope(citations, id_set)
+        elif citations and citations[0] in RANKS:  # of documents that are not known
+            flags |= UNREADABLE
         if item is None:
             return (flags, 0, length, (), (), verdicts, ())
         flags |= item.offers
         if not flags & HAS_GOLD_IDS:
             return self._facts_by_section_or_text(record, item, ids, flags, verdicts)
-        gold_ids, candidates = item.ids, _NO_RANKS
-        if citations and not gold_ids.isdisjoint(citations):
+        candidates = _NO_RANKS
+        if citations and not gold_ids.isdisjoint(citations) and not flags & BY_RANK:
             flags |= HITS
         if record.candidate_ids is not None:
             candidate_ids = list(dict.fromkeys(record.candidate_ids))
@@ -387,6 +493,32 @@ class FactReader:
             return (flags, len(gold_ids), 0, (), candidates, verdicts, ())
         ranks = ranks_among(ids, id_set, gold_ids)
         return (flags | RANKED, len(gold_ids), length, ranks, candidates, verdicts, ())
+
+    def _other_citations(
+        self, citations: Sequence[str], ids: Sequence[str], id_set: set[str] | frozenset[str], gold_ids: frozenset[str]
+    ) -> int:
+        # The flags of citations that are not all ids of the list.
+        def flags_of(names: Sequence[str]) -> int:
+            return scope(names, id_set) | (0 if gold_ids.isdisjoint(names) else HITS)
+
+        is_other = bool(id_set) and id_set.isdisjoint(citations)
+        if not is_other or not all(name in RANKS for name in citations):
+            flags = flags_of(citations)
+            if self.citations == "titles":
+                return flags | UNREADABLE if is_other else flags
+            unlike = is_other and self.citations is None and not flags & HITS and not alike(citations, id_set)
+            return flags | UNLIKE_IDS if unlike else flags
+        if self.citations == "ids":
+            return flags_of([name.strip("[]") for name in citations])
+        if isinstance(self.citations, int):
+            from_base = flags_of(cited_ids(citations, ids, self.citations))
+            return from_base if self.citations else from_base | COUNTED_FROM_ZERO
+        numbers = [RANKS[name] for name in citations]
+        flags = scope((), id_set) | BY_RANK
+        flags |= (FROM_ZERO if 0 in numbers else 0) | (TO_LAST if len(ids) in numbers else 0)
+        for base, place in enumerate(_AT_BASE):
+            flags |= (flags_of(cited_ids(citations, ids, base)) & _CITED) << place
+        return flags_read_as(flags, USUAL)
 
     def _call_flags(self, record: Record, item: GoldItem | None, claim: str | None, citations: list[str] | None) -> int:
         # Of the outcome and of the text of the answer.

@@ -39,7 +39,15 @@ from ragmon.core.constants import (
 )
 from ragmon.core.record import Totals
 from ragmon.metrics.builtin import AnswerCorrect
-from ragmon.metrics.facts import Key
+from ragmon.metrics.facts import (
+    CITED_OTHERWISE,
+    USUAL,
+    CitationCounts,
+    CitationForm,
+    Key,
+    all_read_as,
+    read_as,
+)
 from ragmon.scoring.captured import CapturedTable
 from ragmon.scoring.ratings import TTL
 from ragmon.stats.histograms import Sums, add_counts, add_sums
@@ -151,6 +159,22 @@ class Bucket(msgspec.Struct, omit_defaults=True):
         for sums in self.measures.get(name, {}).get(key, {}).values():
             total = [own + more for own, more in zip(total, sums, strict=True)]
         return total
+
+    def read_citations(self, form: CitationForm) -> None:
+        """Read the citations of its requests in a form."""
+        if not any(key[0] & CITED_OTHERWISE for key in self.cells):
+            return
+        whole = Bucket(latency=self.latency, spill=self.spill, spilled=self.spilled)
+        for key, n in self.cells.items():
+            part, read = Bucket(cells={}), read_as(key, form)
+            part.cells[read] = n
+            if key in self.groups:
+                part.groups[read] = self.groups[key]
+            for name, by_facts in self.measures.items():
+                if key in by_facts:
+                    part.measures[name] = {read: by_facts[key]}
+            whole.merge(part)
+        self.cells, self.groups, self.measures = whole.cells, whole.groups, whole.measures
 
     def drop(self, key: Key) -> int:
         """Remove the requests with some facts; returns their number."""
@@ -785,6 +809,9 @@ class State(msgspec.Struct, dict=True):
         dropped: Records that were not, by reason.
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
         answers: By pipeline, the number of its answers and of those that cite something.
+        citations: By pipeline, the numbers of `CitationCounts`.
+        forms: By pipeline, the form in which its facts hold the citations, where that is not the usual one; None where
+            facts in several forms were merged.
         changes: The number of changes, by which readers see what changed.
     """
 
@@ -799,6 +826,8 @@ class State(msgspec.Struct, dict=True):
     calls: CallTotals = msgspec.field(default_factory=CallTotals)
     matched: dict[tuple[str, str], int] = {}
     answers: dict[str, list[int]] = {}
+    citations: dict[str, list[int]] = {}
+    forms: dict[str, CitationForm | None] = {}
     captured: CapturedTable = msgspec.field(default_factory=CapturedTable)
     cohorts: Cohorts = msgspec.field(default_factory=Cohorts)
     changes: int = 0
@@ -820,6 +849,28 @@ class State(msgspec.Struct, dict=True):
         """Go on with the settings of another state, after this one was restored."""
         self.retention, self.is_live, self.cut = other.retention, other.is_live, other.cut
         self.calls.recent = other.calls.recent
+
+    def citation_form(self, pipeline: str) -> CitationForm:
+        """The form in which the citations of a pipeline are read, by everything that it ever cited."""
+        return CitationCounts(*self.citations.get(pipeline, ())).form
+
+    def read_citations(self) -> bool:
+        """Read the citations of every pipeline in its form; returns whether facts changed."""
+        changed = False
+        for pipeline in self.citations:
+            form = self.citation_form(pipeline)
+            if self.forms.get(pipeline, USUAL) == form:
+                continue
+            changed, self.forms[pipeline] = True, form
+            for series in [series for key, series in self.series.items() if key.pipeline == pipeline]:
+                for bucket in series.buckets():
+                    bucket.read_citations(form)
+                for table in series.items():
+                    for qid, facts in table.items():
+                        table[qid] = all_read_as(facts, form)
+                self._change(series)
+        self.forms = {pipeline: form for pipeline, form in self.forms.items() if form != USUAL}
+        return changed
 
     def at(self, key: SeriesKey) -> Series:
         """The series of a key, created if it is new."""
@@ -881,6 +932,11 @@ class State(msgspec.Struct, dict=True):
         add_counts(self.matched, other.matched)
         for pipeline, answers in other.answers.items():
             add_sums(self.answers, pipeline, answers)
+        for pipeline, counts in other.citations.items():
+            add_sums(self.citations, pipeline, counts)
+        for pipeline in self.forms.keys() | other.forms.keys():
+            if self.forms.get(pipeline, USUAL) != other.forms.get(pipeline, USUAL):
+                self.forms[pipeline] = None
         self.captured.merge(other.captured)
         self.cohorts.merge(other.cohorts)
         self.newest = max(self.newest, other.newest)
@@ -920,6 +976,10 @@ class State(msgspec.Struct, dict=True):
             add_counts(self.matched, {(pipeline_of(name), how): n})
         for name, counts in answers.items():
             add_sums(self.answers, pipeline_of(name), counts)
+        citations, forms, self.citations, self.forms = self.citations, self.forms, {}, {}
+        for name, counts in citations.items():
+            add_sums(self.citations, pipeline_of(name), counts)
+            self.forms[pipeline_of(name)] = forms.get(name, USUAL) if pipeline_of(name) == name else None
         self.captured.rename(pipeline_of)
         self.cohorts.rename(pipeline_of)
 
@@ -944,7 +1004,8 @@ class State(msgspec.Struct, dict=True):
                     sums.past.merge(bucket)
                     self.cut(sums.past)
                 self._change(sums)
-        self.answers.pop(pipeline, None)
+        for counts in (self.answers, self.citations, self.forms):
+            counts.pop(pipeline, None)
         for removed, how in [key for key in self.matched if key[0] == pipeline]:
             add_counts(self.matched, {(DROPPED_PIPELINES, how): self.matched.pop((removed, how))})
         self.captured.give_up(pipeline)
@@ -1061,6 +1122,7 @@ def add_table(mine: Table, other: Mapping[str, Mapping[Key, int]]) -> None:
 @lru_cache(_KNOWN_FACTS)
 def rank(key: Key) -> int:
     """The hash of facts, by which a full bucket keeps them: the same in every process, whatever came first."""
+    key = read_as(key, USUAL)  # in whichever form it is read
     return int.from_bytes(hashlib.blake2b(msgspec.msgpack.encode(key), digest_size=16).digest(), "big")
 
 

@@ -21,7 +21,7 @@ from ragmon.core.record import Record, Sampling
 from ragmon.ingest.gold import GoldIndex, GoldSet, Items, hash_keys
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.builtin import DEFAULT_THRESHOLD, Groundedness
-from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, FactReader, Facts, Key
+from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, CitationCounts, FactReader, Facts, Key, read_as
 from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Bucket, ItemTable, SeriesKey, State, step_of
 from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
 from ragmon.scoring.minutes import CLUSTER, CountedRequest, group_of
@@ -235,8 +235,10 @@ class Scorer:
 
     @property
     def state(self) -> State:
-        """Everything that was counted."""
+        """Everything that was counted, with the citations of every pipeline read in its form."""
         self._close_all()
+        if self._state.read_citations():
+            self._last_reader = None
         return self._state
 
     def observe_label(self, record: Record, item: GoldItem | None, answered: float | None) -> None:
@@ -265,6 +267,7 @@ class Scorer:
         item = items.match(record)
         measured, grounded = self._measure(record, item, rules.grounded_threshold)
         key = rules.facts.read(record, item, grounded)
+        key = read_as(key, self._state.citation_form(record.pipeline or constants.DEFAULT_PIPELINE))
         table_scores = zip(self.table.metrics.items(), self.table.scores(key), strict=True)
         scores: dict[str, Score] = {
             name: measured.get(name) if metric.measured and isinstance(score, int) else score
@@ -394,6 +397,8 @@ class Scorer:
         measured: Mapping[str, int],
     ) -> None:
         rules, ts = stream.rules, record.ts
+        if (form := self._state.forms.get(stream.pipeline)) is not None:
+            key = read_as(key, form)
         slices = _slices_of(record, item, rules.slices) if rules.slices else ()
         location = (source, "", "") if item is None else (source, item.set_name, item.set_version)
         bucket = stream.open.get(location)
@@ -465,6 +470,8 @@ class Scorer:
             if lacks is not None:
                 masks[lacks] = masks.get(lacks, 0) + n
             known += 0 if key[0] & OUTCOME_UNKNOWN else n
+            if source not in constants.ALSO_LIVE_SOURCES and (cited := CitationCounts.of(key, n)) is not None:
+                add_sums(state.citations, stream.pipeline, cited)
             if key[0] & SHIPPED:
                 shipped += n
                 citing += n if (lacks or 0) & CITES or stream.rules.facts.citations_required else 0
@@ -542,6 +549,7 @@ def reduction_rules(pipeline: PipelineSettings) -> ReductionRules:
             pipeline.refusal.rule(),
             pipeline.metrics.answered_within_ms,
             citations_required=bool(pipeline.metrics.citations_required),
+            citations=pipeline.citations.base,
         ),
         grounded_threshold=pipeline.metrics.grounded_threshold,
         slices=pipeline.slices,
