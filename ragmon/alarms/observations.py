@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
+from operator import add
 from typing import Final, NamedTuple
 
 import msgspec
@@ -30,7 +31,7 @@ from ragmon.metrics.facts import CITED_OTHERWISE, CitationCounts, Key, all_read_
 from ragmon.scoring.minutes import CountedRecord, Membership, Minute, rank
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ItemSums, item_sums
-from ragmon.stats.histograms import MICRO, add_sums
+from ragmon.stats.histograms import MICRO
 
 IDLE: Final = 30  # minutes of silence after which a session is over
 LIFE: Final = 240
@@ -271,22 +272,22 @@ class Conventions(msgspec.Struct):
 
     cited: bool = False
     in_gold: bool | None = None
-    citations: list[int] = []
+    citations: CitationCounts = CitationCounts()
 
     def see(self, step: Minute) -> None:
         """Remember what the records of a step show, and read its citations in the form that they have."""
-        is_usual, citations = True, {"": self.citations}
+        is_usual, counts = True, self.citations
         for counted, members in step.facts.items():
             if counted.where or counted.source in ALSO_LIVE_SOURCES:  # the same requests again
                 continue
             for facts in members.values():
                 for key, n in facts.items():
                     if (cited := CitationCounts.of(key, n)) is not None:
-                        add_sums(citations, "", cited)
+                        counts = CitationCounts(*map(add, counts, cited))
                         is_usual = is_usual and not key[0] & CITED_OTHERWISE
-        self.citations = citations[""]
+        self.citations = counts
         if not is_usual:
-            form = CitationCounts(*self.citations).form
+            form = counts.form
             for members in step.facts.values():
                 for member, facts in members.items():
                     members[member] = all_read_as(facts, form)

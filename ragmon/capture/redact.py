@@ -42,6 +42,7 @@ import msgspec
 
 from ragmon.capture.call import count_value
 from ragmon.core import constants
+from ragmon.core.citations import RANKS
 from ragmon.core.errors import RagmonError, error_location, warn_once
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.process import KEY_BYTES, keyed_hash
