@@ -42,7 +42,6 @@ import msgspec
 
 from ragmon.capture.call import count_value
 from ragmon.core import constants
-from ragmon.core.citations import RANKS
 from ragmon.core.errors import RagmonError, error_location, warn_once
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.process import KEY_BYTES, keyed_hash
@@ -508,11 +507,11 @@ def _apply(record: Record, item: GoldItem | None, treatment: _Treatment) -> Reco
     if answer is not None:
         claim = None if answer.claim is None or text is None else text(answer.claim)
         citations = answer.citations
-        if citations is not None:  # what is no rank and no document of this request is treated as text
+        if citations is not None:  # a citation of a document that this request does not have is treated as text
             item_ids = () if item is None else item.ids
-            known = {"", *RANKS, *(record.retrieved_ids or ()), *(record.candidate_ids or ()), *item_ids}
+            known = {"", *(record.retrieved_ids or ()), *(record.candidate_ids or ()), *item_ids}
             citations = [name if name in known else treatment.label(name) or WITHHELD for name in citations]
-        answer = Answer(claim=claim, citations=citations)
+        answer = Answer(claim=claim, citations=citations, ranks=answer.ranks)
     tags = record.tags
     if tags is not None:
         tags = {name: tag for name, given in tags.items() if (tag := treatment.label(given)) is not None}

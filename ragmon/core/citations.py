@@ -1,7 +1,7 @@
 """Citations written in the text of an answer: a list at its end, numbers in brackets, ids in brackets.
 
-Numbers are ranks in the list of retrieved documents, and stay as they are written: whether a pipeline counts them from
-0 or from 1 shows in its totals alone. An answer keeps to one convention, so the first of these that a text shows is
+Numbers are ranks in the list of retrieved documents. They are read from 1, and kept beside the ids: that a pipeline
+counts from 0 shows in its totals alone. An answer keeps to one convention, so the first of these that a text shows is
 read: ids, numbers in square brackets, numbers in parentheses. The texts are untrusted: the time of every function grows
 no faster than the length of a text.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ragmon.core.record import Answer
 
@@ -96,68 +96,81 @@ def split_citations(answer: str) -> tuple[str, list[str] | None]:
     return rest.strip().removeprefix("- ").strip(), ids
 
 
-RANKS: Final = {f"[{number}]": number for number in range(100)}
-"""The numbers of citations that are ranks, by their marks."""
+class Cited(NamedTuple):
+    """What an answer cites.
+
+    Attributes:
+        ids: Ids; a rank beyond the list is a mark, as a document that was not retrieved. None where a rank is 0.
+        ranks: The numbers, where the ids are read from them.
+    """
+
+    ids: list[str] | None
+    ranks: list[int] | None = None
 
 
 def with_marks(answer: Answer | None, retrieved_ids: Sequence[str] | None) -> Answer | None:
-    """An answer whose citations are ids or marks: without a list, the marks in its text make one.
+    """An answer whose citations are ids: ranks in its list are, and without a list the marks in its text make one.
 
     >>> with_marks(Answer("Rollo did [2]."), ["d1", "d2"])
-    Answer(claim='Rollo did [2].', citations=['[2]'])
-    >>> with_marks(Answer("Rollo did.", ["2", "Source 1"]), ["d1", "d2"])
-    Answer(claim='Rollo did.', citations=['[2]', '[1]'])
+    Answer(claim='Rollo did [2].', citations=['d2'], ranks=[2])
+    >>> with_marks(Answer("Rollo did.", ["[2]", "Source 1"]), ["d1", "d2"])
+    Answer(claim='Rollo did.', citations=['d2', 'd1'], ranks=[2, 1])
     """
-    if answer is None or not retrieved_ids:
+    if answer is None or not retrieved_ids or answer.ranks is not None:
         return answer
     if answer.citations is not None:
-        return Answer(claim=answer.claim, citations=_with_ranks(answer.citations, retrieved_ids))
-    if answer.claim is None:
-        return answer
-    return Answer(claim=answer.claim, citations=marked_citations(answer.claim, retrieved_ids))
+        cited = _of_ranks(answer.citations, retrieved_ids)
+    else:
+        cited = None if answer.claim is None else read_marks(answer.claim, retrieved_ids)
+    return answer if cited is None else Answer(answer.claim, cited.ids, cited.ranks)
 
 
-def _with_ranks(citations: list[str], ids: Sequence[str]) -> list[str]:
-    # The marks of a list of ranks; any other list as it is. Where retrieved ids are numbers, numbers are ids.
+def _of_ranks(citations: list[str], ids: Sequence[str]) -> Cited | None:
+    # What a list of ranks cites; None for any other list. Where retrieved ids are numbers, numbers are ids.
     if not citations or any(name in ids for name in citations) or all(name.isdecimal() for name in ids):
-        return citations
+        return None
     marks = [_plain_marks(name if name.startswith(_OPENINGS) else f"[{name}]") for name in citations]
     if not all(map(_WHOLE_MARK.fullmatch, marks)):
-        return citations
-    return _marks_of(_expanded(marks), ids) or citations
+        return None
+    return _cited(_expanded(marks), ids)
 
 
-def cited_ids(citations: Sequence[str], ids: Sequence[str], base: int = 1) -> list[str]:
-    """The ids of citations some of which may be ranks that count from a base; a mark beyond the list stays.
+def ids_at(ranks: Iterable[int], ids: Sequence[str], base: int = 1) -> list[str]:
+    """The ids at ranks that count from a base; what lies beyond the list is a mark.
 
-    >>> cited_ids(["[1]", "[3]"], ["d1", "d2"]), cited_ids(["[1]"], ["d1", "d2"], base=0)
+    >>> ids_at([1, 3], ["d1", "d2"]), ids_at([1], ["d1", "d2"], base=0)
     (['d1', '[3]'], ['d2'])
     """
-    places = {name: RANKS[name] - base for name in citations if name in RANKS}
-    names = (ids[place] if 0 <= (place := places.get(name, -1)) < len(ids) else name for name in citations)
+    names = (ids[rank - base] if base <= rank < len(ids) + base else f"[{rank}]" for rank in ranks)
     return list(dict.fromkeys(names))
 
 
 def marked_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
-    """The documents that the marks in a claim cite, in the order of their first citation.
+    """The documents that the marks in a claim cite if ranks count from 1, in the order of their first citation.
 
     Args:
         claim: The answer's text.
         ids: The retrieved ids in rank order.
 
     Returns:
-        Ids, or ranks as marks of one number each. None where there are no marks, or they mean something else: no number
-        is within the list.
+        Ids; a number beyond the list stays as a mark, as a document that was not retrieved. None where there are no
+        marks, or they mean something else: no number is within the list, or one is 0.
 
     >>> marked_citations("Rollo[2], says the chronicle [1, 2].", ["d1", "d2"])
-    ['[2]', '[1]']
+    ['d2', 'd1']
     >>> marked_citations("Rollo did [normans#2]. He died in 930 (1).", ["normans#1", "normans#2"])
     ['normans#2']
     >>> marked_citations("Rollo did (2). He died in 930 (1).", ["normans#1", "normans#2"])
-    ['[2]', '[1]']
+    ['normans#2']
     >>> marked_citations("It returns `row[1]`, or row[1].name.", ["d1"]) is None
     True
     """
+    cited = read_marks(claim, ids)
+    return None if cited is None else cited.ids
+
+
+def read_marks(claim: str, ids: Sequence[str]) -> Cited | None:
+    """What the marks in a claim cite; None where there are no marks, or no number is within the list of ids."""
     if _POSSIBLE.search(claim) is None:
         return None
     text = claim
@@ -165,7 +178,7 @@ def marked_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
         text = _OTHER.sub(" ", text)
     text = _INDEXED.sub(" ", text)
     if (found := _inline_ids(text, ids)) is not None:
-        return found
+        return Cited(found)
     text = _plain_marks(text)
     return _numbered(text, ids) or _in_parentheses(text, ids)
 
@@ -230,15 +243,15 @@ def _shape(name: str) -> str:
     return _RUN.sub(lambda run: "0" if _DIGIT.search(run[0]) else "a", name)
 
 
-def _numbered(text: str, ids: Sequence[str]) -> list[str] | None:
+def _numbered(text: str, ids: Sequence[str]) -> Cited | None:
     # In square or lenticular brackets.
     marks = dict.fromkeys(match.groups() for match in _SEARCH_RESULT.finditer(text))
     # Each of several searches has ranks of its own: then they say nothing.
     if len({search for search, _ in marks}) == 1:
-        places = [int(place) for _, place in marks]
-        if any(place < len(ids) for place in places):  # by their definition from 0
-            return [ids[place] if place < len(ids) else f"[{place + 1}]" for place in places]
-    return _marks_of(_expanded(found[0].partition("†")[0] for found in _MARKS.finditer(text)), ids)
+        places = [int(place) for _, place in marks]  # by their definition from 0
+        if any(place < len(ids) for place in places):
+            return Cited(ids_at((place + 1 for place in places), ids))
+    return _cited(_expanded(found[0].partition("†")[0] for found in _MARKS.finditer(text)), ids)
 
 
 def _expanded(marks: Iterable[str]) -> dict[int, None]:
@@ -251,12 +264,14 @@ def _expanded(marks: Iterable[str]) -> dict[int, None]:
     return numbers
 
 
-def _marks_of(numbers: Iterable[int], ids: Sequence[str]) -> list[str] | None:
-    every = list(numbers)
-    return [f"[{number}]" for number in every] if any(number <= len(ids) for number in every) else None
+def _cited(numbers: dict[int, None], ids: Sequence[str]) -> Cited | None:
+    if not any(number <= len(ids) for number in numbers):
+        return None
+    ranks = list(numbers)
+    return Cited(None if 0 in numbers else ids_at(ranks, ids), ranks)
 
 
-def _in_parentheses(text: str, ids: Sequence[str]) -> list[str] | None:
+def _in_parentheses(text: str, ids: Sequence[str]) -> Cited | None:
     # Parentheses mean many things: None where a number counts the points of a list or is beyond the documents.
     numbers: dict[int, None] = {}
     for match in _IN_PARENTHESES.finditer(text):
@@ -268,4 +283,4 @@ def _in_parentheses(text: str, ids: Sequence[str]) -> list[str] | None:
         if precedes_word and _POINT.search(before) and not _CHAINED.search(before):
             return None
         numbers |= dict.fromkeys(int(n) for n in _INTEGER.findall(match[1]))
-    return _marks_of(numbers, ids) if all(0 < n <= len(ids) for n in numbers) else None
+    return _cited(numbers, ids) if all(0 < n <= len(ids) for n in numbers) else None

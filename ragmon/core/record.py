@@ -42,10 +42,13 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
     Attributes:
         claim: The text of the answer; None where there is none, or where text is not captured.
         citations: The ids it cites, in order; None where it gave no list (a string is not a list).
+        ranks: The numbers it cites, where `citations` are read from them as ranks from 1. Whether the pipeline counts
+            from 0 shows in its totals alone.
     """
 
     claim: str | None = None
     citations: list[str] | None = None
+    ranks: list[Count] | None = None
 
 
 class Latency(msgspec.Struct, gc=False, omit_defaults=True):
@@ -203,7 +206,8 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     @property
     def cites(self) -> bool:
         """Whether the answer cites something."""
-        return self.answer_json is not None and bool(self.answer_json.citations)
+        answer = self.answer_json
+        return answer is not None and bool(answer.citations or answer.ranks)
 
 
 class Totals(msgspec.Struct, kw_only=True):

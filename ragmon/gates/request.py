@@ -11,7 +11,7 @@ from itertools import zip_longest
 from typing import Any, Final, Literal, NamedTuple
 
 from ragmon.core import constants
-from ragmon.core.citations import cited_ids
+from ragmon.core.citations import ids_at
 from ragmon.core.errors import Unassessed, shown_name
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
@@ -142,9 +142,10 @@ class AssessedRequest:
     @property
     def citations(self) -> Sequence[str]:
         """The ids that the answer cites, each once."""
-        answer = self.record.answer_json
-        written = (answer.citations or ()) if answer is not None else ()
-        return cited_ids(written, self.record.retrieved_ids or (), 0 if self.facts.has(COUNTED_FROM_ZERO) else 1)
+        answer = self.record.answer_json or Answer()
+        if answer.ranks and self.facts.has(COUNTED_FROM_ZERO):
+            return ids_at(answer.ranks, self.record.retrieved_ids or (), base=0)
+        return list(dict.fromkeys(answer.citations or ()))
 
     @property
     def retrieved(self) -> Sequence[str]:

@@ -31,6 +31,7 @@ from ragmon.core.record import (
     MAX_IDS,
     SHORT,
     Answer,
+    Count,
     Label,
     Latency,
     Line,
@@ -194,7 +195,8 @@ def adapt(value: Any) -> Record:
     question = value.q if value.q is not None else value.question
     answer, facts = _answer(value)
     retrieved_ids = as_ids(ids, "retrieved_ids")
-    if isinstance(value.answer, str):  # a text, which may cite as the answers of decorated calls and of spans do
+    # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.
+    if isinstance(value.answer, str) or (answer is not None and answer.citations):
         answer = with_marks(answer, retrieved_ids)
     has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
     if has_version and (isinstance(value.v, bool) or value.v != CONTRACT_VERSION):
@@ -258,7 +260,8 @@ def _source(line: Any) -> str | None:
 def _answer(line: Any) -> tuple[Answer | None, TextFacts | None]:
     if isinstance(line.answer_json, dict):
         claim = as_text(line.answer_json.get("claim"), "claim")
-        return Answer(claim=claim, citations=_citations(line.answer_json.get("citations"))), None
+        ranks = as_type(line.answer_json.get("ranks"), list[Count], "ranks")
+        return Answer(claim, _citations(line.answer_json.get("citations")), ranks), None
     if line.answer_json is not None:
         raise wrong_type("answer_json", "an object", line.answer_json)
     if isinstance(line.answer, dict):
@@ -379,6 +382,8 @@ def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = 
         is_of_contract = record.v == CONTRACT_VERSION
     if not is_of_contract or record.kind is not None or record.source not in _SOURCES:
         return _decode_any_format(line, unknown, options)
+    if record.v is None and record.cites:  # written by hand
+        record.answer_json = with_marks(record.answer_json, record.retrieved_ids)
     if len(line) <= SHORT and (record.latency_ms is None or latencies_in_range(record.latency_ms)):
         return record
     return _bounded(record, unknown)

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from ragmon.core import constants
-from ragmon.core.citations import RANKS, alike, cited_ids
+from ragmon.core.citations import alike, ids_at
 from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import (
     ANSWERABLE,
@@ -438,11 +438,13 @@ class FactReader:
         `grounded` says whether the claim is grounded; None where text was not captured.
         """
         answer = record.answer_json
-        citations = answer.citations if answer is not None else None
-        flags = self._call_flags(record, item, answer.claim if answer is not None else None, citations)
+        claim = citations = cited_ranks = None
+        if answer is not None:
+            claim, citations, cited_ranks = answer.claim, answer.citations, answer.ranks
+        flags = self._call_flags(record, item, claim, is_list=citations is not None or cited_ranks is not None)
         if not citations:
             sampling = record.sampling
-            if citations is None and not self.citations_required:
+            if citations is None and not cited_ranks and not self.citations_required:
                 flags |= CITATIONS_MISSING
             if sampling is not None and not sampling.audit and record.partial and record.ended is None:
                 flags |= DETAILS_MISSING
@@ -471,19 +473,23 @@ class FactReader:
                 ids = list(dict.fromkeys(ids))[: DEPTH + 1]
                 id_set = set(ids)
             length = len(id_set)
-            if citations and not id_set.issuperset(citations):
-                flags |= self._other_citations(citations, record.retrieved_ids or (), id_set, gold_ids)
+            if cited_ranks:
+                flags |= self._rank_flags(cited_ranks, record.retrieved_ids or (), id_set, gold_ids)
+                citations = None
             else:
                 flags |= scope(citations, id_set)
-        elif citations and citations[0] in RANKS:  # of documents that are not known
-            flags |= UNREADABLE
+                if citations and id_set and not flags & CITES_RETRIEVED and gold_ids.isdisjoint(citations):
+                    if self.citations == "titles":
+                        flags |= UNREADABLE
+                    elif self.citations is None and not alike(citations, id_set):
+                        flags |= UNLIKE_IDS
         if item is None:
             return (flags, 0, length, (), (), verdicts, ())
         flags |= item.offers
         if not flags & HAS_GOLD_IDS:
             return self._facts_by_section_or_text(record, item, ids, flags, verdicts)
         candidates = _NO_RANKS
-        if citations and not gold_ids.isdisjoint(citations) and not flags & BY_RANK:
+        if citations and not gold_ids.isdisjoint(citations):
             flags |= HITS
         if record.candidate_ids is not None:
             candidate_ids = list(dict.fromkeys(record.candidate_ids))
@@ -494,35 +500,24 @@ class FactReader:
         ranks = ranks_among(ids, id_set, gold_ids)
         return (flags | RANKED, len(gold_ids), length, ranks, candidates, verdicts, ())
 
-    def _other_citations(
-        self, citations: Sequence[str], ids: Sequence[str], id_set: set[str] | frozenset[str], gold_ids: frozenset[str]
+    def _rank_flags(
+        self, ranks: Sequence[int], ids: Sequence[str], id_set: set[str] | frozenset[str], gold_ids: frozenset[str]
     ) -> int:
-        # The flags of citations that are not all ids of the list.
         def flags_of(names: Sequence[str]) -> int:
             return scope(names, id_set) | (0 if gold_ids.isdisjoint(names) else HITS)
 
-        is_other = bool(id_set) and id_set.isdisjoint(citations)
-        if not is_other or not all(name in RANKS for name in citations):
-            flags = flags_of(citations)
-            if self.citations == "titles":
-                return flags | UNREADABLE if is_other else flags
-            unlike = is_other and self.citations is None and not flags & HITS and not alike(citations, id_set)
-            return flags | UNLIKE_IDS if unlike else flags
         if self.citations == "ids":
-            return flags_of([name.strip("[]") for name in citations])
+            return flags_of(list(map(str, ranks)))
         if isinstance(self.citations, int):
-            from_base = flags_of(cited_ids(citations, ids, self.citations))
-            return from_base if self.citations else from_base | COUNTED_FROM_ZERO
-        numbers = [RANKS[name] for name in citations]
-        flags = scope((), id_set) | BY_RANK
-        flags |= (FROM_ZERO if 0 in numbers else 0) | (TO_LAST if len(ids) in numbers else 0)
+            return flags_of(ids_at(ranks, ids, self.citations)) | (0 if self.citations else COUNTED_FROM_ZERO)
+        flags = scope((), id_set) | BY_RANK | (FROM_ZERO if 0 in ranks else 0) | (TO_LAST if len(ids) in ranks else 0)
         for base, place in enumerate(_AT_BASE):
-            flags |= (flags_of(cited_ids(citations, ids, base)) & _CITED) << place
+            flags |= (flags_of(ids_at(ranks, ids, base)) & _CITED) << place
         return flags_read_as(flags, USUAL)
 
-    def _call_flags(self, record: Record, item: GoldItem | None, claim: str | None, citations: list[str] | None) -> int:
-        # Of the outcome and of the text of the answer.
-        flags = 0 if citations is None else COMPLIANT
+    def _call_flags(self, record: Record, item: GoldItem | None, claim: str | None, *, is_list: bool) -> int:
+        # Of the outcome and of the text of the answer; whether it has a list of citations.
+        flags = COMPLIANT if is_list else 0
         if record.error:
             return ERROR
         facts = record.facts

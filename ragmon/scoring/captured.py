@@ -154,9 +154,9 @@ class CapturedSeries(msgspec.Struct):
         # Every test here is felt in a replay: what is rare is looked at last.
         if record.q is None and record.qid is None:
             mask |= NO_QUESTION
-        if answer is None or answer.citations is None:
+        if answer is None or (answer.citations is None and answer.ranks is None):
             mask |= NO_CITATIONS
-        elif answer.citations:
+        elif answer.citations or answer.ranks:
             mask |= CITES
         if record.contexts is None:
             mask |= NO_CONTEXTS

@@ -423,7 +423,7 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
         scores=None,
         exported=None,
         parent_span_id=None,
-        answer_json=None if given is None else Answer(claim if is_token else None, given.citations),
+        answer_json=None if given is None else Answer(claim if is_token else None, given.citations, given.ranks),
         # Empty facts say that the outcome is unknown; no facts and no answer say that there is none.
         facts=None if answer.facts is None and facts == TextFacts() else facts,
         measures={name: n / MICRO for name, n in measured.items()} | (answer.measures or {}) or None,

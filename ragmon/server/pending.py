@@ -295,8 +295,9 @@ def join_reply(own: Record, reply: Record) -> Record:
     own_answer, reply_answer = own.answer_json, reply.answer_json
     answer = own_answer or reply_answer
     if own_answer is not None and reply_answer is not None:
-        citations = own_answer.citations if own_answer.citations is not None else reply_answer.citations
-        answer = Answer(own_answer.claim if _has_claim(own) else reply_answer.claim, citations)
+        cited = reply_answer if own_answer.citations is None and own_answer.ranks is None else own_answer
+        claim = own_answer.claim if _has_claim(own) else reply_answer.claim
+        answer = Answer(claim, cited.citations, cited.ranks)
     stratum = constants.REST if sampling is None or sampling.stratum not in constants.STRATA else sampling.stratum
     return replace(
         own,

@@ -295,7 +295,8 @@ def _filled_answer(record: Record, trace: Trace) -> Answer | None:
     if other is None or own is None:
         return own or other
     if own.claim is None:
-        return Answer(other.claim, other.citations if own.citations is None else own.citations)
+        cited = other if own.citations is None and own.ranks is None else own
+        return Answer(other.claim, cited.citations, cited.ranks)
     same_claim = own.citations is None and own.claim == other.claim
     return Answer(own.claim, other.citations) if same_claim else own
 
