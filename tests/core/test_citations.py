@@ -217,7 +217,7 @@ def test_a_list_of_ranks_is_one_of_ids_however_the_ranks_are_written():
         (["[1-2]"], ["d1", "d2"]),
         (["1", "9"], ["d1", "[9]"]),
         (["9"], ["9"]),
-        (["0"], ["0"]),
+        (["0"], None),  # whether ranks count from 0 shows in the totals
         (["d2", "1"], ["d2", "1"]),  # ids are cited: a number is no rank then
         (["Bus plan"], ["Bus plan"]),
         ([], []),

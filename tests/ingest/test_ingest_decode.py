@@ -212,7 +212,7 @@ def test_what_other_programs_write_differently_is_read_as_what_it_means():
         ('"retrieved_ids":null', "retrieved_ids", None),
         ('"answer_json":{"claim":"x","citations":"d1"}', "answer_json", Answer(claim="x", citations=None)),
         ('"answer_json":{"claim":"x","citations":{"0":"d"}}', "answer_json", Answer(claim="x", citations=None)),
-        ('"answer_json":{"claim":"x","citations":[1]}', "answer_json", Answer(claim="x", citations=["1"])),
+        ('"answer_json":{"claim":"x","citations":[1]}', "answer_json", Answer("x", ["d"], [1])),
         ('"answer_json":null', "answer_json", None),
         ('"tags":{"tier":1,"beta":true,"none":null}', "tags", {"tier": "1", "beta": "true"}),
         ('"verdicts":["yes","no",{"verdict":"Yes","reason":"r"},1]', "verdicts", [True, False, True, True]),
