@@ -574,6 +574,7 @@ def _piece(item: Any) -> str | None:
     return part_text(stored(item, "content")) if class_name(item).endswith("Chunk") else None
 
 
+_NO_ID: Final = "a document or citation has no id: say where it is with id_from; metrics by ids stay unassessed"
 _TITLE: Final = 200
 """Characters; a longer text among `sources` is a passage."""
 
@@ -637,7 +638,7 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
 def _ids(documents: Iterable[_Document], id_from: Path | None) -> list[str] | None:
     ids = [_id_of(document, id_from) for document in documents]
     if None in ids:
-        warn_once("a document or citation has no id: say where it is with id_from; metrics by ids stay unassessed")
+        warn_once(_NO_ID)
         return None
     return [name for name in ids if name is not None]
 
@@ -693,12 +694,12 @@ def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | N
     """The documents that a list of citations names, or one citation."""
 
     def names() -> list[str] | None:
-        plain = cut_citations(_plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH))
+        plain = cut_citations(_plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH + 1))
         return shapes.cited_names(plain, retrieved_ids, id_from)
 
     found = None if citations is None else attempt("citations", names, steps=_CITED_STEPS)
     if found is None and citations is not None:
-        warn_once("a citation names no document: say where its id is with id_from; citations stay unassessed")
+        warn_once(_NO_ID)
     return found
 
 
