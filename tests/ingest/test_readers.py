@@ -31,8 +31,10 @@ from tests.support.recorded_spans import made
 
 IDS = ["page-0", "kb-0", "kb-1"]
 TEXTS = ["Buses leave at nine.", "Trains leave at ten.", "Ferries do not sail."]
-DOCUMENTS = [{"id": name, "text": text, "score": score} for name, text, score in zip(IDS, TEXTS, (0.9, 0.5, 0.25))]
-LANGCHAIN = [{"page_content": text, "metadata": {"id": name}} for name, text in zip(IDS, TEXTS)]
+DOCUMENTS = [
+    {"id": name, "text": text, "score": score} for name, text, score in zip(IDS, TEXTS, (0.9, 0.5, 0.25), strict=True)
+]
+LANGCHAIN = [{"page_content": text, "metadata": {"id": name}} for name, text in zip(IDS, TEXTS, strict=True)]
 ASKED = {"question": "When does the bus leave?", "answer": "At nine.", "retrieved_ids": IDS}
 OF_ALL = {"q": ASKED["question"], "retrieved_ids": IDS}
 
@@ -305,8 +307,26 @@ def test_an_unreadable_citation_is_counted_and_the_line_stays(tmp_path):
 
 
 keys = st.sampled_from(
-    ("id", "_id", "document_id", "documentId", "chunk_id", "source", "sources", "url", "index", "document_index")
-    + ("document_ids", "metadata", "document", "node", "kwargs", "title", "quote", "text")
+    [
+        "id",
+        "_id",
+        "document_id",
+        "documentId",
+        "chunk_id",
+        "source",
+        "sources",
+        "url",
+        "index",
+        "document_index",
+        "document_ids",
+        "metadata",
+        "document",
+        "node",
+        "kwargs",
+        "title",
+        "quote",
+        "text",
+    ]
 )
 scalars = (
     st.none()
