@@ -119,7 +119,7 @@ CITED_INNER: Final = (
     *("url_citation", "file_citation", "location", "s3_location"),
 )
 """Objects in a citation that name its document; `kwargs` are of LangChain's serialised objects."""
-CITED_DEPTH: Final = 4
+CITED_DEPTH: Final = 6
 _CITED_MEMBERS: Final = 64
 _LARGEST_FLOAT: Final = 2.0**53
 _LARGEST_BITS: Final = 1024

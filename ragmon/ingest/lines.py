@@ -519,6 +519,7 @@ _DOCUMENT: Final[Schema] = {
     "properties": {"id": {"type": ["string", "integer"]}},
 }
 _IDS: Final[Schema] = {"type": ["array", "null"], "items": _DOCUMENT}
+_CITATIONS: Final[Schema] = {"anyOf": [{"type": "string"}, {"type": "object"}, _IDS, {"not": _NULL}]}
 _VERDICT: Final[Schema] = {
     "anyOf": [
         {"type": "boolean"},
@@ -604,8 +605,7 @@ def trace_schema() -> Schema:
     }
     defs["Record"]["properties"] = properties
     defs["Answer"]["properties"]["claim"] |= {"anyOf": [_TEXT]}
-    citations = {"anyOf": [_IDS, {"not": {"type": "array"}}]}
-    defs["Answer"]["properties"]["citations"] |= citations
+    defs["Answer"]["properties"]["citations"] |= _CITATIONS
     del defs["Latency"]
     totals = defs.pop("Totals")
     totals["properties"]["kind"] = {"const": "totals"}
