@@ -192,9 +192,9 @@ def cut_citations(value: Any, separator: str | None = None) -> Any:
     text = value.strip()
     if not text or len(text) > _LONGEST_CITATIONS:
         return None
-    if _MARKS.fullmatch(text):
+    written = as_structure(text) if text[0] in "[{" else None
+    if written is None and _MARKS.fullmatch(text):
         return _MARK.findall(text)
-    written = as_structure(text) if text.startswith("{") else None
     return as_list(text, separator, _cut_ids) if written is None else written
 
 

@@ -344,6 +344,7 @@ anything = st.recursive(
 @settings(max_examples=cases(150), deadline=None)
 @given(anything)
 @example([[[[[["kb-0"]]]]]])
+@example(["]["])
 @example({"metadata": {"metadata": {"metadata": {"metadata": {"metadata": {"id": "kb-0"}}}}}})
 def test_whatever_stands_as_citations_never_raises_and_every_reader_reads_it_alike(tmp_path_factory, said):
     folder = tmp_path_factory.mktemp("log")
