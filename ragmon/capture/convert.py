@@ -40,6 +40,7 @@ from ragmon.capture.objects import (
     is_str,
     number,
     plain_text,
+    spend,
     storage,
     stored,
     stored_fields,
@@ -705,6 +706,7 @@ def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | N
 
 def _plain(value: Any, wanted: Collection[str | int], depth: int) -> Any:
     # A citation in JSON, of objects only the wanted fields. A value that is none of JSON becomes an empty object.
+    spend(1)
     if value is None or type(value) is bool:
         return value
     if is_str(value):

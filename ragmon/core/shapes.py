@@ -113,10 +113,13 @@ CITED_KEYS: Final = (
     *("index", "rank", "number", "citation", "reference", "ref", "document_title", "title"),
 )
 """Where a citation names its document. Those of the plural may hold a list: Cohere's `document_ids` and `sources`."""
-CITED_INNER: Final = (
-    *("metadata", "meta", "payload", "fields", "properties", "entity", "kwargs"),
-    *("node", "document", "doc", "chunk", "source", "reference"),
-    *("url_citation", "file_citation", "location", "s3_location"),
+_SURENESS: Final = {key: place for place, key in enumerate(CITED_KEYS)}
+CITED_INNER: Final = frozenset(
+    {
+        *("metadata", "meta", "payload", "fields", "properties", "entity", "kwargs"),
+        *("node", "document", "doc", "chunk", "source", "reference"),
+        *("url_citation", "file_citation", "location", "s3_location"),
+    }
 )
 """Objects in a citation that name its document; `kwargs` are of LangChain's serialised objects."""
 CITED_DEPTH: Final = 6
@@ -150,11 +153,12 @@ def cited_names(
     entries = citations if isinstance(citations, list | tuple) else [citations]
     if all(type(entry) is str and entry[:1] != "{" for entry in entries):  # as most lists are
         return list(entries)
-    names = _cited(entries, retrieved_ids or (), id_from, CITED_DEPTH)
+    ids = retrieved_ids or ()
+    names = _cited(entries, ids, frozenset(ids), id_from, CITED_DEPTH)
     return names or (None if entries else [])
 
 
-def _cited(entry: Any, ids: Sequence[str], id_from: Path | None, depth: int) -> list[str] | None:
+def _cited(entry: Any, ids: Sequence[str], known: frozenset[str], id_from: Path | None, depth: int) -> list[str] | None:
     if entry is None or entry == "" or (isinstance(entry, float) and math.isnan(entry)):
         return []
     if isinstance(entry, str) and entry[:1] == "{":  # attributes of spans hold no objects
@@ -163,40 +167,44 @@ def _cited(entry: Any, ids: Sequence[str], id_from: Path | None, depth: int) -> 
     if configured is not None:
         return [configured]
     if isinstance(entry, list | tuple):
-        parts = [_cited(part, ids, id_from, depth - 1) for part in entry] if depth else [None]
+        parts = [_cited(part, ids, known, id_from, depth - 1) for part in entry] if depth else [None]
         return None if None in parts else [name for part in parts for name in part or ()]
     if not isinstance(entry, Mapping):
         name = _cited_name(entry)
         return None if name is None else [name]
-    views = list(_views(entry, depth))
     surest = None
-    for key in CITED_KEYS:
-        for view in views:
-            value = view.get(key)
-            if isinstance(value, list | tuple):
-                names = _cited(value, ids, id_from, depth - 1) if depth and key.endswith("s") else None
-            else:
-                names = None if (name := _cited_name(value)) is None else [name]
-            if not names:
-                continue
-            if key in COUNTED_FROM_ZERO:
-                if surest is None and names[0].isdecimal():
-                    rank = int(names[0])
-                    surest = [ids[rank] if rank < len(ids) else f"[{rank + 1}]"]
-            elif not set(names).isdisjoint(ids):
-                return names
+    for key, value in sorted(_members(entry, depth), key=lambda member: _SURENESS[member[0]]):
+        if isinstance(value, list | tuple):
+            names = _cited(value, ids, known, id_from, depth - 1) if depth and key.endswith("s") else None
+        else:
+            names = None if (name := _cited_name(value)) is None else [name]
+        if not names:
+            continue
+        if key in COUNTED_FROM_ZERO:
+            if surest is None and names[0].isdecimal():
+                rank = int(names[0])
+                surest = [ids[rank] if rank < len(ids) else f"[{rank + 1}]"]
+        elif not known.isdisjoint(names):
+            return names
+        else:
             surest = surest or names
     return surest
 
 
-def _views(entry: Mapping[Any, Any], depth: int) -> Iterator[Mapping[str, Any]]:
-    # The members of a citation, and those of the objects in it.
-    view = {normalised(key): value for key, value in islice(entry.items(), _CITED_MEMBERS) if isinstance(key, str)}
-    yield view
-    for key in CITED_INNER if depth else ():
-        inner = view.get(key)
-        if isinstance(inner := _decoded(inner) if isinstance(inner, str) else inner, Mapping):
-            yield from _views(inner, depth - 1)
+def _members(entry: Mapping[Any, Any], depth: int) -> Iterator[tuple[str, Any]]:
+    # The members of a citation that may name its document, then those of the objects in it.
+    inner = []
+    for key, value in islice(entry.items(), _CITED_MEMBERS):
+        if not isinstance(key, str) or value is None:
+            continue
+        name = normalised(key)
+        if name in _SURENESS:
+            yield name, value
+        if name in CITED_INNER:
+            inner.append(_decoded(value) if isinstance(value, str) else value)
+    for value in inner if depth else ():
+        if isinstance(value, Mapping):
+            yield from _members(value, depth - 1)
 
 
 def _cited_name(value: Any) -> str | None:
