@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import UserDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context
 from datetime import date, datetime
 from decimal import Decimal
@@ -40,6 +40,7 @@ from ragmon.capture.objects import (
     is_str,
     number,
     plain_text,
+    spend,
     storage,
     stored,
     stored_fields,
@@ -53,6 +54,7 @@ from ragmon.core.text import Path, clean
 from ragmon.ingest.spans.mapper import covered, fill
 from ragmon.ingest.spans.span import from_sdk_span
 from ragmon.ingest.spans.tools import number as finite
+from ragmon.ingest.tables import cut_citations
 
 _MAX_BODY: Final = 1 << 20
 _MAX_QUERY: Final = 1 << 16
@@ -573,6 +575,7 @@ def _piece(item: Any) -> str | None:
     return part_text(stored(item, "content")) if class_name(item).endswith("Chunk") else None
 
 
+_NO_ID: Final = "a document or citation has no id: say where it is with id_from; metrics by ids stay unassessed"
 _TITLE: Final = 200
 """Characters; a longer text among `sources` is a passage."""
 
@@ -636,7 +639,7 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
 def _ids(documents: Iterable[_Document], id_from: Path | None) -> list[str] | None:
     ids = [_id_of(document, id_from) for document in documents]
     if None in ids:
-        warn_once("a document or citation has no id: say where it is with id_from; metrics by ids stay unassessed")
+        warn_once(_NO_ID)
         return None
     return [name for name in ids if name is not None]
 
@@ -673,20 +676,59 @@ def _text_of(document: _Document) -> str | None:
     return next((plain_text(passage) for passage in found if is_str(passage)), None)
 
 
-def answer(fields: Mapping[str, Any], id_from: Path | None) -> Answer:
+_CITED: Final = frozenset((*shapes.CITED_KEYS, *shapes.CITED_INNER))
+_CITED_FIELDS: Final = 256
+_CITED_STEPS: Final = 20 * STEPS
+
+
+def answer(fields: Mapping[str, Any], retrieved_ids: Sequence[str] | None, id_from: Path | None) -> Answer:
     """The answer in the fields; without a list of citations, those written in its text are moved out of it."""
     citations = fields.get("citations")
     claim = attempt("claim", text_of, fields.get("claim"))
     if claim is not None and citations is None:
         claim, citations_in_text = split_citations(claim)
         return Answer(claim=claim, citations=citations_in_text)
-    return Answer(claim=claim, citations=attempt("citations", _citations, citations, id_from, steps=inf))
+    return Answer(claim=claim, citations=cited(citations, retrieved_ids, id_from))
 
 
-def _citations(citations: Any, id_from: Path | None) -> list[str] | None:
-    kind = next((kind for kind in (set, frozenset) if is_a(citations, kind)), None)
-    listed = entries(citations) if kind is None else list(islice(kind.__iter__(citations), MAX_DOCUMENTS_KEPT))
-    return None if listed is None else _ids(map(_opened, listed[:MAX_DOCUMENTS_KEPT]), id_from)
+def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | None) -> list[str] | None:
+    """The documents that a list of citations names, or one citation."""
+
+    def names() -> list[str] | None:
+        plain = cut_citations(_plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH + 1))
+        return shapes.cited_names(plain, retrieved_ids, id_from)
+
+    found = None if citations is None else attempt("citations", names, steps=_CITED_STEPS)
+    if found is None and citations is not None:
+        warn_once(_NO_ID)
+    return found
+
+
+def _plain(value: Any, wanted: Collection[str | int], depth: int) -> Any:
+    # A citation in JSON, of objects only the wanted fields. A value that is none of JSON becomes an empty object.
+    spend(1)
+    if value is None or type(value) is bool:
+        return value
+    if is_str(value):
+        return plain_text(value)
+    if (found := number(value)) is not None:
+        return found
+    if is_a(value, UUID):
+        return UUID.__str__(value)
+    if not depth:
+        return {}
+    kind = next((kind for kind in (set, frozenset) if is_a(value, kind)), None)
+    listed = entries(value) if kind is None else list(islice(kind.__iter__(value), MAX_DOCUMENTS_KEPT))
+    if listed is None:
+        fields = list(islice(dict.items(held(value)), _CITED_FIELDS))
+        return {
+            name: _plain(field, wanted, depth - 1)
+            for name, field in fields
+            if is_str(name) and (name in wanted or shapes.normalised(name) in wanted)
+        }
+    if type(value) is tuple and len(value) == 2 and type(number(value[1])) is float:  # a document and its score
+        listed = value[:1]
+    return [_plain(entry, wanted, depth - 1) for entry in listed[:MAX_DOCUMENTS_KEPT]]
 
 
 def call_to_record(call: Call, *, build: str | None = None) -> Record:
@@ -719,7 +761,7 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         candidate_ids=read_documents(fields.get("candidates"), id_from).ids,
         scores=documents.scores,
         contexts=documents.texts,
-        answer_json=answer(fields, id_from) if call.error is None and call.ending is None else None,
+        answer_json=answer(fields, documents.ids, id_from) if call.error is None and call.ending is None else None,
         error=call.error,
         latency_ms=_latency(call),
         sampling=Sampling(
@@ -740,6 +782,9 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         filled = attempt("spans", lambda: fill(record, spans, id_from=id_from, retrievers=call.plan.retrievers))
         record = filled or record
     attempt("sources", _add_sources, record, fields, id_from, steps=inf)
+    if documents.ids is None and record.retrieved_ids and record.answer_json and fields.get("citations") is not None:
+        own = cited(fields["citations"], record.retrieved_ids, id_from)
+        record.answer_json.citations = record.answer_json.citations if own is None else own
     record.answer_json = with_marks(record.answer_json, record.retrieved_ids)
     return record
 
@@ -754,8 +799,8 @@ def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None
             record.retrieved_ids, record.contexts, record.scores = found
     elif sources is not None and record.answer_json is not None and record.answer_json.citations is None:
         retrieved = record.retrieved_ids
-        cited = _citations(sources, id_from)
-        record.answer_json.citations = cited if cited is None or retrieved is None or alike(cited, retrieved) else None
+        names = cited(sources, retrieved, id_from)
+        record.answer_json.citations = names if names is None or retrieved is None or alike(names, retrieved) else None
     is_alone = record.retrieved_ids is None or len(record.retrieved_ids) == 1
     if record.contexts is None and context and is_alone:
         record.contexts = [clean(context)]

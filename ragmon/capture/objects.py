@@ -200,7 +200,8 @@ def attempt(field: str, read: Callable[..., T], *args: Any, steps: float = STEPS
         _budget.steps = outer if outer == inf else outer - most + max(_budget.steps, 0)
 
 
-def _spend(steps: int) -> None:
+def spend(steps: int) -> None:
+    """Take steps off what the field that this thread reads may still cost."""
     left = _budget.steps = _budget.steps - steps
     if left < 0:
         raise TooLargeError
@@ -216,7 +217,7 @@ def number(value: Any) -> int | float | None:
 
 def plain_text(value: str) -> str:
     """A text as one that can be encoded."""
-    _spend(str.__len__(value) // _TEXT_STEP)
+    spend(str.__len__(value) // _TEXT_STEP)
     return clean(value)
 
 
@@ -225,7 +226,7 @@ def entries(value: Any) -> Sequence[Any] | None:
 
     An iterator is another value: to read it would consume the application's.
     """
-    _spend(1)
+    spend(1)
     kind, layout = type(value), layout_of(value)
     if kind is list or kind is tuple:
         return value  # type: ignore[no-any-return]
@@ -295,7 +296,7 @@ def stored_fields(value: Any) -> dict[str, Any]:
 
 def storage(value: Any) -> dict[str, Any]:
     """All fields that an object stores: the very dictionary that holds them, where one does. To be read by name."""
-    _spend(1)
+    spend(1)
     kind = type(value)
     if issubclass(kind, dict):
         return value  # type: ignore[no-any-return]

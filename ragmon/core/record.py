@@ -41,7 +41,7 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
 
     Attributes:
         claim: The text of the answer; None where there is none, or where text is not captured.
-        citations: The ids it cites, in order; None where it gave no list (a string is not a list).
+        citations: The documents it cites, in order; None where it gave no list, or one of them cannot be told.
         ranks: The numbers it cites, where `citations` are read from them as ranks from 1. Whether the pipeline counts
             from 0 shows in its totals alone.
     """

@@ -1,4 +1,4 @@
-"""Chat messages and documents as libraries write them: which keys hold what, the surest first.
+"""Chat messages, documents and citations as libraries write them: which keys hold what, the surest first.
 
 Capture reads these keys in objects, ingest in JSON.
 
@@ -10,12 +10,31 @@ help.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, Generic, TypeVar
 
+import msgspec
+
+from ragmon.core.text import Path, look_up
+
 T = TypeVar("T")
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NOT_WORD: Final = re.compile(r"[\W_]+")
+
+
+@lru_cache(4096)  # every row of a file has the same few names
+def normalised(name: str) -> str:
+    """The key by which names are compared.
+
+    >>> normalised("User Input"), normalised("actualOutput"), normalised("attributes.input.value")
+    ('user_input', 'actual_output', 'attributes_input_value')
+    """
+    return _NOT_WORD.sub("_", _CAMEL.sub("_", name)).strip("_").lower()
 
 
 def first_of(fields: Mapping[str, Any], keys: Iterable[str], convert: Callable[[Any], T | None]) -> T | None:
@@ -81,6 +100,131 @@ TEXT_KEYS: Final = (
 )
 SCORE_KEYS: Final = ("score", "_score", "similarity")
 STORED_SCORE_KEYS: Final = (*SCORE_KEYS, "similarity_score", "relevance", "relevance_score", "@search.score")
+
+# Citations, by normalised names: `documentId` is `document_id`.
+COUNTED_FROM_ZERO: Final = ("document_index", "doc_index", "search_result_index")
+"""The rank of a document among those of the request, by the definition of Anthropic's citations."""
+CITED_KEYS: Final = (
+    *("id", "node_id", "chunk_id", "passage_id", "doc_id", "document_id", "source_id", "file_id"),
+    *("chunk_ids", "doc_ids", "document_ids", "source_ids", "ids"),
+    *("sources", "documents", "references", "retrieved_references"),
+    *COUNTED_FROM_ZERO,
+    *("url", "uri", "source", "link", "path", "file_path", "filename", "file_name"),
+    *("index", "rank", "number", "citation", "reference", "ref", "document_title", "title"),
+)
+"""Where a citation names its document. Those of the plural may hold a list: Cohere's `document_ids` and `sources`."""
+_SURENESS: Final = {key: place for place, key in enumerate(CITED_KEYS)}
+CITED_INNER: Final = frozenset(
+    {
+        *("metadata", "meta", "payload", "fields", "properties", "entity", "kwargs"),
+        *("node", "document", "doc", "chunk", "source", "reference"),
+        *("url_citation", "file_citation", "location", "s3_location"),
+    }
+)
+"""Objects in a citation that name its document; `kwargs` are of LangChain's serialised objects."""
+CITED_DEPTH: Final = 6
+_CITED_MEMBERS: Final = 64
+_LARGEST_FLOAT: Final = 2.0**53
+_LARGEST_BITS: Final = 1024
+
+
+def cited_names(
+    citations: Any, retrieved_ids: Sequence[str] | None = None, id_from: Path | None = None
+) -> list[str] | None:
+    """The documents that citations name, in the form in which they are written.
+
+    Args:
+        citations: A value of JSON: a list, or one citation. A citation is an id, a number, a mark, a title, or an
+            object that names documents. Of the names in an object that is the document's which was retrieved, else the
+            one under the surest key. Entries that are null are left out.
+        retrieved_ids: The retrieved ids in rank order, for ranks that count from 0 by their definition.
+        id_from: The location of a document's id, where the usual keys do not hold it.
+
+    Returns:
+        The names; None where there is no list, or what an entry cites cannot be told.
+
+    >>> cited_names([{"document_index": 1}, {"documentIds": ["d1"]}, 3, "[2]"], ["d1", "d2"])
+    ['d2', 'd1', '3', '[2]']
+    >>> cited_names([{"quote": "at nine"}]) is None
+    True
+    """
+    if citations is None:
+        return None
+    entries = citations if isinstance(citations, list | tuple) else [citations]
+    if all(type(entry) is str and entry[:1] != "{" for entry in entries):  # as most lists are
+        return list(entries)
+    ids = retrieved_ids or ()
+    names = _cited(entries, ids, frozenset(ids), id_from, CITED_DEPTH)
+    return names or (None if entries else [])
+
+
+def _cited(entry: Any, ids: Sequence[str], known: frozenset[str], id_from: Path | None, depth: int) -> list[str] | None:
+    if entry is None or entry == "" or (isinstance(entry, float) and math.isnan(entry)):
+        return []
+    if isinstance(entry, str) and entry[:1] == "{":  # attributes of spans hold no objects
+        entry = _decoded(entry)
+    configured = None if id_from is None else _cited_name(look_up(entry, id_from))
+    if configured is not None:
+        return [configured]
+    if isinstance(entry, list | tuple):
+        parts = [_cited(part, ids, known, id_from, depth - 1) for part in entry] if depth else [None]
+        return None if None in parts else [name for part in parts for name in part or ()]
+    if not isinstance(entry, Mapping):
+        name = _cited_name(entry)
+        return None if name is None else [name]
+    surest = None
+    for key, value in sorted(_members(entry, depth), key=lambda member: _SURENESS[member[0]]):
+        if isinstance(value, list | tuple):
+            names = _cited(value, ids, known, id_from, depth - 1) if depth and key.endswith("s") else None
+        else:
+            names = None if (name := _cited_name(value)) is None else [name]
+        if not names:
+            continue
+        if key in COUNTED_FROM_ZERO:
+            if surest is None and names[0].isdecimal():
+                rank = int(names[0])
+                surest = [ids[rank] if rank < len(ids) else f"[{rank + 1}]"]
+        elif not known.isdisjoint(names):
+            return names
+        else:
+            surest = surest or names
+    return surest
+
+
+def _members(entry: Mapping[Any, Any], depth: int) -> Iterator[tuple[str, Any]]:
+    # The members of a citation that may name its document, then those of the objects in it.
+    inner = []
+    for key, value in islice(entry.items(), _CITED_MEMBERS):
+        if not isinstance(key, str) or value is None:
+            continue
+        name = normalised(key)
+        if name in _SURENESS:
+            yield name, value
+        if name in CITED_INNER:
+            inner.append(_decoded(value) if isinstance(value, str) else value)
+    for value in inner if depth else ():
+        if isinstance(value, Mapping):
+            yield from _members(value, depth - 1)
+
+
+def _cited_name(value: Any) -> str | None:
+    # An id, a rank or a title; ids of a column of pandas may be 12.0.
+    if isinstance(value, str):
+        return value if value.strip() else None
+    if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST_FLOAT:
+        value = int(value)
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < _LARGEST_BITS
+    return str(value) if is_number else None
+
+
+def _decoded(text: str) -> Any:
+    if text[:1] != "{":
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        return text
+
 
 # Hints.
 ROOM: Final = 300

@@ -412,13 +412,14 @@ class _FileReader:
     def table(self, table: TableRows) -> Iterator[Line]:
         first = next(table.rows, None)
         check_traces(table.columns, first[1] if first is not None else {}, self.options, self.path)
+        known = TableOptions(id_from=self.options.id_from)  # columns are mapped already
         kept_commas: dict[str, tuple[int, str]] = {}  # by column: cells that are one id with a comma, and the first one
         for number, row in chain([] if first is None else [first], table.rows):
             if sum(len(cell) for cell in row.values() if isinstance(cell, str)) > MAX_ROW:
                 self.reject_row(number, constants.OVERSIZE, f"it is longer than {MAX_ROW} characters")
                 continue
             try:
-                line = decode(msgspec.json.encode(trace_fields(row, self.options)), self.intake.miss)
+                line = decode(msgspec.json.encode(trace_fields(row, self.options)), self.intake.miss, known)
             except Rejected as rejected:
                 self.reject_row(number, rejected.reason, str(rejected))
                 continue

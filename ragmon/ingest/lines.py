@@ -43,8 +43,8 @@ from ragmon.core.record import (
     latencies_in_range,
     parse_label,
 )
-from ragmon.core.text import look_up
-from ragmon.ingest.tables import USUAL, CellError, TableOptions, gold_as_traces, is_gold, usual_fields
+from ragmon.core.text import Path, look_up
+from ragmon.ingest.tables import USUAL, CellError, TableOptions, cut_citations, gold_as_traces, is_gold, usual_fields
 
 
 class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a program error
@@ -68,6 +68,8 @@ def wrong_type(name: str, expected: str, value: object) -> Rejected:
 OUT_OF_RANGE: Final = "out of range"
 """Part of msgspec's message about a number that does not fit in a float."""
 
+Unknown = Callable[[str, str], None]
+"""Called with a field of a record that is unknown or cut, and the reason."""
 _STR_ONLY: Final = frozenset({str})
 _BOOLEANS: Final = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False}
 
@@ -187,14 +189,24 @@ AnyShape: Final[Any] = msgspec.defstruct("AnyShape", [(name, Any, None) for name
 """Every member of every known format, with any value; unknown ones are ignored."""
 
 
-def adapt(value: Any) -> Record:
-    """Convert a line of any known format to a record."""
+def adapt(value: Any, id_from: Path | None = None, unknown: Unknown | None = None) -> Record:
+    """Convert a line of any known format to a record.
+
+    `id_from` is the location of the id in a citation that is an object; `unknown` is called as by `decode`.
+    """
     retrieval, context = as_object(value.retrieval), as_object(value.context)
     documents = value.chunks if value.chunks is not None else retrieval.get("topk")
     ids = value.retrieved_ids if value.retrieved_ids is not None else documents
     question = value.q if value.q is not None else value.question
-    answer, facts = _answer(value)
     retrieved_ids = as_ids(ids, "retrieved_ids")
+
+    def cited(citations: Any) -> list[str] | None:
+        names = shapes.cited_names(cut_citations(citations), retrieved_ids, id_from)
+        if names is None and citations and unknown is not None:
+            unknown("citations", constants.NO_IDS)
+        return names
+
+    answer, facts = _answer(value, cited)
     # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.
     if isinstance(value.answer, str) or (answer is not None and answer.citations):
         answer = with_marks(answer, retrieved_ids)
@@ -257,16 +269,16 @@ def _source(line: Any) -> str | None:
     return as_text(line.source, "source")
 
 
-def _answer(line: Any) -> tuple[Answer | None, TextFacts | None]:
+def _answer(line: Any, cited: Callable[[Any], list[str] | None]) -> tuple[Answer | None, TextFacts | None]:
     if isinstance(line.answer_json, dict):
         claim = as_text(line.answer_json.get("claim"), "claim")
         ranks = as_type(line.answer_json.get("ranks"), list[Count], "ranks")
-        return Answer(claim, _citations(line.answer_json.get("citations")), ranks), None
+        return Answer(claim, cited(line.answer_json.get("citations")), ranks), None
     if line.answer_json is not None:
         raise wrong_type("answer_json", "an object", line.answer_json)
     if isinstance(line.answer, dict):
         # A WFGY live record has citations with offsets, and no text unless it was added.
-        citations = _citations(line.answer.get("citations"))
+        citations = cited(line.answer.get("citations"))
         if "claim" in line.answer:
             return Answer(claim=as_text(line.answer["claim"], "claim"), citations=citations), None
         # An answer with citations is no refusal; without citations it may be either.
@@ -276,13 +288,8 @@ def _answer(line: Any) -> tuple[Answer | None, TextFacts | None]:
     if text is None:
         return None, None
     claim, inline = split_citations(text)
-    citations = _citations(line.citations)
+    citations = cited(line.citations)
     return Answer(claim=claim, citations=citations if citations is not None else inline), None
-
-
-def _citations(citations: Any) -> list[str] | None:
-    """A list of citations; None for anything but a list, a string too."""
-    return as_ids(citations, "citations") if isinstance(citations, list) else None
 
 
 def _latency(line: Any) -> Latency | None:
@@ -357,10 +364,6 @@ _BYTE_OFFSET: Final = re.compile(r"\(byte (\d+)\)")
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 
 
-Unknown = Callable[[str, str], None]
-"""Called with a field of a record that is unknown or cut, and the reason."""
-
-
 def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = USUAL) -> Line:
     """Decode one line of any trace format ragmon reads.
 
@@ -418,7 +421,7 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
                     if shapes.document_hints.room > 0 and isinstance(entry.get("id"), str):
                         shapes.document_hints.note(entry["id"], entry, entry.get("metadata"))
             _add_usual_names(fields, line, options)
-            return _bounded(adapt(fields), unknown)
+            return _bounded(adapt(fields, options.id_from, unknown), unknown)
         if fields.kind == "totals":
             totals = _decode_totals(line)
             for key, n in (
@@ -521,6 +524,7 @@ _DOCUMENT: Final[Schema] = {
     "properties": {"id": {"type": ["string", "integer"]}},
 }
 _IDS: Final[Schema] = {"type": ["array", "null"], "items": _DOCUMENT}
+_CITATIONS: Final[Schema] = {"anyOf": [{"type": "string"}, {"type": "object"}, _IDS, {"not": _NULL}]}
 _VERDICT: Final[Schema] = {
     "anyOf": [
         {"type": "boolean"},
@@ -606,8 +610,7 @@ def trace_schema() -> Schema:
     }
     defs["Record"]["properties"] = properties
     defs["Answer"]["properties"]["claim"] |= {"anyOf": [_TEXT]}
-    citations = {"anyOf": [_IDS, {"not": {"type": "array"}}]}
-    defs["Answer"]["properties"]["citations"] |= citations
+    defs["Answer"]["properties"]["citations"] |= _CITATIONS
     del defs["Latency"]
     totals = defs.pop("Totals")
     totals["properties"]["kind"] = {"const": "totals"}

@@ -37,11 +37,15 @@ from typing import IO, Any, Final, NamedTuple, Protocol
 from ragmon.core import shapes
 from ragmon.core.constants import CONTRACT_VERSION, MALFORMED_ROW, OVERSIZE, SOURCES
 from ragmon.core.errors import InputError, RagmonError, UnknownNameError, printable, shorten
+from ragmon.core.shapes import normalised
 from ragmon.core.text import Path as MemberPath
 from ragmon.core.text import look_up, normalise_question
 
 _SEPARATORS: Final = ("|", "\n", ";")
 _COMMA_LIST: Final = re.compile(r"[^\s,]+(?:,\s+[^\s,]+)+")
+_LONGEST_CITATIONS: Final = 1 << 18
+_MARK: Final = re.compile(r"\[([^\[\]]*)\]")
+_MARKS: Final = re.compile(r"(?:\[[^\[\]]*\][\s,;|]*){2,}")
 _STRING: Final = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*(,?)""", re.DOTALL)
 _MISSING_TYPES: Final = frozenset({"NAType", "NaTType"})
 _TRUE: Final = frozenset({"true", "yes", "1", "y", "t"})
@@ -177,6 +181,23 @@ def as_ids(value: Any, separator: str | None, id_from: MemberPath | None = None)
     return ids
 
 
+def cut_citations(value: Any, separator: str | None = None) -> Any:
+    """Citations as a list or as one object, where they are written in one text; any other value as it is.
+
+    >>> cut_citations("p1#2, p1#3"), cut_citations("[1][2]"), cut_citations('{"document_id": "p1"}')
+    (['p1#2', 'p1#3'], ['1', '2'], {'document_id': 'p1'})
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text or len(text) > _LONGEST_CITATIONS:
+        return None
+    written = as_structure(text) if text[0] in "[{" else None
+    if written is None and _MARKS.fullmatch(text):
+        return _MARK.findall(text)
+    return as_list(text, separator, _cut_ids) if written is None else written
+
+
 def as_phrases(value: Any, separator: str | None) -> list[str]:
     """The phrases of a cell, which are never cut at a comma."""
     return [text for entry in as_list(value, separator, _cut_at_separator) if (text := (as_text(entry) or "").strip())]
@@ -274,8 +295,6 @@ def _first_of(entry: Mapping[str, Any], keys: Sequence[str]) -> Any:
 
 TAG: Final = "tags."
 """The prefix of a field that is a tag: `tags.lang`."""
-_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_NOT_WORD: Final = re.compile(r"[\W_]+")
 _MAX_DEPTH: Final = 3
 """How many objects within objects are looked into: `inputs.request.question` is two."""
 _SHOWN: Final = 12
@@ -351,7 +370,7 @@ TRACE: Final[Mapping[str, UsualNames]] = {
     "contexts": _names(
         "contexts retrieved_contexts retrieval_context retrieved_texts", "context passages", read_list=as_texts
     ),
-    "citations": _names("citations answer_json_citations cited_ids cited_docs", read_list=as_ids),
+    "citations": _names("citations answer_json_citations cited_ids cited_docs", read_list=cut_citations),
     "candidate_ids": _names("candidate_ids", read_list=as_ids),
     "qid": _QID,
     "trace_id": _names("trace_id traceid", read=as_id),
@@ -390,16 +409,6 @@ GOLD: Final[Mapping[str, UsualNames]] = {
 }
 
 
-@lru_cache(4096)  # every row of a file has the same few names
-def normalised(name: str) -> str:
-    """The key by which names are compared.
-
-    >>> normalised("User Input"), normalised("actualOutput"), normalised("attributes.input.value")
-    ('user_input', 'actual_output', 'attributes_input_value')
-    """
-    return _NOT_WORD.sub("_", _CAMEL.sub("_", name)).strip("_").lower()
-
-
 def parse_map(text: str, known: Iterable[str]) -> dict[str, str]:
     """The mapping that a command line gives; an empty column leaves the field unread, and a tag is `tags.NAME`.
 
@@ -427,7 +436,7 @@ def flat(row: Mapping[str, Any], depth: int = _MAX_DEPTH) -> dict[str, Any]:
     """
     members: dict[str, Any] = {}
     for name, value in row.items():
-        if isinstance(value, dict) and depth > 0:
+        if isinstance(value, dict) and depth > 0 and normalised(str(name)) not in _OBJECTS:
             members |= {f"{name}.{inner}": member for inner, member in flat(value, depth - 1).items()}
         else:
             members[str(name)] = value
@@ -501,6 +510,8 @@ def suggestion(columns: Sequence[str], names: Mapping[str, UsualNames], fields: 
 
 
 _FIELDS: Final = {**TRACE, **GOLD}
+_OBJECTS: Final = frozenset(TRACE["citations"].strong)
+"""Columns in which an object is one citation."""
 _OF_DOCUMENTS: Final = frozenset({"retrieved_ids", "candidate_ids"})
 _STRUCTURED: Final = frozenset(
     "answer_json latency_ms sampling facts tags measures verdicts scores retrieved_ids candidate_ids contexts".split()  # noqa: SIM905

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -89,3 +90,52 @@ def test_one_document_without_an_id_leaves_ids_unknown_and_is_said_once(caplog, 
         for _ in range(3):
             assert found({"documents": [{"id": "d1", "text": "one"}, {"text": "two"}]})[2:] == (None, ["one", "two"])
     assert ["has no id" in entry.getMessage() for entry in caplog.records] == [True]
+
+
+@dataclass
+class Cited:
+    document_id: str | None = None
+    document_index: int | None = None
+    quote: str = "nine"
+
+
+class Slotted:
+    __slots__ = ("chunk_id",)
+
+    def __init__(self, chunk_id):
+        self.chunk_id = chunk_id
+
+
+@pytest.mark.parametrize(
+    "cited",
+    [
+        [Cited("d2")],
+        [Cited(document_index=1)],
+        [Slotted("d2")],
+        [SimpleNamespace(node=SimpleNamespace(id_="d2"), score=0.5)],
+        [(SimpleNamespace(id=None, metadata={"doc_id": "d2"}), 0.5)],
+        SimpleNamespace(documentId="d2"),
+        {"d2"},
+        (value for value in ()),
+    ],
+    ids=["dataclass", "rank", "slots", "node", "pair", "alone", "set", "iterator"],
+)
+def test_citations_may_be_objects_of_any_class(cited):
+    expected = None if hasattr(cited, "__next__") else ["d2"]
+    assert found({"answer": "yes", "retrieved": ["d1", "d2"], "citations": cited})[1] == expected
+
+
+def test_a_citation_by_rank_is_the_document_that_is_known_at_last():
+    """Among `sources`, which are read as the retrieved documents where nothing else is."""
+    result = {"answer": "yes", "sources": [{"id": "d1"}, {"id": "d2"}], "citations": [{"document_index": 1}]}
+    assert found(result)[1:3] == (["d2"], ["d1", "d2"])
+
+
+def test_citations_in_a_circle_and_by_the_million_are_bounded():
+    circle = []
+    circle.append(circle)
+    circle_of_objects = SimpleNamespace()
+    circle_of_objects.metadata = circle_of_objects.node = circle_of_objects
+    wide = [[["d1"] * 1000] * 1000] * 1000
+    for cited in (circle, [circle_of_objects], wide):
+        assert found({"answer": "yes", "retrieved": ["d1"], "citations": cited})[1] is None

@@ -171,7 +171,6 @@ def test_a_line_that_ragmon_refuses_is_invalid():
         {"v": 1, "retrieved_ids": [1.5]},
         {"v": 1, "answer_json": "yes"},
         {"v": 1, "answer_json": {"claim": ["yes"]}},
-        {"v": 1, "answer_json": {"citations": [["d1"]]}},
         {"v": 1, "ts": 1_700_000_000_000},
         {"v": 1, "ts": -1},
         {"v": 1, "source": "user"},

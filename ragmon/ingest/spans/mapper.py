@@ -283,15 +283,17 @@ def fill(
         stages = ("total", "retrieve", "generate")
         unknown = {stage: getattr(latency, stage) for stage in stages if getattr(own, stage) is None}
         latency = msgspec.structs.replace(own, **unknown)
-    return msgspec.structs.replace(record, **values, answer_json=_filled_answer(record, trace), latency_ms=latency)
+    known_ids = values.get("retrieved_ids") or record.retrieved_ids
+    own_answer = _filled_answer(record, trace, known_ids)
+    return msgspec.structs.replace(record, **values, answer_json=own_answer, latency_ms=latency)
 
 
-def _filled_answer(record: Record, trace: Trace) -> Answer | None:
+def _filled_answer(record: Record, trace: Trace, retrieved_ids: Sequence[str] | None) -> Answer | None:
     """The answer with unknown parts filled in; citations of another claim are not used."""
     own = record.answer_json
     if record.facts is not None or record.error is not None or record.ended not in (None, _TRUNCATED):
         return own
-    other = answer(trace)
+    other = answer(trace, retrieved_ids)
     if other is None or own is None:
         return own or other
     if own.claim is None:
@@ -442,7 +444,7 @@ def to_record(
         candidate_ids=ids_of(retrieved.candidates),
         scores=scores_of(retrieved.final),
         contexts=texts_of(retrieved.final),
-        answer_json=with_marks(answer(trace), ids) if error is None else None,
+        answer_json=with_marks(answer(trace, ids), ids) if error is None else None,
         error=error,
         latency_ms=_latency(trace),
         build=build,

@@ -12,9 +12,9 @@ and erased as spans are. Once the trace is taken, its event joins those of its s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,6 @@ from ragmon.core.record import Answer
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
 from ragmon.ingest.spans.span import Role, Span, Trace
 from ragmon.ingest.spans.tools import (
-    as_id,
     as_text,
     cut_off,
     decode,
@@ -36,6 +35,7 @@ from ragmon.ingest.spans.tools import (
     text_of,
     unwrapped,
 )
+from ragmon.ingest.tables import cut_citations
 
 _MEMBER: Final = f"{semconv.MESSAGE}."
 _LIST_DEPTH: Final = 3
@@ -149,18 +149,31 @@ _REPR: Final = re.compile(
 LangChain's, the results of agents; LlamaIndex's instrumentation cuts it off."""
 
 
-def answer(trace: Trace) -> Answer | None:
-    """The answer of a request; None where no span has one.
+class Reply(NamedTuple):
+    """The text of an answer, and its citations as they are written."""
 
-    A model call without text called a tool; its empty answer counts only where no other span has one.
-    """
+    claim: str | None
+    citations: Any = None
+
+
+def answer(trace: Trace, retrieved_ids: Sequence[str] | None = None) -> Answer | None:
+    """The answer of a request; None where no span has one."""
+    reply = _reply(trace)
+    if reply is None:
+        return None
+    cited = shapes.cited_names(cut_citations(reply.citations), retrieved_ids, trace.retrieving.id_from)
+    return Answer(claim=reply.claim, citations=cited)
+
+
+def _reply(trace: Trace) -> Reply | None:
+    # A model call without text called a tool; its empty answer counts only where no other span has one.
     empty = None
     calls = {span.span_id for span in trace.calls}
     for span in _answer_spans(trace, calls):
         attributes = span.attributes
         answered = None
         if (claim := as_text(attributes.get(semconv.RAGMON_CLAIM))) is not None:
-            answered = Answer(claim=claim)
+            answered = Reply(claim)
         elif (text := last(output_messages(span), ASSISTANT, "")) is not None:
             answered = parse(text)
         answered = (
@@ -172,7 +185,7 @@ def answer(trace: Trace) -> Answer | None:
         if answered is None:
             continue
         if answered.citations is None:
-            answered.citations = _citations(attributes.get(semconv.RAGMON_CITATIONS))
+            answered = answered._replace(citations=attributes.get(semconv.RAGMON_CITATIONS))
         if answered.claim != "" or span.span_id not in calls:
             return answered
         empty = empty or answered
@@ -190,13 +203,13 @@ def _answer_spans(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
             yield from (call for call in reversed(trace.calls) if call.span_id in inner_calls) if inner_calls else ()
 
 
-def parse(text: str) -> Answer:
+def parse(text: str) -> Reply:
     """Parse an answer's claim and citations: JSON as a whole or in a fenced block, else `citations: [...]` in text.
 
     >>> parse('{"claim": "X is 1", "citations": ["d1", 2]}')
-    Answer(claim='X is 1', citations=['d1', '2'])
+    Reply(claim='X is 1', citations=['d1', 2])
     >>> parse("X is 1")
-    Answer(claim='X is 1', citations=None)
+    Reply(claim='X is 1', citations=None)
     """
     for decoded in (
         decode(text),
@@ -206,37 +219,20 @@ def parse(text: str) -> Answer:
         if structured is not None:
             return structured
     if "[" not in text:
-        return Answer(claim=text)
-    claim, citations = split_citations(text)
-    return Answer(claim=claim, citations=citations)
+        return Reply(text)
+    return Reply(*split_citations(text))
 
 
-def _structured(fields: Mapping[str, Any], depth: int = _ANSWER_DEPTH) -> Answer | None:
+def _structured(fields: Mapping[str, Any], depth: int = _ANSWER_DEPTH) -> Reply | None:
     key = next((key for key in ("claim", "answer") if key in fields), None)
     if key is None or not depth:
         return None
     if isinstance(fields[key], Mapping):
         return _structured(fields[key], depth - 1)
-    return Answer(claim=text_of(fields[key]), citations=_citations(fields.get("citations")))
+    return Reply(text_of(fields[key]), fields.get("citations"))
 
 
-def _citations(entries: Any) -> list[str] | None:
-    """A list of ids or of objects that have one; one entry without an id makes the list unknown."""
-    if not isinstance(entries, list):
-        return None
-    ids: list[str] = []
-    for entry in entries:
-        members = mapping(entry)
-        found = as_id(entry) or next(
-            (name for key in shapes.METADATA_ID_KEYS if (name := as_id(members.get(key)))), None
-        )
-        if found is None:
-            return None
-        ids.append(found)
-    return ids
-
-
-def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
+def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Reply | None:
     """The answer in an output: the value itself, or a member under one of the keys frameworks use."""
     output = decode_container(value)
     if isinstance(output, str):
@@ -256,9 +252,7 @@ def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
         return parse(reply.text) if reply.role == ASSISTANT and reply.text is not None else None
     nested = _first_answer((output[name] for name in (*shapes.ANSWER_KEYS, "raw") if name in output), depth)
     if nested is not None:
-        if nested.citations is None:
-            nested.citations = _citations(output.get("citations"))
-        return nested
+        return nested if nested.citations is not None else nested._replace(citations=output.get("citations"))
     alternatives: list[Any] = next(
         (output[name] for name in shapes.ALTERNATIVES if isinstance(output.get(name), list)), []
     )
@@ -274,7 +268,7 @@ def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
     )
 
 
-def _first_answer(values: Iterable[Any], depth: int) -> Answer | None:
+def _first_answer(values: Iterable[Any], depth: int) -> Reply | None:
     return next((nested for value in values if (nested := _answer_in(value, depth - 1)) is not None), None)
 
 
