@@ -58,7 +58,7 @@ _READS: Final[Mapping[str, tuple[str, ...]]] = {
     "within": (LATENCY,),
     "grounded": (ANSWER, CONTEXTS),
     "require_grounding": (ANSWER, CONTEXTS),
-    "relevant": (IDS, GOLD_IDS),
+    **dict.fromkeys(("relevant", "first", "gains", "gold_in_first"), (IDS, GOLD_IDS)),
 }
 _KNOWN_METRICS: Final = 512
 _UNKNOWN: Final = (

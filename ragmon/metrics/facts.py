@@ -7,9 +7,9 @@ found under the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from ragmon.core import constants
@@ -31,7 +31,7 @@ from ragmon.core.text import READ, contains_phrase, fold, head, is_cut, normalis
 
 DEPTH: Final = 1000
 """Ranks are kept this deep (trec_eval's usual run depth); a fact that needs more of a longer list is unassessed."""
-VERSION: Final = 4
+VERSION: Final = 5
 """The version of the facts; counts of another version are made anew from the records that are kept."""
 
 Ranks = tuple[int, ...]  # ranks in order, each once; the first document has rank 1
@@ -58,6 +58,9 @@ CITATIONS_MISSING, DETAILS_MISSING = (1 << i for i in range(34, 36))
 IDS_CUT, CANDIDATES_CUT, VERDICTS_CUT = (1 << i for i in range(36, 39))
 # The answer is a refusal because a policy forbids the answer.
 POLICY_REFUSAL = 1 << 39
+# Ids and gold ids: several documents are one gold document; one was found by its text alone; an id that was retrieved,
+# cited, or among the candidates differs in form alone from a gold id that was not found there.
+SEVERAL, FOUND_BY_TEXT, IDS_ALIKE, CITES_ALIKE, CANDIDATES_ALIKE = (1 << i for i in range(50, 55))
 
 
 class Facts(NamedTuple):
@@ -70,7 +73,8 @@ class Facts(NamedTuple):
         ranks: The ranks of gold documents.
         candidate_ranks: The same before reranking.
         verdict_ranks: The ranks that recorded verdicts call relevant.
-        text_ranks: Gold by text only: for each gold text that was found, the rank of the first context with it.
+        text_ranks: For each gold text that was found, the rank of the first context with it; where several documents
+            are one gold document, for each gold document that was found, the first of its ranks.
     """
 
     flags: int
@@ -170,13 +174,18 @@ class Facts(NamedTuple):
         """The answer cites a gold document, retrieved or not (hit_only)."""
         self._require(HAS_GOLD_IDS, constants.NO_GOLD_CITATIONS)
         self._require_citations()
-        return self.has(HITS)
+        return self._hits()
 
     @property
     def citation_hit(self) -> bool:
         """H: the answer cites a gold document, and every citation was retrieved."""
         self._require(HAS_GOLD_IDS, constants.NO_GOLD_CITATIONS)
-        return self.cites_only_retrieved and self.has(HITS)
+        return self.cites_only_retrieved and self._hits()
+
+    def _hits(self) -> bool:
+        if self.has(CITES_ALIKE):
+            raise Unassessed(constants.ID_FORM)
+        return self.has(HITS)
 
     @property
     def cites_only_retrieved(self) -> bool:
@@ -256,21 +265,48 @@ class Facts(NamedTuple):
 
     def relevant(self, k: int | None = None) -> int:
         """The ranks of relevant documents as bits, cut at k; None means the whole list."""
-        text_reason = constants.TEXT_CUT if self.has(CONTEXTS_CUT) else constants.NO_TEXT
-        self._require(RANKED, text_reason if self.has(BY_TEXT) else constants.NO_IDS)
-        return cut(bits_at(self.ranks), self.retrieved, k)
+        # No further document is relevant where each gold id was found, and names one document.
+        has_all = not self.flags & (BY_TEXT | TOTAL_UNKNOWN | SEVERAL) and len(self.ranks) == self.wanted > 0
+        return cut(self._ranks(self.ranks), DEPTH if has_all else self.retrieved, k)
+
+    def first(self, k: int | None = None) -> int | None:
+        """The rank of the first relevant document among the first k; None where there is none."""
+        ranks = self._ranks(self.ranks)
+        if not ranks:
+            cut(ranks, self.retrieved, k)
+            return None
+        return self.ranks[0] if k is None or self.ranks[0] <= k else None
 
     def gains(self, k: int | None = None) -> int:
         """The ranks at which a gold document appears for the first time, as bits, cut at k."""
-        relevant = self.relevant(k)
-        return relevant & bits_at(self.text_ranks) if self.has(BY_TEXT) else relevant
+        return cut(self._ranks(self._firsts), self._unread, k)
 
     def gold_in_first(self, k: int | None = None) -> int:
         """How many gold documents are in the first k."""
-        relevant = self.relevant(k)
-        if self.has(BY_TEXT):
-            return sum(1 for rank in self.text_ranks if k is None or rank <= k)
-        return relevant.bit_count()
+        cut(self._ranks(self._firsts), self._unread, k)
+        return sum(1 for rank in self._firsts if k is None or rank <= k)
+
+    def listed(self, k: int | None = None) -> int:
+        """The length of the list, cut at k."""
+        cut(0, self.retrieved, k)
+        return self.retrieved if k is None else k
+
+    @property
+    def _firsts(self) -> Ranks:
+        return self.text_ranks if self.flags & (BY_TEXT | SEVERAL) else self.ranks
+
+    @property
+    def _unread(self) -> int:
+        # The length of the list in which further gold documents may be found for the first time.
+        has_all = not self.has(TOTAL_UNKNOWN) and len(self._firsts) == self.wanted > 0
+        return DEPTH if has_all else self.retrieved
+
+    def _ranks(self, ranks: Ranks) -> int:
+        text_reason = constants.TEXT_CUT if self.has(CONTEXTS_CUT) else constants.NO_TEXT
+        self._require(RANKED, text_reason if self.has(BY_TEXT) else constants.NO_IDS)
+        if self.has(IDS_ALIKE):
+            raise Unassessed(constants.ID_FORM)
+        return bits_at(ranks)
 
     def total(self) -> int:
         """How many gold documents there are."""
@@ -279,8 +315,11 @@ class Facts(NamedTuple):
         return self.wanted
 
     def candidates(self, k: int | None = None) -> int:
-        """The gold ranks before reranking as bits, cut at k."""
-        return cut(bits_at(self.candidate_ranks), DEPTH + self.has(CANDIDATES_CUT), k)
+        """The ranks before reranking at which a gold document appears for the first time, as bits, cut at k."""
+        if self.has(CANDIDATES_ALIKE):
+            raise Unassessed(constants.ID_FORM)
+        is_cut = self.has(CANDIDATES_CUT) and len(self.candidate_ranks) < self.wanted
+        return cut(bits_at(self.candidate_ranks), DEPTH + is_cut, k)
 
     def _require(self, flag: int, reason: str) -> None:
         if not self.flags & flag:
@@ -383,10 +422,14 @@ class FactReader:
             candidate_ids = list(dict.fromkeys(record.candidate_ids))
             flags |= CANDIDATES if len(candidate_ids) <= DEPTH else CANDIDATES | CANDIDATES_CUT
             candidates = ranks_among(candidate_ids, set(candidate_ids), gold_ids)
-        if ids is None:
-            return (flags, len(gold_ids), 0, (), candidates, verdicts, ())
-        ranks = ranks_among(ids, id_set, gold_ids)
-        return (flags | RANKED, len(gold_ids), length, ranks, candidates, verdicts, ())
+        ranks = _NO_RANKS
+        if ids is not None:
+            ranks = ranks_among(ids, id_set, gold_ids)
+            flags |= RANKED
+        key = (flags, len(gold_ids), length, ranks, candidates, verdicts, ())
+        if len(ranks) == len(gold_ids) and not item.id_forms and (flags & HITS or not citations):
+            return key  # most requests: every gold id was found
+        return found_otherwise(key, record, item, ids or (), citations or ())
 
     def _call_flags(self, record: Record, item: GoldItem | None, claim: str | None, citations: list[str] | None) -> int:
         # Of the outcome and of the text of the answer.
@@ -490,21 +533,96 @@ def ranks_of(relevant: Iterable[bool]) -> Ranks:
     return tuple(rank for rank, flag in enumerate(islice(relevant, DEPTH), start=1) if flag)
 
 
-def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[Ranks, Ranks] | None:
-    """Which contexts hold a gold text, and where each gold text is found first.
+def found_otherwise(key: Key, record: Record, item: GoldItem, ids: Sequence[str], citations: Sequence[str]) -> Key:
+    """The facts of a request some of whose gold ids were not found, with what was found in another form or by text."""
+    flags, wanted, length, ranks, candidates, verdicts, _ = key
+    missing = [name for name in dict.fromkeys(item.citations or ()) if name not in ids]
+    by_text = named_by_text(record, item, missing)
+    lists = ids, citations, record.candidate_ids or ()
+    if not (by_text or item.id_forms or item.may_name(chain(*lists))):
+        return key
+    (ranks, firsts, is_alike), cited, before = (find_gold(names, item, by_text) for names in lists)
+    flags |= FOUND_BY_TEXT if by_text else 0
+    flags |= IDS_ALIKE if is_alike else 0
+    flags |= HITS if cited.firsts else CITES_ALIKE if cited.is_alike else 0
+    if flags & CANDIDATES:
+        flags |= CANDIDATES_ALIKE if before.is_alike else 0
+        candidates = tuple(sorted(set(before.firsts.values())))
+    text_ranks = tuple(sorted(firsts.values()))
+    if text_ranks == ranks:
+        return (flags, wanted, length, ranks, candidates, verdicts, ())
+    return (flags | SEVERAL, wanted, length, ranks, candidates, verdicts, text_ranks)
 
-    The ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None where
-    the unread rest of a context may hold one.
+
+class FoundGold(NamedTuple):
+    """The gold documents of a list of ids.
+
+    Attributes:
+        ranks: The ranks of gold documents.
+        firsts: The first rank of each gold id that was found.
+        is_alike: Whether an id differs in form alone from a gold id that was not found.
     """
-    first_ranks: dict[str, int] = {}
-    relevant, exact = [], item.match == "exact"
+
+    ranks: Ranks
+    firsts: dict[str, int]
+    is_alike: bool
+
+
+def find_gold(names: Sequence[str], item: GoldItem, by_text: Mapping[str, Collection[str]]) -> FoundGold:
+    """The gold documents among ids, in the forms that the item allows; `by_text` has the ids that stand for others."""
+    ranks, firsts, alike, allowed = [], dict[str, int](), set[str](), frozenset(item.id_forms)
+    for rank, name in enumerate(names[:DEPTH], start=1):
+        found = set(by_text.get(name, ()))
+        for gold, forms in item.named(name):
+            (found if forms <= allowed else alike).add(gold)
+        if found:
+            ranks.append(rank)
+        for gold in found:
+            firsts.setdefault(gold, rank)
+    return FoundGold(tuple(ranks), firsts, not alike <= firsts.keys())
+
+
+def named_by_text(record: Record, item: GoldItem, missing: Sequence[str]) -> dict[str, set[str]]:
+    """The retrieved ids whose contexts hold the text of a gold document that was not retrieved by its id.
+
+    With the gold ids that they stand for: the n-th gold text is that of the n-th gold id; where there are more of the
+    one than of the other, a text may be that of any.
+    """
+    named: dict[str, set[str]] = {}
+    if not (missing and item.texts and record.contexts and record.retrieved_ids) or is_redacted(record, "contexts"):
+        return named
+    names, places = record.retrieved_ids, find_texts(record.contexts[: len(record.retrieved_ids)], item) or {}
+    if item.texts_by_id:
+        pairs = [(gold, places.get(text, [])) for gold in missing for text in item.texts_by_id[gold]]
+    else:  # a text under the id of a gold document is that document's
+        free = [[rank for rank in ranks if names[rank - 1] not in item.ids] for ranks in places.values()]
+        pairs = [(missing[min(n, len(missing) - 1)], ranks) for n, ranks in enumerate(filter(None, free))]
+    for gold, ranks in pairs:
+        for rank in ranks:
+            named.setdefault(names[rank - 1], set()).add(gold)
+    return named
+
+
+def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[Ranks, Ranks] | None:
+    """The ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None if unknown."""
+    if (places := find_texts(contexts, item)) is None:
+        return None
+    relevant = {rank for ranks in places.values() for rank in ranks}
+    return tuple(sorted(relevant)), tuple(sorted(ranks[0] for ranks in places.values()))
+
+
+def find_texts(contexts: Sequence[str], item: GoldItem) -> dict[str, list[int]] | None:
+    """The ranks of the contexts with each gold text that was found, in the order of the first of them.
+
+    None where the unread rest of a context may hold one.
+    """
+    places: dict[str, list[int]] = {}
+    exact = item.match == "exact"
     for rank, raw_context in enumerate(contexts[:DEPTH], start=1):
         context = normalise_context(head(raw_context))
         matches = [text for text in item.texts if (text == context if exact else text in context)]
         if is_cut(raw_context) and (exact or len(matches) < len(item.texts)):
             return None
-        if matches:
-            relevant.append(rank)
         for text in matches:
-            first_ranks.setdefault(text, rank)
-    return tuple(relevant), tuple(sorted(first_ranks.values()))
+            places.setdefault(text, []).append(rank)
+    return places
