@@ -48,6 +48,7 @@ from ragmon.core import constants
 from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS, HOUR, JUDGE_PREFIX, REFUSAL_TOKEN
 from ragmon.core.errors import ConfigError
 from ragmon.core.gold_item import Match
+from ragmon.core.ids import EXACT, IdForm
 from ragmon.core.json_schema import Schema, identifier, summary
 from ragmon.core.policy import MIN_SAMPLES, Estimand, Gate, Kind, Mode, Policy
 from ragmon.core.refusals import RefusalRule, explodes
@@ -64,6 +65,12 @@ RESERVED: Final = ("preset", "verdict", "on_insufficient")
 """The keys of [gates] that are no gates."""
 
 
+def _exact_alone(forms: tuple[IdForm, ...]) -> tuple[IdForm, ...]:
+    if EXACT in forms and len(forms) > 1:
+        raise value_error("has exact beside other forms", 'ids = "exact", or the others alone')
+    return forms
+
+
 class GoldTable(Table):
     """A gold set.
 
@@ -73,6 +80,9 @@ class GoldTable(Table):
         use: The sources of records that may match it.
         tags: Tags that every item has.
         match: How gold texts are compared with contexts.
+        ids: What an id may differ in from a gold id and still be that id: `casefold` (case, Unicode forms, white space,
+            leading zeros), `prefix` (one id begins the other: file suffix, chunk), `path` (folders, the host of a URL).
+            `exact` says that other ids are other documents; without the key, an id of another form is unknown.
         embed: The function that embeds texts for matching by meaning; None: questions are matched by wording only.
         frozen: The file written by `ragmon gold freeze`; gold files that differ from it are rejected.
         key_file: The key of its signature.
@@ -83,6 +93,7 @@ class GoldTable(Table):
     use: Annotated[Many[Literal["probe", "match"]], AfterValidator(unique)] = ("probe", "match")
     tags: dict[str, str] = Field(default_factory=dict)
     match: Match = "exact"
+    ids: Annotated[Many[IdForm], AfterValidator(unique), AfterValidator(_exact_alone)] = ()
     embed: Function | None = None
     frozen: File | None = None
     key_file: File | None = None

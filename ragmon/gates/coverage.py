@@ -78,6 +78,7 @@ BY_REASON: Final[Mapping[str, str]] = {
     constants.NO_LATENCY: "record latency_ms.total",
     constants.GOLD_VERSION: "give application and server the same gold file",
     constants.BEYOND_DEPTH: "gate the metric at a rank, @10: of a longer list, 1,000 ranks are kept",
+    constants.ID_FORM: "`[gold.NAME] ids` says what an id may differ in from a gold id: `casefold`, `prefix`, `path`",
     constants.TEXT_CUT: "record shorter texts",
 }
 """What makes requests assessable that are not, by the reason why they are not."""

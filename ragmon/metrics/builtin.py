@@ -398,7 +398,7 @@ class CandidateRecall(_AtK):
         return super().score(facts) if facts.has_candidates else None
 
     def rank_score(self, facts: Facts) -> float:
-        return facts.candidates(self.k).bit_count() / facts.total()
+        return facts.candidates(self.k) / facts.total()
 
 
 def first_rank(bits: int) -> int:

@@ -71,7 +71,7 @@ class Facts(NamedTuple):
         wanted: How many gold ids (or gold texts) the item has.
         retrieved: How many distinct documents were retrieved (gold by text: how many contexts).
         ranks: The ranks of gold documents.
-        candidate_ranks: The same before reranking.
+        candidate_ranks: For each gold document that was found before reranking, the first of its ranks there.
         verdict_ranks: The ranks that recorded verdicts call relevant.
         text_ranks: For each gold text that was found, the rank of the first context with it; where several documents
             are one gold document, for each gold document that was found, the first of its ranks.
@@ -315,11 +315,12 @@ class Facts(NamedTuple):
         return self.wanted
 
     def candidates(self, k: int | None = None) -> int:
-        """The ranks before reranking at which a gold document appears for the first time, as bits, cut at k."""
+        """How many gold documents were in the first k before reranking."""
         if self.has(CANDIDATES_ALIKE):
             raise Unassessed(constants.ID_FORM)
         is_cut = self.has(CANDIDATES_CUT) and len(self.candidate_ranks) < self.wanted
-        return cut(bits_at(self.candidate_ranks), DEPTH + is_cut, k)
+        cut(0, DEPTH + is_cut, k)
+        return sum(1 for rank in self.candidate_ranks if k is None or rank <= k)
 
     def _require(self, flag: int, reason: str) -> None:
         if not self.flags & flag:
@@ -538,7 +539,7 @@ def found_otherwise(key: Key, record: Record, item: GoldItem, ids: Sequence[str]
     flags, wanted, length, ranks, candidates, verdicts, _ = key
     missing = [name for name in dict.fromkeys(item.citations or ()) if name not in ids]
     by_text = named_by_text(record, item, missing)
-    lists = ids, citations, record.candidate_ids or ()
+    lists = ids, citations, tuple(dict.fromkeys(record.candidate_ids or ()))
     if not (by_text or item.id_forms or item.may_name(chain(*lists))):
         return key
     (ranks, firsts, is_alike), cited, before = (find_gold(names, item, by_text) for names in lists)
@@ -547,7 +548,7 @@ def found_otherwise(key: Key, record: Record, item: GoldItem, ids: Sequence[str]
     flags |= HITS if cited.firsts else CITES_ALIKE if cited.is_alike else 0
     if flags & CANDIDATES:
         flags |= CANDIDATES_ALIKE if before.is_alike else 0
-        candidates = tuple(sorted(set(before.firsts.values())))
+        candidates = tuple(sorted(before.firsts.values()))
     text_ranks = tuple(sorted(firsts.values()))
     if text_ranks == ranks:
         return (flags, wanted, length, ranks, candidates, verdicts, ())
