@@ -9,7 +9,6 @@ two documents. Ids are untrusted: the time of every function grows no faster tha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 from urllib.parse import unquote
@@ -129,13 +128,3 @@ def _of_one_document(a: IdParts, b: IdParts) -> bool:
     chunks, folders = min(len(a.chunks), len(b.chunks)), min(len(a.folders), len(b.folders))
     same_chunks = a.chunks[:chunks] == b.chunks[:chunks]
     return same_chunks and a.folders[len(a.folders) - folders :] == b.folders[len(b.folders) - folders :]
-
-
-def setting(forms: Iterable[str]) -> str:
-    """The value of `[gold.NAME] ids` that allows some differences.
-
-    >>> setting(["prefix"]), setting(["prefix", "casefold"])
-    ('"prefix"', '["casefold", "prefix"]')
-    """
-    quoted = [f'"{form}"' for form in sorted(forms)]
-    return quoted[0] if len(quoted) == 1 else f"[{', '.join(quoted)}]"
