@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from ragmon.core.ids import EXACT, IdForm, folded, folded_parts, needed
+from ragmon.core.ids import EXACT, LONGEST, IdForm, folded, folded_parts, needed
 from ragmon.core.text import claim_phrases, contains_phrase, fold, normalise_context
 
 Match = Literal["exact", "contains"]
@@ -93,7 +93,7 @@ class GoldItem:
 
     def may_name(self, names: Iterable[str]) -> bool:
         """Whether one of some ids may differ from a gold id in form alone; a wrong one rarely does."""
-        text = folded("\n".join(names))
+        text = folded("\n".join([name for name in names if len(name) <= LONGEST]))
         return any(stem in text for stem in self._by_stem)
 
     def named(self, name: str) -> list[tuple[str, frozenset[IdForm]]]:
@@ -104,7 +104,7 @@ class GoldItem:
         """
         if name in self.ids:
             return [(name, frozenset())]
-        if tuple(self.id_forms) == (EXACT,):
+        if len(name) > LONGEST or EXACT in self.id_forms:
             return []
         golds = self._by_stem.get(folded_parts(name).stem, ())
         return [(gold, forms) for gold in golds if (forms := needed(name, gold)) is not None]

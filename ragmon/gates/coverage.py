@@ -8,6 +8,7 @@ whole run. All sentences on gaps and their remedies are here.
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -187,6 +188,7 @@ _BITS: Final[Mapping[str, tuple[int, int, int]]] = {
     LATENCY: (lacks.NO_LATENCY, 0, 0),
 }
 """The bits of records that lack a field, where it was withheld, and where there can be none."""
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML that needs no quotes
 _log = logging.getLogger("ragmon")
 
 
@@ -314,7 +316,8 @@ def form_setting(gold: str, ids: AlikeIds) -> str:
     '`[gold.ferry] ids = "prefix"`'
     """
     quoted = ", ".join(f'"{form}"' for form in ids.forms)
-    return f"`[gold.{gold}] ids = {quoted if len(ids.forms) == 1 else f'[{quoted}]'}`"
+    name = gold if _BARE.fullmatch(gold) else f'"{gold}"'
+    return f"`[gold.{name}] ids = {quoted if len(ids.forms) == 1 else f'[{quoted}]'}`"
 
 
 def form_remedy(gold: str, ids: AlikeIds) -> str:

@@ -279,27 +279,26 @@ class Facts(NamedTuple):
 
     def gains(self, k: int | None = None) -> int:
         """The ranks at which a gold document appears for the first time, as bits, cut at k."""
-        return cut(self._ranks(self._firsts), self._unread, k)
+        return self._cut_firsts(k)
 
     def gold_in_first(self, k: int | None = None) -> int:
         """How many gold documents are in the first k."""
-        cut(self._ranks(self._firsts), self._unread, k)
-        return sum(1 for rank in self._firsts if k is None or rank <= k)
+        self._cut_firsts(k)
+        return sum(1 for rank in self._firsts() if k is None or rank <= k)
 
     def listed(self, k: int | None = None) -> int:
         """The length of the list, cut at k."""
         cut(0, self.retrieved, k)
         return self.retrieved if k is None else k
 
-    @property
     def _firsts(self) -> Ranks:
         return self.text_ranks if self.flags & (BY_TEXT | SEVERAL) else self.ranks
 
-    @property
-    def _unread(self) -> int:
-        # The length of the list in which further gold documents may be found for the first time.
-        has_all = not self.has(TOTAL_UNKNOWN) and len(self._firsts) == self.wanted > 0
-        return DEPTH if has_all else self.retrieved
+    def _cut_firsts(self, k: int | None) -> int:
+        # Only in a list with gold documents still to be found may the rest say more.
+        firsts = self._firsts()
+        has_all = not self.has(TOTAL_UNKNOWN) and len(firsts) == self.wanted > 0
+        return cut(self._ranks(firsts), DEPTH if has_all else self.retrieved, k)
 
     def _ranks(self, ranks: Ranks) -> int:
         text_reason = constants.TEXT_CUT if self.has(CONTEXTS_CUT) else constants.NO_TEXT
