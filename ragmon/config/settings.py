@@ -29,6 +29,7 @@ from ragmon.config.units import (
     File,
     Files,
     Function,
+    IdForms,
     JudgeName,
     Many,
     Name,
@@ -48,7 +49,6 @@ from ragmon.core import constants
 from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS, HOUR, JUDGE_PREFIX, REFUSAL_TOKEN
 from ragmon.core.errors import ConfigError
 from ragmon.core.gold_item import Match
-from ragmon.core.ids import EXACT, IdForm
 from ragmon.core.json_schema import Schema, identifier, summary
 from ragmon.core.policy import MIN_SAMPLES, Estimand, Gate, Kind, Mode, Policy
 from ragmon.core.refusals import RefusalRule, explodes
@@ -63,12 +63,6 @@ Source = Literal["probe", "match", "label", "live", "replay"]
 OnInsufficient = Literal["hold", "pass", "fail"]
 RESERVED: Final = ("preset", "verdict", "on_insufficient")
 """The keys of [gates] that are no gates."""
-
-
-def _exact_alone(forms: tuple[IdForm, ...]) -> tuple[IdForm, ...]:
-    if EXACT in forms and len(forms) > 1:
-        raise value_error("has exact beside other forms", 'ids = "exact", or the others alone')
-    return forms
 
 
 class GoldTable(Table):
@@ -93,7 +87,7 @@ class GoldTable(Table):
     use: Annotated[Many[Literal["probe", "match"]], AfterValidator(unique)] = ("probe", "match")
     tags: dict[str, str] = Field(default_factory=dict)
     match: Match = "exact"
-    ids: Annotated[Many[IdForm], AfterValidator(unique), AfterValidator(_exact_alone)] = ()
+    ids: IdForms = ()
     embed: Function | None = None
     frozen: File | None = None
     key_file: File | None = None

@@ -1,4 +1,4 @@
-"""Ids that differ from a gold id in form alone are unknown, or gold's by setting; gold documents found by their text."""
+"""Ids of another form than a gold id are unknown or, by setting, gold's; gold documents are found by their text too."""
 
 from __future__ import annotations
 
