@@ -173,6 +173,6 @@ def test_a_replay_with_the_setting_passes(tmp_path):
         [{"qid": "a", "retrieved_ids": ["page-7#0"], "answer_json": {"claim": "yes", "citations": ["page-7#0"]}}],
     )
     done = command("gate", tmp_path / "t.jsonl", "--config", tmp_path / "ragmon.toml")
-    (line,) = [line for line in done.stdout.splitlines() if "citation_hit_rate " in line]
+    (line,) = [line for line in done.out.splitlines() if "citation_hit_rate " in line]
     assert "100.0 %" in line
     assert "pass" in line
