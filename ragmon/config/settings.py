@@ -29,6 +29,7 @@ from ragmon.config.units import (
     File,
     Files,
     Function,
+    IdForms,
     JudgeName,
     Many,
     Name,
@@ -73,6 +74,9 @@ class GoldTable(Table):
         use: The sources of records that may match it.
         tags: Tags that every item has.
         match: How gold texts are compared with contexts.
+        ids: What an id may differ in from a gold id and still be that id: `casefold` (case, Unicode forms, white space,
+            leading zeros), `prefix` (one id begins the other: file suffix, chunk), `path` (folders, the host of a URL).
+            `exact` says that other ids are other documents; without the key, an id of another form is unknown.
         embed: The function that embeds texts for matching by meaning; None: questions are matched by wording only.
         frozen: The file written by `ragmon gold freeze`; gold files that differ from it are rejected.
         key_file: The key of its signature.
@@ -83,6 +87,7 @@ class GoldTable(Table):
     use: Annotated[Many[Literal["probe", "match"]], AfterValidator(unique)] = ("probe", "match")
     tags: dict[str, str] = Field(default_factory=dict)
     match: Match = "exact"
+    ids: IdForms = ()
     embed: Function | None = None
     frozen: File | None = None
     key_file: File | None = None

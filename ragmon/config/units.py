@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from ragmon.core.ids import EXACT, IdForm
 from ragmon.core.json_schema import attribute_notes
 from ragmon.core.network import Address, split_url
 
@@ -185,6 +186,17 @@ def address(value: object) -> Address:
     return Address(bare_host, int(port))
 
 
+def id_forms(value: object) -> tuple[IdForm, ...]:
+    """What ids may differ in: one form or a list of them."""
+    forms: list[IdForm] = value if isinstance(value, list) else [value]  # type: ignore[list-item]
+    known = get_args(IdForm)
+    if not all(form in known for form in forms):
+        raise value_error("names no form of ids", f"one of {', '.join(known)}, or a list of them")
+    if EXACT in forms and len(forms) > 1:
+        raise value_error("has exact beside another form", "exact alone, or the others")
+    return unique(tuple(forms))
+
+
 def unique(values: tuple[T, ...]) -> tuple[T, ...]:
     """Check that a list has no repetitions."""
     repeated = next((value for i, value in enumerate(values) if value in values[:i]), None)
@@ -235,6 +247,12 @@ Files = Annotated[
     tuple[Path, ...],
     PlainValidator(files),
     WithJsonSchema({"anyOf": [_PATH, {"type": "array", "items": _PATH, "minItems": 1}]}),
+]
+_FORM: Final = {"type": "string", "enum": list(get_args(IdForm))}
+IdForms = Annotated[
+    tuple[IdForm, ...],
+    PlainValidator(id_forms),
+    WithJsonSchema({"anyOf": [_FORM, {"type": "array", "items": _FORM, "uniqueItems": True}]}),
 ]
 Url = Annotated[str, PlainValidator(url), WithJsonSchema({"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://"})]
 Listen = Annotated[Address, PlainValidator(address), WithJsonSchema({"type": "string", "pattern": ":[0-9]+$"})]

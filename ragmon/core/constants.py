@@ -117,6 +117,8 @@ ERROR: Final = "error"
 TOTAL_UNKNOWN: Final = "total_unknown"
 GOLD_VERSION: Final = "gold_version"
 BEYOND_DEPTH: Final = "beyond_depth"
+ID_FORM: Final = "id_form"
+"""An id differs from a gold id in form alone: in case, a prefix, the number of a chunk."""
 TEXT_CUT: Final = "text_cut"
 """The text is longer than the part that is read, and the searched phrase is not in that part."""
 PARTIAL: Final = "partial"
@@ -134,6 +136,7 @@ REASONS: Final = (
     TOTAL_UNKNOWN,
     GOLD_VERSION,
     BEYOND_DEPTH,
+    ID_FORM,
     TEXT_CUT,
     PARTIAL,
 )

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Final, Literal
 
 import msgspec
 
+from ragmon.core.ids import EXACT, LONGEST, IdForm, folded, folded_parts, needed
 from ragmon.core.text import claim_phrases, contains_phrase, fold, normalise_context
 
 Match = Literal["exact", "contains"]
 _CANONICAL: Final = msgspec.json.Encoder(order="sorted", enc_hook=list)
 
-_OF_SET: Final = ("match", "set_name", "set_version")
+_OF_SET: Final = ("match", "id_forms", "set_name", "set_version")
 
 # What a gold item provides, as bits; `ragmon.metrics.facts` combines them with the facts of a record.
 GOLD, ANSWERABLE, HAS_PHRASES, HAS_GOLD_CLAIM, HAS_GOLD_IDS, HAS_RELEVANT, TOTAL_UNKNOWN, BY_TEXT = (
@@ -41,6 +42,7 @@ class GoldItem:
         negatives: Ids that look relevant and are not.
         constraints: Statements for other checks; kept, not scored.
         match: How a gold text is compared with a context.
+        id_forms: What an id may differ in from a gold id and be that id; without any, such an id is unknown.
         set_name: The gold set it belongs to.
         set_version: The version of that set.
     """
@@ -58,6 +60,7 @@ class GoldItem:
     negatives: Sequence[str] = ()
     constraints: Sequence[str] = ()
     match: Match = "exact"
+    id_forms: Sequence[IdForm] = ()
     set_name: str = ""
     set_version: str = ""
 
@@ -80,6 +83,41 @@ class GoldItem:
     def ids(self) -> frozenset[str]:
         """The gold ids."""
         return frozenset(self.citations or ())
+
+    @cached_property
+    def _by_stem(self) -> dict[str, list[str]]:
+        by_stem: dict[str, list[str]] = {}
+        for name in sorted(self.ids):
+            by_stem.setdefault(folded_parts(name).stem, []).append(name)
+        return by_stem
+
+    def may_name(self, names: Iterable[str]) -> bool:
+        """Whether one of some ids may differ from a gold id in form alone; a wrong one rarely does."""
+        text = folded("\n".join([name for name in names if len(name) <= LONGEST]))
+        return any(stem in text for stem in self._by_stem)
+
+    def named(self, name: str) -> list[tuple[str, frozenset[IdForm]]]:
+        """The gold ids that an id is, or differs from in form alone, with what it differs in.
+
+        >>> GoldItem("a", "Why?", answerable=True, citations=["page-7"]).named("page-7#0")
+        [('page-7', frozenset({'prefix'}))]
+        """
+        if name in self.ids:
+            return [(name, frozenset())]
+        if len(name) > LONGEST or EXACT in self.id_forms:
+            return []
+        golds = self._by_stem.get(folded_parts(name).stem, ())
+        return [(gold, forms) for gold in golds if (forms := needed(name, gold)) is not None]
+
+    @cached_property
+    def texts_by_id(self) -> dict[str, frozenset[str]]:
+        """The gold texts of each gold id; empty where it is not known which belong to which."""
+        citations, contexts = self.citations or (), self.contexts or ()
+        by_id: dict[str, frozenset[str]] = {}
+        if len(citations) == len(contexts):
+            for name, text in zip(citations, contexts, strict=True):
+                by_id[name] = by_id.get(name, frozenset()) | ({normalise_context(text)} - {""})
+        return by_id
 
     @cached_property
     def texts(self) -> frozenset[str]:
@@ -114,13 +152,14 @@ class GoldItem:
         """sha256 of the canonical content of the item: items with the same fingerprint are the same question."""
         return hashlib.sha256(_CANONICAL.encode(self.content())).hexdigest()
 
-    def in_set(self, name: str, version: str, tags: Mapping[str, str]) -> GoldItem:
+    def in_set(self, name: str, version: str, tags: Mapping[str, str], id_forms: Sequence[IdForm] = ()) -> GoldItem:
         """The item in a gold set. What was computed from its content is not computed again.
 
         Args:
             name: The set.
             version: The version of the set.
             tags: The tags of the set; those of the item come before them.
+            id_forms: What ids may differ in.
 
         >>> item = GoldItem("a", "Why?", answerable=False, tags={"lang": "en"})
         >>> item.in_set("ferry", "1f2e", {"lang": "de", "area": "fares"}).tags == {"lang": "en", "area": "fares"}
@@ -129,7 +168,7 @@ class GoldItem:
         both = {**tags, **self.tags}
         item = object.__new__(type(self))
         item.__dict__.update(self.__dict__)
-        item.__dict__.update(set_name=name, set_version=version, tags=both)
+        item.__dict__.update(set_name=name, set_version=version, tags=both, id_forms=id_forms)
         if both != self.tags:
             item.__dict__.pop("fingerprint", None)
         return item

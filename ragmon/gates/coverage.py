@@ -8,6 +8,7 @@ whole run. All sentences on gaps and their remedies are here.
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +25,7 @@ from ragmon.metrics import facts as bits
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts
 from ragmon.scoring import captured as lacks
-from ragmon.scoring.captured import FIRST, CapturedBucket, CapturedSeries, shortened
+from ragmon.scoring.captured import FIRST, AlikeIds, CapturedBucket, CapturedSeries, shortened
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 
@@ -58,7 +59,7 @@ _READS: Final[Mapping[str, tuple[str, ...]]] = {
     "within": (LATENCY,),
     "grounded": (ANSWER, CONTEXTS),
     "require_grounding": (ANSWER, CONTEXTS),
-    "relevant": (IDS, GOLD_IDS),
+    **dict.fromkeys(("relevant", "first", "gains", "gold_in_first"), (IDS, GOLD_IDS)),
 }
 _KNOWN_METRICS: Final = 512
 _UNKNOWN: Final = (
@@ -81,6 +82,7 @@ BY_REASON: Final[Mapping[str, str]] = {
     constants.NO_LATENCY: "record latency_ms.total",
     constants.GOLD_VERSION: "give application and server the same gold file",
     constants.BEYOND_DEPTH: "gate the metric at a rank, @10: of a longer list, 1,000 ranks are kept",
+    constants.ID_FORM: "`[gold.NAME] ids` says what an id may differ in from a gold id: `casefold`, `prefix`, `path`",
     constants.TEXT_CUT: "record shorter texts",
 }
 """What makes requests assessable that are not, by the reason why they are not."""
@@ -189,6 +191,7 @@ _BITS: Final[Mapping[str, tuple[int, int, int]]] = {
     LATENCY: (lacks.NO_LATENCY, 0, 0),
 }
 """The bits of records that lack a field, where it was withheld, and where there can be none."""
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key of TOML that needs no quotes
 _log = logging.getLogger("ragmon")
 
 
@@ -244,6 +247,7 @@ class Gap(NamedTuple):
         examples: Some of them, ready to be shown.
         gold_examples: Some ids of gold.
         other_ids: The field of the documents whose values are gold's ids, and the share that is.
+        setting: What allows the forms in which ids differ from gold's.
     """
 
     field: str
@@ -254,6 +258,7 @@ class Gap(NamedTuple):
     examples: tuple[str, ...] = ()
     gold_examples: tuple[str, ...] = ()
     other_ids: tuple[str, float] | None = None
+    setting: str = ""
 
 
 def sentence(gap: Gap) -> str:
@@ -286,6 +291,8 @@ def remedy(gap: Gap) -> str:
     """
     if gap.field == "gold_ids" and gap.other_ids is not None:
         return f'`[capture] id_from = "{printable(gap.other_ids[0])}"`'
+    if gap.setting:
+        return gap.setting
     if gap.field in _ANYWHERE:
         return _ANYWHERE[gap.field]
     if not gap.origin:
@@ -303,6 +310,28 @@ def remedy_of_reason(reason: str, source: str) -> str | None:
     """
     in_files = _BY_REASON_IN_FILES if source == constants.REPLAY else {}
     return in_files.get(reason) or BY_REASON.get(reason) or _BY_REASON_IN_GOLD.get(reason)
+
+
+def form_setting(gold: str, ids: AlikeIds) -> str:
+    """The setting under which ids of another form are those of gold.
+
+    >>> form_setting("ferry", AlikeIds(("prefix",)))
+    '`[gold.ferry] ids = "prefix"`'
+    """
+    quoted = ", ".join(f'"{form}"' for form in ids.forms)
+    name = gold if _BARE.fullmatch(gold) else f'"{gold}"'
+    return f"`[gold.{name}] ids = {quoted if len(ids.forms) == 1 else f'[{quoted}]'}`"
+
+
+def form_remedy(gold: str, ids: AlikeIds) -> str:
+    """What makes ids of another form those of gold, with an example where it may be shown.
+
+    >>> form_remedy("ferry", AlikeIds(("casefold", "prefix"), "Fares#0", "fares"))
+    'ids differ from gold in form alone, `Fares#0` from `fares`: `[gold.ferry] ids = ["casefold", "prefix"]`'
+    """
+    names = (f"`{shortened(name)}`" for name in (ids.example, ids.gold) if name)
+    example = f", {' from '.join(names)}" if ids.example else f", one from {''.join(names)}" if ids.gold else ""
+    return f"ids differ from gold in form alone{example}: {form_setting(gold, ids)}"
 
 
 class Covered(NamedTuple):
@@ -575,6 +604,7 @@ class _Reader:
             examples=tuple(map(shortened, bucket.examples)),
             gold_examples=tuple(map(shortened, sorted(self._items.ids)[:2])) if name == GOLD_IDS else (),
             other_ids=max(fitting.items(), key=lambda entry: (entry[1], entry[0]), default=None),
+            setting=", ".join(form_setting(gold, ids) for gold, ids in bucket.alike.items() if name == GOLD_IDS),
         )
         return CaptureGap(name, missing, of, sentence(gap), remedy(gap), tuple(gates), tuple(blocked))
 

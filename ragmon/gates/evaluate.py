@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from ragmon.core import constants
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES, Estimand, Gate, Outcome, Policy, Verdict
-from ragmon.gates.coverage import remedy_of_reason
+from ragmon.gates.coverage import form_remedy, remedy_of_reason
+from ragmon.scoring.captured import AlikeIds
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.stats.histograms import MICRO, quantile
@@ -99,6 +100,7 @@ class Evidence:
         series: The series; None where there is no data.
         estimand: What the number estimates; "" without a gold set.
         weighted: The estimate over all calls where their number is known; then this is judged.
+        alike: Ids that differ from those of the gold set in form alone.
     """
 
     gate: Gate
@@ -107,6 +109,7 @@ class Evidence:
     stat: Stat
     estimand: str
     weighted: Estimate | None = None
+    alike: AlikeIds | None = None
 
     @property
     def value(self) -> float | None:
@@ -164,6 +167,14 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
     if gate.kind == "quantile_ratio":
         return _judge_latency(gate, snapshot, window, policy.baseline_p95_ms.get(gate.pipeline))
     evidence = find_evidence(gate, snapshot, window, whole_run=whole_run)
+    outcome = _judge_share(evidence, snapshot, policy, whole_run=whole_run)
+    if constants.ID_FORM in evidence.stat.unassessed and constants.ID_FORM not in outcome.reason:
+        outcome = replace(outcome, reason=f"{outcome.reason}; {not_assessable(evidence)}")
+    return outcome
+
+
+def _judge_share(evidence: Evidence, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -> Outcome:
+    gate = evidence.gate
     if lacks := _never_shown(evidence, snapshot, policy):
         return replace(evidence.outcome("insufficient", lacks), value=None, applicable=False)
     value = evidence.value
@@ -210,7 +221,8 @@ def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: boo
                     run = snapshot.find(series.pipeline, source, window=series.window, gold=None, where=gate.where)
                     series = run if run is not None and run.records == series.records else series
                 estimand = (gate.estimand or usual_estimand(source)) if series.gold else ""
-                return Evidence(gate, source, series, stat, estimand, weighted)
+                alike = snapshot.alike_ids.get((series.pipeline, series.gold))
+                return Evidence(gate, source, series, stat, estimand, weighted, alike)
     series = snapshot.find(gate.pipeline, sources[0], window=window, gold=gate.gold or "", where=gate.where)
     return Evidence(gate, sources[0], series, Stat(), gate.estimand or "")
 
@@ -250,7 +262,9 @@ def _never_shown(evidence: Evidence, snapshot: Snapshot, policy: Policy) -> str:
         return f"not applicable yet: no citation ever seen in {answers} {noun} ({remedy})"
     if gate.metric in snapshot.comparing_metrics and pipeline in snapshot.strange_ids.keys() - policy.published:
         reason = f"not applicable yet: none of {snapshot.strange_ids[pipeline]} retrieved ids occurs in gold"
-        return f"{reason} (`[capture] id_from` names the field that holds the ids of gold)"
+        remedy = "`[capture] id_from` names the field that holds the ids of gold"
+        of_form = {constants.ID_FORM: 1} if constants.ID_FORM in evidence.stat.unassessed else {}
+        return f"{reason}{_remedy(evidence, of_form) or f' ({remedy})'}"
     return ""
 
 
@@ -263,10 +277,15 @@ def not_assessable(evidence: Evidence) -> str:
 
 
 def _remedy(evidence: Evidence, unassessed: Mapping[str, int]) -> str:
-    """What would make most of the unassessed requests assessable; "" where nothing would."""
+    """What would make most of the unassessed requests assessable, and those with ids of another form."""
     remedies = {reason: remedy_of_reason(reason, evidence.source) for reason in unassessed}
+    if constants.ID_FORM in remedies and evidence.series is not None and evidence.alike is not None:
+        remedies[constants.ID_FORM] = form_remedy(evidence.series.gold, evidence.alike)
     known = [(n, reason) for reason, n in unassessed.items() if remedies[reason]]
-    return f" ({remedies[max(known)[1]]})" if known else ""
+    if not known:
+        return ""
+    named = dict.fromkeys((max(known)[1], *(remedies.keys() & {constants.ID_FORM})))
+    return f" ({'; '.join(str(remedies[reason]) for reason in named)})"
 
 
 def _needed_to_pass(gate: Gate) -> int:
@@ -320,7 +339,7 @@ def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
     clusters = series.clusters[metric]
     total = round(math.fsum(y * times for (_, y, _), times in clusters.items()) * MICRO)
     item_stat = Stat(sum(n * times for (n, _, _), times in clusters.items()), total, 0, stat.unassessed)
-    by_item = Evidence(evidence.gate, evidence.source, series, item_stat, evidence.estimand)
+    by_item = replace(evidence, stat=item_stat, weighted=None)
     value = item_stat.value
     if value is None:
         return without_data(by_item)

@@ -40,6 +40,7 @@ _UNASSESSED: Final[Mapping[str, str]] = {
     constants.TOTAL_UNKNOWN: "how many documents are relevant is unknown: gold names sections",
     constants.GOLD_VERSION: "the answer was compared with another version of the gold set",
     constants.BEYOND_DEPTH: "the list of documents or verdicts is longer than ranks are kept (1,000)",
+    constants.ID_FORM: "an id differs from a gold id in form alone",
     constants.TEXT_CUT: "the text is longer than the part that is read",
     constants.PARTIAL: "the call was kept for its outcome, without its details",
 }
@@ -242,7 +243,7 @@ def _retrieval(request: AssessedRequest, k: int | None) -> str:
 
 
 def _candidates(request: AssessedRequest, k: int | None) -> str:
-    found = request.facts.candidates(k).bit_count()
+    found = request.facts.candidates(k)
     first = f"the first {k} candidates" if k else "the candidates"
     return f"{found} of {request.facts.total()} gold documents are among {first} before reranking ({request.gold})"
 

@@ -25,6 +25,7 @@ from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.core import constants
 from ragmon.core.errors import GoldError, RagmonError, shorten
 from ragmon.core.gold_item import GoldItem, Match
+from ragmon.core.ids import IdForm
 from ragmon.core.process import keyed_hash, read_key, without_collector
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import ANYWHERE, contains_phrase, normalise_question
@@ -56,6 +57,7 @@ class GoldSet:
         pipeline: The pipeline it judges; None for any.
         use: Which records may match it: `probe`, `match` (user questions); replayed records always may.
         tags: Slices every item of the set belongs to.
+        id_forms: What ids may differ in from gold ids: `casefold`, `prefix`, `path`, or `exact`.
 
     Examples:
         >>> rows = [{"qid": "a", "question": "Who sails?", "answerable": True, "gold_citations": ["d1"]}]
@@ -69,6 +71,7 @@ class GoldSet:
     pipeline: str | None = None
     use: Collection[str] = (constants.PROBE, constants.MATCH)
     tags: Mapping[str, str] = field(default_factory=dict)
+    id_forms: Sequence[IdForm] = ()
 
     def __post_init__(self) -> None:
         duplicate = next((qid for qid, count in Counter(item.qid for item in self.items).items() if count > 1), None)
@@ -76,7 +79,8 @@ class GoldSet:
             hint = "qids are permanent: give one question a new one"
             raise GoldError("qid appears twice", path=self.name, value=duplicate, hint=hint)
         version = self.short_version
-        object.__setattr__(self, "items", tuple(item.in_set(self.name, version, self.tags) for item in self.items))
+        items = (item.in_set(self.name, version, self.tags, self.id_forms) for item in self.items)
+        object.__setattr__(self, "items", tuple(items))
 
     @classmethod
     def load(
@@ -524,7 +528,7 @@ def load_gold(specs: Sequence[GoldSpec]) -> tuple[GoldSet, ...]:
     """Read the gold sets of a configuration."""
     with without_collector():
         return tuple(
-            GoldSet(gold.name, gold.items, pipeline=spec.pipeline, use=spec.use, tags=spec.tags)
+            GoldSet(gold.name, gold.items, spec.pipeline, spec.use, spec.tags, spec.ids)
             for spec, gold in ((spec, read_gold(spec)) for spec in specs)
         )
 

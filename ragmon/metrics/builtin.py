@@ -320,7 +320,7 @@ class HitRate(_AtK):
     binary = True
 
     def rank_score(self, facts: Facts) -> float:
-        return float(facts.relevant(self.k) != 0)
+        return float(facts.first(self.k) is not None)
 
 
 @register
@@ -330,8 +330,7 @@ class Precision(_AtK):
     name = "precision"
 
     def rank_score(self, facts: Facts) -> float:
-        relevant = facts.relevant(self.k).bit_count()
-        size = facts.retrieved if self.k is None else self.k
+        relevant, size = facts.relevant(self.k).bit_count(), facts.listed(self.k)
         return relevant / size if size else 0.0
 
 
@@ -342,8 +341,8 @@ class Mrr(_Retrieval):
     name = "mrr"
 
     def rank_score(self, facts: Facts) -> float:
-        relevant = facts.relevant()
-        return 1 / first_rank(relevant) if relevant else 0.0
+        first = facts.first()
+        return 1 / first if first is not None else 0.0
 
 
 @register
@@ -399,7 +398,7 @@ class CandidateRecall(_AtK):
         return super().score(facts) if facts.has_candidates else None
 
     def rank_score(self, facts: Facts) -> float:
-        return facts.candidates(self.k).bit_count() / facts.total()
+        return facts.candidates(self.k) / facts.total()
 
 
 def first_rank(bits: int) -> int:

@@ -7,9 +7,9 @@ found under the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, Literal, NamedTuple
 
 from ragmon.core import constants
@@ -63,9 +63,12 @@ POLICY_REFUSAL = 1 << 39
 # id. That they cannot be read, or that the ranks are counted from 0, follows from the totals of the pipeline.
 BY_RANK, FROM_ZERO, TO_LAST, UNLIKE_IDS, UNREADABLE, COUNTED_FROM_ZERO = (1 << i for i in range(40, 46))
 CITED_OTHERWISE: Final = BY_RANK | UNLIKE_IDS
-# What citations that are ranks would cite if they counted from 1, and from 0: HITS, IN_SCOPE and CITES_RETRIEVED.
-_CITED: Final = HITS | IN_SCOPE | CITES_RETRIEVED
-_AT_BASE: Final = (27, 30)  # how far above those of `_CITED` their bits are, by base
+# Ids and gold ids: several documents are one gold document; one was found by its text alone; an id that was retrieved,
+# cited, or among the candidates differs in form alone from a gold id that was not found there.
+SEVERAL, FOUND_BY_TEXT, IDS_ALIKE, CITES_ALIKE, CANDIDATES_ALIKE = (1 << i for i in range(50, 55))
+# What is cited; and by base, the same of citations that are ranks if they count from it.
+_CITED: Final = (HITS, IN_SCOPE, CITES_RETRIEVED, CITES_ALIKE)
+_AT_BASE: Final = (tuple(1 << i for i in range(46, 50)), tuple(1 << i for i in range(55, 59)))
 
 
 class Facts(NamedTuple):
@@ -76,9 +79,10 @@ class Facts(NamedTuple):
         wanted: How many gold ids (or gold texts) the item has.
         retrieved: How many distinct documents were retrieved (gold by text: how many contexts).
         ranks: The ranks of gold documents.
-        candidate_ranks: The same before reranking.
+        candidate_ranks: For each gold document that was found before reranking, the first of its ranks there.
         verdict_ranks: The ranks that recorded verdicts call relevant.
-        text_ranks: Gold by text only: for each gold text that was found, the rank of the first context with it.
+        text_ranks: For each gold text that was found, the rank of the first context with it; where several documents
+            are one gold document, for each gold document that was found, the first of its ranks.
     """
 
     flags: int
@@ -178,13 +182,18 @@ class Facts(NamedTuple):
         """The answer cites a gold document, retrieved or not (hit_only)."""
         self._require(HAS_GOLD_IDS, constants.NO_GOLD_CITATIONS)
         self._require_citations()
-        return self.has(HITS)
+        return self._hits()
 
     @property
     def citation_hit(self) -> bool:
         """H: the answer cites a gold document, and every citation was retrieved."""
         self._require(HAS_GOLD_IDS, constants.NO_GOLD_CITATIONS)
-        return self.cites_only_retrieved and self.has(HITS)
+        return self.cites_only_retrieved and self._hits()
+
+    def _hits(self) -> bool:
+        if self.has(CITES_ALIKE):
+            raise Unassessed(constants.ID_FORM)
+        return self.has(HITS)
 
     @property
     def cites_only_retrieved(self) -> bool:
@@ -264,21 +273,47 @@ class Facts(NamedTuple):
 
     def relevant(self, k: int | None = None) -> int:
         """The ranks of relevant documents as bits, cut at k; None means the whole list."""
-        text_reason = constants.TEXT_CUT if self.has(CONTEXTS_CUT) else constants.NO_TEXT
-        self._require(RANKED, text_reason if self.has(BY_TEXT) else constants.NO_IDS)
-        return cut(bits_at(self.ranks), self.retrieved, k)
+        # No further document is relevant where each gold id was found, and names one document.
+        has_all = not self.flags & (BY_TEXT | TOTAL_UNKNOWN | SEVERAL) and len(self.ranks) == self.wanted > 0
+        return cut(self._ranks(self.ranks), DEPTH if has_all else self.retrieved, k)
+
+    def first(self, k: int | None = None) -> int | None:
+        """The rank of the first relevant document among the first k; None where there is none."""
+        ranks = self._ranks(self.ranks)
+        if not ranks:
+            cut(ranks, self.retrieved, k)
+            return None
+        return self.ranks[0] if k is None or self.ranks[0] <= k else None
 
     def gains(self, k: int | None = None) -> int:
         """The ranks at which a gold document appears for the first time, as bits, cut at k."""
-        relevant = self.relevant(k)
-        return relevant & bits_at(self.text_ranks) if self.has(BY_TEXT) else relevant
+        return self._cut_firsts(k)
 
     def gold_in_first(self, k: int | None = None) -> int:
         """How many gold documents are in the first k."""
-        relevant = self.relevant(k)
-        if self.has(BY_TEXT):
-            return sum(1 for rank in self.text_ranks if k is None or rank <= k)
-        return relevant.bit_count()
+        self._cut_firsts(k)
+        return sum(1 for rank in self._firsts() if k is None or rank <= k)
+
+    def listed(self, k: int | None = None) -> int:
+        """The length of the list, cut at k."""
+        cut(0, self.retrieved, k)
+        return self.retrieved if k is None else k
+
+    def _firsts(self) -> Ranks:
+        return self.text_ranks if self.flags & (BY_TEXT | SEVERAL) else self.ranks
+
+    def _cut_firsts(self, k: int | None) -> int:
+        # Only in a list with gold documents still to be found may the rest say more.
+        firsts = self._firsts()
+        has_all = not self.has(TOTAL_UNKNOWN) and len(firsts) == self.wanted > 0
+        return cut(self._ranks(firsts), DEPTH if has_all else self.retrieved, k)
+
+    def _ranks(self, ranks: Ranks) -> int:
+        text_reason = constants.TEXT_CUT if self.has(CONTEXTS_CUT) else constants.NO_TEXT
+        self._require(RANKED, text_reason if self.has(BY_TEXT) else constants.NO_IDS)
+        if self.has(IDS_ALIKE):
+            raise Unassessed(constants.ID_FORM)
+        return bits_at(ranks)
 
     def total(self) -> int:
         """How many gold documents there are."""
@@ -287,8 +322,12 @@ class Facts(NamedTuple):
         return self.wanted
 
     def candidates(self, k: int | None = None) -> int:
-        """The gold ranks before reranking as bits, cut at k."""
-        return cut(bits_at(self.candidate_ranks), DEPTH + self.has(CANDIDATES_CUT), k)
+        """How many gold documents were in the first k before reranking."""
+        if self.has(CANDIDATES_ALIKE):
+            raise Unassessed(constants.ID_FORM)
+        is_cut = self.has(CANDIDATES_CUT) and len(self.candidate_ranks) < self.wanted
+        cut(0, DEPTH + is_cut, k)
+        return sum(1 for rank in self.candidate_ranks if k is None or rank <= k)
 
     def _require(self, flag: int, reason: str) -> None:
         if not self.flags & flag:
@@ -345,10 +384,10 @@ def all_read_as(counts: Mapping[Key, int], form: CitationForm) -> dict[Key, int]
 def flags_read_as(flags: int, form: CitationForm) -> int:
     """The flags of citations in a form."""
     if flags & BY_RANK:
-        flags &= ~(_CITED | CITATIONS_MISSING | UNREADABLE | COUNTED_FROM_ZERO)
+        flags &= ~(sum(_CITED) | CITATIONS_MISSING | UNREADABLE | COUNTED_FROM_ZERO)
         if form.base is None:
             return flags | UNREADABLE
-        flags |= flags >> _AT_BASE[form.base] & _CITED
+        flags |= sum(bit for bit, at_base in zip(_CITED, _AT_BASE[form.base], strict=True) if flags & at_base)
         if form.base == 0:
             return flags | COUNTED_FROM_ZERO
         return flags | CITATIONS_MISSING if flags & FROM_ZERO else flags
@@ -463,6 +502,27 @@ class FactReader:
         if record.verdicts is not None:
             flags |= VERDICTS if len(record.verdicts) <= DEPTH else VERDICTS | VERDICTS_CUT
             verdicts = ranks_of(record.verdicts)
+        if not cited_ranks:
+            return self._with_documents(record, item, flags, citations, verdicts)
+        ids = record.retrieved_ids or ()
+        if self.citations == "ids":
+            return self._with_documents(record, item, flags, list(map(str, cited_ranks)), verdicts)
+        if isinstance(self.citations, int):
+            flags |= 0 if self.citations else COUNTED_FROM_ZERO
+            return self._with_documents(record, item, flags, ids_at(cited_ranks, ids, self.citations), verdicts)
+        from_zero, from_one = (
+            self._with_documents(record, item, flags, ids_at(cited_ranks, ids, base), verdicts) for base in (0, 1)
+        )
+        flags = (from_one[0] & ~UNLIKE_IDS) | BY_RANK
+        flags |= (FROM_ZERO if 0 in cited_ranks else 0) | (TO_LAST if len(ids) in cited_ranks else 0)
+        for bits, (read_flags, *_) in zip(_AT_BASE, (from_zero, from_one), strict=True):
+            flags |= sum(at_base for bit, at_base in zip(_CITED, bits, strict=True) if read_flags & bit)
+        return (flags_read_as(flags, USUAL), *from_one[1:])
+
+    def _with_documents(
+        self, record: Record, item: GoldItem | None, flags: int, citations: Sequence[str] | None, verdicts: Ranks
+    ) -> Key:
+        # The facts with what was retrieved and cited.
         ids, length = record.retrieved_ids, 0
         id_set: set[str] | frozenset[str] = _NONE
         gold_ids = _NONE if item is None else item.ids
@@ -473,16 +533,12 @@ class FactReader:
                 ids = list(dict.fromkeys(ids))[: DEPTH + 1]
                 id_set = set(ids)
             length = len(id_set)
-            if cited_ranks:
-                flags |= self._rank_flags(cited_ranks, record.retrieved_ids or (), id_set, gold_ids)
-                citations = None
-            else:
-                flags |= scope(citations, id_set)
-                if citations and id_set and not flags & CITES_RETRIEVED and gold_ids.isdisjoint(citations):
-                    if self.citations == "titles":
-                        flags |= UNREADABLE
-                    elif self.citations is None and not alike(citations, id_set):
-                        flags |= UNLIKE_IDS
+            flags |= scope(citations, id_set)
+            if citations and id_set and not flags & CITES_RETRIEVED and gold_ids.isdisjoint(citations):
+                if self.citations == "titles":
+                    flags |= UNREADABLE
+                elif self.citations is None and not alike(citations, id_set):
+                    flags |= UNLIKE_IDS
         if item is None:
             return (flags, 0, length, (), (), verdicts, ())
         flags |= item.offers
@@ -495,25 +551,14 @@ class FactReader:
             candidate_ids = list(dict.fromkeys(record.candidate_ids))
             flags |= CANDIDATES if len(candidate_ids) <= DEPTH else CANDIDATES | CANDIDATES_CUT
             candidates = ranks_among(candidate_ids, set(candidate_ids), gold_ids)
-        if ids is None:
-            return (flags, len(gold_ids), 0, (), candidates, verdicts, ())
-        ranks = ranks_among(ids, id_set, gold_ids)
-        return (flags | RANKED, len(gold_ids), length, ranks, candidates, verdicts, ())
-
-    def _rank_flags(
-        self, ranks: Sequence[int], ids: Sequence[str], id_set: set[str] | frozenset[str], gold_ids: frozenset[str]
-    ) -> int:
-        def flags_of(names: Sequence[str]) -> int:
-            return scope(names, id_set) | (0 if gold_ids.isdisjoint(names) else HITS)
-
-        if self.citations == "ids":
-            return flags_of(list(map(str, ranks)))
-        if isinstance(self.citations, int):
-            return flags_of(ids_at(ranks, ids, self.citations)) | (0 if self.citations else COUNTED_FROM_ZERO)
-        flags = scope((), id_set) | BY_RANK | (FROM_ZERO if 0 in ranks else 0) | (TO_LAST if len(ids) in ranks else 0)
-        for base, place in enumerate(_AT_BASE):
-            flags |= (flags_of(ids_at(ranks, ids, base)) & _CITED) << place
-        return flags_read_as(flags, USUAL)
+        ranks = _NO_RANKS
+        if ids is not None:
+            ranks = ranks_among(ids, id_set, gold_ids)
+            flags |= RANKED
+        key = (flags, len(gold_ids), length, ranks, candidates, verdicts, ())
+        if len(ranks) == len(gold_ids) and not item.id_forms and (flags & HITS or not citations):
+            return key  # most requests: every gold id was found
+        return found_otherwise(key, record, item, ids or (), citations or ())
 
     def _call_flags(self, record: Record, item: GoldItem | None, claim: str | None, *, is_list: bool) -> int:
         # Of the outcome and of the text of the answer; whether it has a list of citations.
@@ -617,21 +662,96 @@ def ranks_of(relevant: Iterable[bool]) -> Ranks:
     return tuple(rank for rank, flag in enumerate(islice(relevant, DEPTH), start=1) if flag)
 
 
-def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[Ranks, Ranks] | None:
-    """Which contexts hold a gold text, and where each gold text is found first.
+def found_otherwise(key: Key, record: Record, item: GoldItem, ids: Sequence[str], citations: Sequence[str]) -> Key:
+    """The facts of a request some of whose gold ids were not found, with what was found in another form or by text."""
+    flags, wanted, length, ranks, candidates, verdicts, _ = key
+    missing = [name for name in dict.fromkeys(item.citations or ()) if name not in ids]
+    by_text = named_by_text(record, item, missing)
+    lists = ids, citations, tuple(dict.fromkeys(record.candidate_ids or ()))
+    if not (by_text or item.id_forms or item.may_name(chain(*lists))):
+        return key
+    (ranks, firsts, is_alike), cited, before = (find_gold(names, item, by_text) for names in lists)
+    flags |= FOUND_BY_TEXT if by_text else 0
+    flags |= IDS_ALIKE if is_alike else 0
+    flags |= HITS if cited.firsts else CITES_ALIKE if cited.is_alike else 0
+    if flags & CANDIDATES:
+        flags |= CANDIDATES_ALIKE if before.is_alike else 0
+        candidates = tuple(sorted(before.firsts.values()))
+    text_ranks = tuple(sorted(firsts.values()))
+    if text_ranks == ranks:
+        return (flags, wanted, length, ranks, candidates, verdicts, ())
+    return (flags | SEVERAL, wanted, length, ranks, candidates, verdicts, text_ranks)
 
-    The ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None where
-    the unread rest of a context may hold one.
+
+class FoundGold(NamedTuple):
+    """The gold documents of a list of ids.
+
+    Attributes:
+        ranks: The ranks of gold documents.
+        firsts: The first rank of each gold id that was found.
+        is_alike: Whether an id differs in form alone from a gold id that was not found.
     """
-    first_ranks: dict[str, int] = {}
-    relevant, exact = [], item.match == "exact"
+
+    ranks: Ranks
+    firsts: dict[str, int]
+    is_alike: bool
+
+
+def find_gold(names: Sequence[str], item: GoldItem, by_text: Mapping[str, Collection[str]]) -> FoundGold:
+    """The gold documents among ids, in the forms that the item allows; `by_text` has the ids that stand for others."""
+    ranks, firsts, alike, allowed = [], dict[str, int](), set[str](), frozenset(item.id_forms)
+    for rank, name in enumerate(names[:DEPTH], start=1):
+        found = set(by_text.get(name, ()))
+        for gold, forms in item.named(name):
+            (found if forms <= allowed else alike).add(gold)
+        if found:
+            ranks.append(rank)
+        for gold in found:
+            firsts.setdefault(gold, rank)
+    return FoundGold(tuple(ranks), firsts, not alike <= firsts.keys())
+
+
+def named_by_text(record: Record, item: GoldItem, missing: Sequence[str]) -> dict[str, set[str]]:
+    """The retrieved ids whose contexts hold the text of a gold document that was not retrieved by its id.
+
+    With the gold ids that they stand for: the n-th gold text is that of the n-th gold id; where there are more of the
+    one than of the other, a text may be that of any.
+    """
+    named: dict[str, set[str]] = {}
+    if not (missing and item.texts and record.contexts and record.retrieved_ids) or is_redacted(record, "contexts"):
+        return named
+    names, places = record.retrieved_ids, find_texts(record.contexts[: len(record.retrieved_ids)], item) or {}
+    if item.texts_by_id:
+        pairs = [(gold, places.get(text, [])) for gold in missing for text in item.texts_by_id[gold]]
+    else:  # a text under the id of a gold document is that document's
+        free = [[rank for rank in ranks if names[rank - 1] not in item.ids] for ranks in places.values()]
+        pairs = [(missing[min(n, len(missing) - 1)], ranks) for n, ranks in enumerate(filter(None, free))]
+    for gold, ranks in pairs:
+        for rank in ranks:
+            named.setdefault(names[rank - 1], set()).add(gold)
+    return named
+
+
+def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[Ranks, Ranks] | None:
+    """The ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None if unknown."""
+    if (places := find_texts(contexts, item)) is None:
+        return None
+    relevant = {rank for ranks in places.values() for rank in ranks}
+    return tuple(sorted(relevant)), tuple(sorted(ranks[0] for ranks in places.values()))
+
+
+def find_texts(contexts: Sequence[str], item: GoldItem) -> dict[str, list[int]] | None:
+    """The ranks of the contexts with each gold text that was found, in the order of the first of them.
+
+    None where the unread rest of a context may hold one.
+    """
+    places: dict[str, list[int]] = {}
+    exact = item.match == "exact"
     for rank, raw_context in enumerate(contexts[:DEPTH], start=1):
         context = normalise_context(head(raw_context))
         matches = [text for text in item.texts if (text == context if exact else text in context)]
         if is_cut(raw_context) and (exact or len(matches) < len(item.texts)):
             return None
-        if matches:
-            relevant.append(rank)
         for text in matches:
-            first_ranks.setdefault(text, rank)
-    return tuple(relevant), tuple(sorted(first_ranks.values()))
+            places.setdefault(text, []).append(rank)
+    return places

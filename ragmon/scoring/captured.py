@@ -21,7 +21,7 @@ from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
 from ragmon.core.record import Record
 from ragmon.ingest.gold import Items
-from ragmon.metrics.facts import IDS, REFUSAL_LIKE, SHIPPED, Key
+from ragmon.metrics.facts import CITES_ALIKE, IDS, IDS_ALIKE, REFUSAL_LIKE, SHIPPED, Key
 from ragmon.stats.histograms import add_counts, add_sums
 
 (
@@ -51,6 +51,7 @@ and counts as an answer; that its answer cites something, which is counted elsew
 
 _USUAL: Final = SHIPPED | IDS
 _FLAGS: Final = _USUAL | REFUSAL_LIKE
+_ALIKE: Final = IDS_ALIKE | CITES_ALIKE
 """The facts of the usual record, which has ids and an answer, and those that decide whether one is usual."""
 FIRST: Final = 20  # records from which a gap is named, and records with a gold item from which strange ids are
 MINUTE: Final = 60
@@ -68,6 +69,24 @@ class CandidateCount(NamedTuple):
     fitting: int = 0
 
 
+class AlikeIds(NamedTuple):
+    """Ids that differ from gold ids in form alone.
+
+    Attributes:
+        forms: What they differ in.
+        example, gold: One of them, "" where it may be a text, and the gold id.
+    """
+
+    forms: tuple[str, ...]
+    example: str = ""
+    gold: str = ""
+
+    def plus(self, other: AlikeIds) -> AlikeIds:
+        """Both together, with the example that comes first in the order of text."""
+        first = min(self, other, key=lambda each: (not each.example, each.example, each.gold))
+        return first._replace(forms=tuple(sorted({*self.forms, *other.forms})))
+
+
 class CapturedBucket(msgspec.Struct, omit_defaults=True):
     """The counts of one minute, or of several.
 
@@ -77,6 +96,7 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
         candidates: Other ids of their documents, by path.
         hidden_by: Records from spans without question or answer, by instrumentation.
         examples: The first of those ids in the order of text, so that they do not depend on the order of records.
+        alike: By gold set, the ids that differ from gold ids in form alone.
     """
 
     masks: dict[int, int] = {}
@@ -84,6 +104,7 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
     candidates: dict[str, CandidateCount] = {}
     hidden_by: dict[str, int] = {}
     examples: list[str] = []
+    alike: dict[str, AlikeIds] = {}
 
     def merge(self, other: CapturedBucket) -> None:
         """Add the counts of another bucket."""
@@ -94,12 +115,18 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
         add_counts(self.hidden_by, other.hidden_by)
         for name in other.examples:
             self.add_example(name)
+        for gold, ids in other.alike.items():
+            self.add_alike(gold, ids)
 
     def add_example(self, name: str) -> None:
         """Keep an id as an example, if it is among the first in the order of text; an id that may be a text is none."""
         examples, name = self.examples, shown_name(name, "")
         if name and (len(examples) < EXAMPLES or name < examples[-1]):
             self.examples = sorted({name, *examples})[:EXAMPLES]
+
+    def add_alike(self, gold: str, ids: AlikeIds) -> None:
+        """Note ids that differ from those of a gold set in form alone."""
+        self.alike[gold] = ids.plus(self.alike.get(gold, ids))
 
     def add_candidate(self, path: str, documents: int, fitting: int) -> None:
         """Count documents that have another id at a path; of too many paths the further ones are left out."""
@@ -178,6 +205,8 @@ class CapturedSeries(msgspec.Struct):
             mask |= NO_GOLD
         elif (in_gold := ids_in_gold(record, key, items)) is not None:
             mask |= IN_GOLD if in_gold else self._note_strange(record, items.ids)
+        if flags & _ALIKE and item is not None:
+            self._note_alike(record, item)
         if mask & NOT_DECORATED and mask & (NO_QUESTION | NO_ANSWER):
             # Count the instrumentation that left out question or answer, where it is known in this process.
             name = None if record.trace_id is None else shapes.instrumentation_hints.get(record.trace_id)
@@ -218,6 +247,14 @@ class CapturedSeries(msgspec.Struct):
                 for path, value in (others or {}).items():
                     bucket.add_candidate(path, 1, int(value in gold_ids))
         return NOT_IN_GOLD
+
+    def _note_alike(self, record: Record, item: GoldItem) -> None:
+        cited = record.answer_json.citations if record.answer_json is not None else None
+        for name in (*(record.retrieved_ids or ()), *(cited or ())):
+            for gold, forms in item.named(name):
+                if not forms <= set(item.id_forms):
+                    ids = AlikeIds(tuple(sorted({*forms, *item.id_forms})), shown_name(name, ""), gold)
+                    self._at(record.ts).add_alike(item.set_name, ids)
 
     def merge(self, other: CapturedSeries) -> None:
         """Add the counts of another series."""
@@ -302,15 +339,26 @@ class CapturedTable(msgspec.Struct):
             pipeline: ids for pipeline, (in_gold, strange, ids) in found.items() if not in_gold and strange >= FIRST
         }
 
+    def alike_ids(self) -> dict[tuple[str, str], AlikeIds]:
+        """By pipeline and gold set, the ids that differ from gold ids in form alone."""
+        found: dict[tuple[str, str], AlikeIds] = {}
+        for (pipeline, _), series in self.series.items():
+            for bucket in series.buckets:
+                for gold, ids in bucket.alike.items():
+                    found[pipeline, gold] = ids.plus(found.get((pipeline, gold), ids))
+        return found
+
     def give_up(self, pipeline: str) -> None:
         """Delete the counts of a pipeline."""
         self.series = {key: series for key, series in self.series.items() if key[0] != pipeline}
 
     def forget_examples(self) -> bool:
         """Remove the ids that are kept as examples, because somebody is forgotten; returns whether there were any."""
-        kept = [bucket.examples for series in self.series.values() for bucket in series.buckets if bucket.examples]
-        for examples in kept:
-            examples.clear()
+        buckets = [bucket for series in self.series.values() for bucket in series.buckets]
+        kept = [bucket for bucket in buckets if bucket.examples or any(ids.example for ids in bucket.alike.values())]
+        for bucket in kept:
+            bucket.examples.clear()
+            bucket.alike = {gold: AlikeIds(ids.forms) for gold, ids in bucket.alike.items()}
         return bool(kept)
 
 

@@ -37,7 +37,17 @@ from ragmon.core.constants import (
 from ragmon.core.gold_item import HAS_GOLD_IDS
 from ragmon.core.record import Record
 from ragmon.ingest.gold import GoldInfo
-from ragmon.metrics.facts import CITATIONS_MISSING, HITS, IDS, OUTCOME_UNKNOWN, REFUSED, SHIPPED, Facts, Key
+from ragmon.metrics.facts import (
+    CITATIONS_MISSING,
+    CITES_ALIKE,
+    HITS,
+    IDS,
+    OUTCOME_UNKNOWN,
+    REFUSED,
+    SHIPPED,
+    Facts,
+    Key,
+)
 from ragmon.scoring.buckets import (
     MODEL_SLICE,
     Bucket,
@@ -53,6 +63,7 @@ from ragmon.scoring.buckets import (
     grid,
     merged,
 )
+from ragmon.scoring.captured import AlikeIds
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.stats.histograms import MICRO
 from ragmon.stats.strata import Estimate
@@ -329,7 +340,9 @@ def is_right(key: Key) -> bool | None:
     outcome = item_outcome(observed)
     if outcome == "NO_ANSWER" and observed.has(OUTCOME_UNKNOWN):
         return None
-    if outcome == "ANS_NO_HIT" and (not observed.has(HAS_GOLD_IDS) or observed.has(CITATIONS_MISSING)):
+    if outcome == "ANS_NO_HIT" and (
+        not observed.has(HAS_GOLD_IDS) or observed.flags & (CITATIONS_MISSING | CITES_ALIKE)
+    ):
         return None
     return outcome in RIGHT
 
@@ -482,6 +495,7 @@ class Snapshot:
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
         gone: The series of removed pipelines, summed over all time, for totals that name no pipeline.
         strange_ids: The number of retrieved ids of each pipeline of which none ever occurred in gold.
+        alike_ids: By pipeline and gold set, the ids that differ from gold ids in form alone.
     """
 
     now: float
@@ -495,6 +509,7 @@ class Snapshot:
     uncited: Mapping[str, int] = field(default_factory=dict)
     citing_metrics: frozenset[str] = frozenset()
     strange_ids: Mapping[str, int] = field(default_factory=dict)
+    alike_ids: Mapping[tuple[str, str], AlikeIds] = field(default_factory=dict)
     comparing_metrics: frozenset[str] = frozenset()
 
     def find(
@@ -561,6 +576,7 @@ def take_snapshot(
         uncited={pipeline: answers for pipeline, (answers, citing) in state.answers.items() if not citing},
         citing_metrics=frozenset(name for name, metric in table.metrics.items() if metric.cites),
         strange_ids=state.captured.strange_ids(),
+        alike_ids=state.captured.alike_ids(),
         comparing_metrics=frozenset(name for name, metric in table.metrics.items() if metric.compares_ids),
     )
 

@@ -45,6 +45,7 @@ pipeline = "support"
 use = ["probe"]
 tags = { product = "x" }
 match = "contains"
+ids = ["casefold", "prefix"]
 embed = "json:dumps"
 frozen = "gold.frozen.json"
 key_file = "gold.key"

@@ -29,8 +29,8 @@ AT_A_RANK = {"recall@10": 0, "precision@1": 0, "hit_rate@5": 0, "ndcg@3": 0, "fu
 WHOLE = ("recall", "full_recall", "hit_rate", "precision", "mrr", "average_precision", "ndcg")
 
 
-def scores(record, metrics=None):
-    scorer = Scorer(GoldSet("gold", (ITEM,)), metrics=metrics)
+def scores(record, metrics=None, item=ITEM):
+    scorer = Scorer(GoldSet("gold", (item,)), metrics=metrics)
     by_path = [scorer.assess(each).scores for each in (record, bounded(record)[0])]
     assert by_path[0] == by_path[1], "a record is read alike before and after ingest cut it"
     return by_path[0]
@@ -40,6 +40,41 @@ def test_of_a_deep_list_ranks_that_are_kept_count_and_whole_lists_are_unassessed
     found = scores(Record(qid="a", retrieved_ids=DEEP))
     assert {name: found[name] for name in AT_A_RANK} == AT_A_RANK
     assert {found[name] for name in WHOLE} == {CUT}
+
+
+CERTAIN = ("recall", "full_recall", "hit_rate", "mrr", "average_precision", "ndcg", "contextual_precision")
+
+
+@pytest.mark.parametrize("rank", [1, 7, DEPTH])
+def test_what_stands_within_the_depth_is_certain_where_the_rest_cannot_change_it(rank):
+    """The only gold id was found: no further document is relevant. Of how many documents it is one is not known."""
+    deep = [*FILLERS[: rank - 1], "g-a", *FILLERS[rank - 1 : 1500]]
+    short = scores(Record(qid="a", retrieved_ids=deep[:DEPTH], candidate_ids=deep[:DEPTH]))
+    found = scores(Record(qid="a", retrieved_ids=deep, candidate_ids=deep))
+    assert {name: found[name] for name in CERTAIN} == {name: short[name] for name in CERTAIN}
+    assert found["candidate_recall"] == found["recall"] == 1_000_000
+    assert found["precision"] == CUT
+
+
+def test_of_several_gold_ids_one_within_the_depth_makes_the_first_rank_certain_alone():
+    item = GoldItem("a", "Is it?", True, citations=("g-a", "g-b"), set_name="gold")
+    deep = [FILLERS[0], "g-a", *FILLERS[1:1500], "g-b"]
+    found = scores(Record(qid="a", retrieved_ids=deep, candidate_ids=deep), item=item)
+    assert (found["hit_rate"], found["mrr"]) == (1_000_000, 500_000)
+    unknown = ("recall", "full_recall", "average_precision", "ndcg", "contextual_precision", "candidate_recall")
+    assert {found[name] for name in (*unknown, "precision")} == {CUT}
+
+
+@pytest.mark.parametrize("rank", [3, DEPTH])
+def test_gold_by_text_and_by_section_is_certain_where_its_score_is(rank):
+    texts = [*FILLERS[: rank - 1], "gold text", *FILLERS[rank - 1 : 1500]]
+    by_text = GoldItem("a", "Is it?", True, contexts=("gold text",), set_name="gold")
+    found = scores(Record(qid="a", contexts=texts), item=by_text)
+    assert (found["recall"], found["hit_rate"], found["mrr"]) == (1_000_000, 1_000_000, round(1_000_000 / rank))
+    assert (found["precision"], found["contextual_precision"]) == (CUT, CUT), "further contexts may hold the text"
+    by_section = GoldItem("a", "Is it?", True, sections=("gold",), set_name="gold")
+    found = scores(Record(qid="a", retrieved_ids=texts), item=by_section)
+    assert (found["hit_rate"], found["mrr"], found["precision"]) == (1_000_000, round(1_000_000 / rank), CUT)
 
 
 @pytest.mark.parametrize("length", [DEPTH, DEPTH + 1])

@@ -11,7 +11,8 @@ Unassessed where it applies but a needed fact is unknown. Choices made where the
   refusal token is compliant without them, and a refusal in other words is not compliant with them.
 * The claim is the text wherever there is one, so C is never ``no_text``; that reason means that ``contexts`` is absent.
 * Without gold ids, sections and texts a retrieval metric is ``no_gold_citations``. An item with gold ids is judged by
-  ids, else by its gold sections, else by its gold texts. A gold text of which normalisation leaves nothing is none.
+  ids, and by the texts beside them of the ids that were not retrieved, else by its gold sections, else by its gold
+  texts. A gold text of which normalisation leaves nothing is none.
 * An item lacking gold facts is unassessed in ``citation_hit_rate_answerable`` and ``claim_containment`` even if it was
   refused; a ``gold_claim`` without a phrase of five characters is no gold claim: there is nothing to look for.
 * Absent ``retrieved_ids`` are ``no_ids`` (``error`` of a call that failed) in ``empty_retrieval_rate``, for shipped
@@ -37,6 +38,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 
 from tests.support.oracle.own_facts import (
     Unassessed,
@@ -96,12 +98,12 @@ def shipped_and_right(*facts):
     return rule
 
 
-def citation_hit_rate_answerable(trace, item):
+def citation_hit_rate_answerable(trace, item, match):
     if not item["answerable"]:
         return None
     if answered_state(trace) == "refused" and item.get("gold_citations"):
         return False
-    return hit_only(trace, item)
+    return hit_only(trace, item, match)
 
 
 def under_refusal_rate(trace, item):
@@ -127,15 +129,19 @@ def claim_containment(trace, item):
         raise
 
 
-ANSWERS = {
-    "answer_precision": shipped_and_right(claim_contains, citation_hit),
-    "answer_precision_cited": shipped_and_right(hit_only),
-    "citation_hit_rate": shipped_and_right(citation_hit),
-    "citation_hit_rate_answerable": citation_hit_rate_answerable,
-    "under_refusal_rate": under_refusal_rate,
-    "over_refusal_rate": over_refusal_rate,
-    "claim_containment": claim_containment,
-}
+def answers(match):
+    """Every metric of answers with a gold item."""
+    hit = partial(citation_hit, match=match)
+    return {
+        "answer_precision": shipped_and_right(claim_contains, hit),
+        "answer_precision_cited": shipped_and_right(partial(hit_only, match=match)),
+        "citation_hit_rate": shipped_and_right(hit),
+        "citation_hit_rate_answerable": partial(citation_hit_rate_answerable, match=match),
+        "under_refusal_rate": under_refusal_rate,
+        "over_refusal_rate": over_refusal_rate,
+        "claim_containment": claim_containment,
+    }
+
 
 # --- no gold needed ---------------------------------------------------------------------------------------------------
 
@@ -264,7 +270,7 @@ def score(
         refusal_window: see there.
     """
     items = items_by_qid(gold)
-    with_gold = ANSWERS | retrieval_rules(ks, match)
+    with_gold = answers(match) | retrieval_rules(ks, match)
     without_gold = rules_without_gold(stop, grounded_threshold, within_ms, refusal_patterns, refusal_window)
     results = {name: Result() for name in (*with_gold, *without_gold)}
     for trace in traces:

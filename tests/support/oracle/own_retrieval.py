@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tests.support.oracle import seed_003
-from tests.support.oracle.own_facts import Unassessed, gold_ids_of, idents, retrieved_of
+from tests.support.oracle.own_facts import Unassessed, gold_ids_of, idents, retrieved_of, stands_for
 
 
 @dataclass
@@ -43,8 +43,8 @@ def ranking(trace, item, match):
         return Ranking(relevant, [rank for rank, is_relevant in enumerate(relevant, start=1) if is_relevant], None)
     gold = {seed_003.normalise(text) for text in item.get("gold_contexts") or []} - {""}
     if item.get("gold_citations") or not gold:
-        ids = gold_ids_of(item)
-        return ranked(retrieved_of(trace), ids, lambda entry, one: entry == one)
+        ids, named = gold_ids_of(item), stands_for(trace, item, match)
+        return ranked(retrieved_of(trace), ids, lambda entry, one: entry == one or one in named.get(entry, ()))
     if trace.get("contexts") is None:
         raise Unassessed("error" if trace.get("error") else "no_text")
     contexts = [seed_003.normalise(text) for text in trace["contexts"]]
@@ -95,10 +95,12 @@ def judged_precision(trace, item, match):
     return None if relevant is None else contextual_precision(relevant)
 
 
-def candidate_recall(trace, item, k):
+def candidate_recall(trace, item, match, k):
     if not item.get("gold_citations") or trace.get("candidate_ids") is None:
         return None
-    r = ranked(idents(trace["candidate_ids"]), gold_ids_of(item), lambda entry, one: entry == one)
+    named = stands_for(trace, item, match)
+    ids, gold = idents(trace["candidate_ids"]), gold_ids_of(item)
+    r = ranked(ids, gold, lambda entry, one: entry == one or one in named.get(entry, ()))
     return Fraction(found_in(r, k), r.total)
 
 
@@ -121,7 +123,7 @@ def retrieval_rules(ks, match):
         at = "" if k == math.inf else f"@{k}"
         for name, rule in AT_K.items():
             rules[name + at] = lambda trace, item, rule=rule, k=k: rule(ranking(trace, item, match), k)
-        rules["candidate_recall" + at] = lambda trace, item, k=k: candidate_recall(trace, item, k)
+        rules["candidate_recall" + at] = lambda trace, item, k=k: candidate_recall(trace, item, match, k)
     answerable = {name: only_answerable(rule) for name, rule in rules.items()}
     return answerable | {"contextual_precision": lambda trace, item: judged_precision(trace, item, match)}
 
