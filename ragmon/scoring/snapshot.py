@@ -482,6 +482,7 @@ class Snapshot:
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
         gone: The series of removed pipelines, summed over all time, for totals that name no pipeline.
         strange_ids: The number of retrieved ids of each pipeline of which none ever occurred in gold.
+        gold_sources: The pipelines and sources that ever had a gold item, or a label that stands for one.
     """
 
     now: float
@@ -496,6 +497,7 @@ class Snapshot:
     citing_metrics: frozenset[str] = frozenset()
     strange_ids: Mapping[str, int] = field(default_factory=dict)
     comparing_metrics: frozenset[str] = frozenset()
+    gold_sources: frozenset[tuple[str, str]] = frozenset()
 
     def find(
         self, pipeline: str, source: str, *, window: str = ALL, gold: str | None = "", where: str = ""
@@ -562,7 +564,12 @@ def take_snapshot(
         citing_metrics=frozenset(name for name, metric in table.metrics.items() if metric.cites),
         strange_ids=state.captured.strange_ids(),
         comparing_metrics=frozenset(name for name, metric in table.metrics.items() if metric.compares_ids),
+        gold_sources=_gold_sources(state),
     )
+
+
+def _gold_sources(state: State) -> frozenset[tuple[str, str]]:
+    return frozenset((key.pipeline, key.source) for key in state.series if key.gold)
 
 
 def _builds_and_metrics(state: State, table: ScoreTable) -> tuple[tuple[tuple[str, str, str], ...], frozenset[str]]:
@@ -783,5 +790,8 @@ def take_history(
             continue
         for point, series in zip(points, reader.read(group, keys, windows, totals), strict=True):
             point.extend(series)
-    common = (tuple(golds), *_builds_and_metrics(state, table))
-    return [Snapshot(end - 1, tuple(series), *common) for end, series in zip(ends, points, strict=True)]
+    common, gold_sources = (tuple(golds), *_builds_and_metrics(state, table)), _gold_sources(state)
+    return [
+        Snapshot(end - 1, tuple(series), *common, gold_sources=gold_sources)
+        for end, series in zip(ends, points, strict=True)
+    ]
