@@ -187,6 +187,8 @@ def unread_mark(claim: str) -> str | None:
     >>> unread_mark("See [page 2](https://example.org), `row[x1]`, [ ] and [NAME_1].") is None
     True
     """
+    if claim.isascii() and not ("[" in claim or "(" in claim or "{" in claim or "<" in claim):
+        return None
     text = _OTHER.sub(" ", claim) if "`" in claim or "$" in claim or "\\(" in claim or "]:" in claim else claim
     for seeming in _SEEMING.finditer(text):
         opening, inside, (start, end) = seeming[1][0], seeming[2].strip(), seeming.span()

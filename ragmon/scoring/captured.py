@@ -145,7 +145,7 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
         return sum(n for mask, n in self.masks.items() if wanted(mask))
 
 
-class Repeat(msgspec.Struct, omit_defaults=True):
+class RepeatedAnswer(msgspec.Struct, omit_defaults=True):
     """An answer that cites nothing, and how often it was given.
 
     Attributes:
@@ -160,7 +160,7 @@ class Repeat(msgspec.Struct, omit_defaults=True):
     trace: str = ""
     text: str = ""
 
-    def merge(self, other: Repeat) -> None:
+    def merge(self, other: RepeatedAnswer) -> None:
         """Add the counts of the same answer."""
         self.n += other.n
         self.refused += other.refused
@@ -168,7 +168,7 @@ class Repeat(msgspec.Struct, omit_defaults=True):
         self.text = min(filter(None, (self.text, other.text)), default="")
 
 
-class Repeats(msgspec.Struct):
+class RepeatedAnswers(msgspec.Struct):
     """How often short answers that cite nothing were given, by the hash of the folded text.
 
     Where there are too many answers, those whose hash is a multiple of 2 ** level are kept: the least level with which
@@ -176,16 +176,16 @@ class Repeats(msgspec.Struct):
     """
 
     level: int = 0
-    answers: dict[int, Repeat] = {}
+    answers: dict[int, RepeatedAnswer] = {}
 
-    def add(self, claim: str, answer: Repeat) -> None:
+    def add(self, claim: str, trace: str, *, is_shipped: bool, shows_text: bool) -> None:
         """Count an answer."""
         key = int.from_bytes(blake2b(fold(claim).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
-        self._add(key, answer)
+        if not key & ((1 << self.level) - 1):
+            text = claim.strip() if shows_text else ""
+            self._add(key, RepeatedAnswer(int(is_shipped), int(not is_shipped), trace, text))
 
-    def _add(self, key: int, answer: Repeat) -> None:
-        if key & ((1 << self.level) - 1):
-            return
+    def _add(self, key: int, answer: RepeatedAnswer) -> None:
         if (known := self.answers.get(key)) is not None:
             known.merge(answer)
             return
@@ -198,13 +198,14 @@ class Repeats(msgspec.Struct):
             self.level, mask = level, (1 << level) - 1
             self.answers = {key: answer for key, answer in self.answers.items() if not key & mask}
 
-    def merge(self, other: Repeats) -> None:
+    def merge(self, other: RepeatedAnswers) -> None:
         """Add the counts of another table."""
         self._raise(other.level)
         for key, answer in other.answers.items():
-            self._add(key, msgspec.structs.replace(answer))
+            if not key & ((1 << self.level) - 1):
+                self._add(key, msgspec.structs.replace(answer))
 
-    def frequent(self) -> list[Repeat]:
+    def frequent(self) -> list[RepeatedAnswer]:
         """The answers that were given often and never counted as refusals, the most frequent first."""
         found = [
             (-answer.n, key) for key, answer in self.answers.items() if answer.n >= REPEATED and not answer.refused
@@ -230,7 +231,7 @@ class CapturedSeries(msgspec.Struct):
 
     minutes: dict[int, CapturedBucket] = {}
     past: CapturedBucket = msgspec.field(default_factory=CapturedBucket)
-    repeats: Repeats = msgspec.field(default_factory=Repeats)
+    repeats: RepeatedAnswers = msgspec.field(default_factory=RepeatedAnswers)
 
     @property
     def buckets(self) -> tuple[CapturedBucket, ...]:
@@ -320,8 +321,7 @@ class CapturedSeries(msgspec.Struct):
         # An answer that cites nothing: it may be a refusal in words that nobody knows, or cite in a form of its own.
         trace, is_shipped = record.trace_id or "", bool(flags & SHIPPED)
         if len(claim) <= LONGEST_REPEATED:
-            text = claim.strip() if shows_text else ""
-            self.repeats.add(claim, Repeat(int(is_shipped), int(not is_shipped), trace, text))
+            self.repeats.add(claim, trace, is_shipped=is_shipped, shows_text=shows_text)
         if not is_shipped or not record.retrieved_ids or (mark := unread_mark(claim)) is None:
             return 0
         if shows_text or trace:
