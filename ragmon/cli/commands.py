@@ -421,6 +421,13 @@ def generate_dashboard() -> None:
     metavar="MATCHERS",
     help="Matchers of the deployments that the rules are for, as PromQL: 'env=\"prod\"'.",
 )
+@click.option(
+    "--by",
+    multiple=True,
+    metavar="LABEL",
+    help="A label that tells deployments apart, in place of [rules] by; may be repeated. RagmonDown then names a "
+    "deployment, too, that Prometheus knew within a day and does not know now.",
+)
 @runs("generate.rules")
 def generate_rules() -> None:
     """Write recording rules and alerts, for the pipelines of ragmon.toml and for those that come without being named.

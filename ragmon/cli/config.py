@@ -11,7 +11,7 @@ import click
 
 from ragmon.config.load import examine, masked_values, scope_of, toml_text
 from ragmon.config.problems import KeyPath, Problem, Problems
-from ragmon.config.settings import PipelineSettings, Settings, default_source
+from ragmon.config.settings import PipelineSettings, Settings, judged_live
 from ragmon.core.constants import GOLD_SET, MATCH, PROBE
 from ragmon.core.errors import RagmonError, printable, printable_json, printable_line
 from ragmon.core.policy import Gate
@@ -87,7 +87,8 @@ def _check_gold(settings: Settings, problems: Problems) -> tuple[GoldSet, ...]:
 
 
 def _too_few(gate: Gate, pipeline: PipelineSettings, settings: Settings, golds: Sequence[GoldSet]) -> str:
-    source = gate.source or default_source(gate, probed=pipeline.has_probe)
+    live = judged_live(gate, probed=pipeline.has_probe)
+    source = live.source or live.awaits
     if gate.kind != "threshold" or source not in (PROBE, MATCH):
         return ""
     if not gate.gold and not base.parse(gate.metric).needs_gold:

@@ -68,9 +68,17 @@ def dashboard(config: str | None, output: str | None, name: str | None, check: b
     return 0
 
 
-def rules(config: str | None, output: str | None, check: bool, form: Form, configured_only: bool, selector: str) -> int:
+def rules(
+    config: str | None,
+    output: str | None,
+    check: bool,
+    form: Form,
+    configured_only: bool,
+    selector: str,
+    by: tuple[str, ...],
+) -> int:
     """Write recording rules and alerts."""
-    groups = rule_groups(load(config), configured_only=configured_only, selector=selector)
+    groups = rule_groups(load(config), configured_only=configured_only, selector=selector, by=by)
     text = render(groups, form)
     if not check:
         write(text, output)

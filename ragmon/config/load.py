@@ -32,9 +32,9 @@ from ragmon.config.settings import (
     ProbeSpec,
     ScopedTable,
     Settings,
-    default_source,
     flatten,
     is_merged,
+    judged_live,
 )
 from ragmon.config.units import MASK, NAME_HINT, Table, duration, is_name, is_secret, plain
 from ragmon.core import constants
@@ -621,7 +621,7 @@ class _EffectiveTables:
             values = {
                 "metric": gate.metric,
                 gate.direction: gate.threshold,
-                "source": gate.source or default_source(gate, probed=pipeline.has_probe),
+                "source": judged_live(gate, probed=pipeline.has_probe).source,
                 "gold": gate.gold,
                 "slice": dict([gate.where.split("=", 1)]) if gate.where else None,
                 "window": gate.window,
@@ -632,7 +632,7 @@ class _EffectiveTables:
                 "kind": gate.kind,
             }
             for key, value in values.items():
-                if value is not None:
+                if value is not None or key == "source":
                     location = written((*table, key)) or (preset if key != "source" else None)
                     yield dotted((*scope, *path, key)), value, DEFAULT if location is None else location.origin
 
@@ -642,7 +642,7 @@ def masked_values(settings: Settings) -> list[tuple[str, object, str]]:
 
     Returns:
         `(dotted key, value as in ragmon.toml, origin)`; secrets are masked. The value is None if it is not set. A gate
-        that names no source has its default one.
+        that names no source has its default one, and none on gold, where it judges the first that has data.
 
     >>> from ragmon.config.load import defaults
     >>> next(row for row in masked_values(defaults()) if row[0] == "capture.content")

@@ -107,7 +107,8 @@ class GateTable(Table):
         at_least: The floor.
         at_most: The ceiling; a gate has one of the two.
         source: The records it judges: users' (`live`), probes, user questions found in gold (`match`),
-            people's labels, or a replay.
+            people's labels, or a replay. None: users'; of a metric on gold the first of `probe`, `match`, `replay` and
+            `label` that ever had data; of `answer_correct` labels.
         gold: The gold set, where there are several.
         slice: One tag and its value, `{ lang = "de" }`: the gate judges these records alone.
         window: A name of `windows`; none takes `1h`.
@@ -634,8 +635,8 @@ class Settings:
 
         Args:
             pipeline: Only the gates of this pipeline; None for all configured pipelines and those that have records.
-            live: Gates that name no source get their default source. Otherwise they use the first source that has
-                data, because records in files may name no source.
+            live: Gates without gold that name no source judge users' requests. All others that name none, and those of
+                files, whose records may name none, use the first source that has data.
             seen: Pipelines that have records; without any, and where none is configured, the default pipeline is
                 judged, so that a run of nothing does not pass.
 
@@ -653,9 +654,7 @@ class Settings:
             )
         mode, on_insufficient = verdict_settings.pop()
         gates = [
-            replace(gate, source=default_source(gate, probed=settings.has_probe))
-            if live and gate.source is None
-            else gate
+            judged_live(gate, probed=settings.has_probe) if live else gate
             for settings in pipelines
             for gate in settings.resolved_gates
         ]
@@ -680,13 +679,13 @@ class Settings:
         return {**build(ks), **scores, **{gate.metric: base.parse(gate.metric) for gate in gates}}
 
 
-def default_source(gate: Gate, *, probed: bool) -> str:
-    """The source of a gate that names none."""
-    if gate.kind != "threshold":
-        return constants.LIVE
-    metric = base.parse(gate.metric)
-    if metric.labelled:
-        return constants.LABEL
-    if not metric.needs_gold and gate.gold is None:
-        return constants.LIVE
-    return constants.PROBE if probed else constants.MATCH
+def judged_live(gate: Gate, *, probed: bool) -> Gate:
+    """A gate as it is judged live: one that names no source has its source, or on gold the one it waits for."""
+    if gate.source is not None:
+        return gate
+    metric = base.parse(gate.metric) if gate.kind == "threshold" else None
+    if metric is not None and metric.labelled:
+        return replace(gate, source=constants.LABEL)
+    if metric is not None and (metric.needs_gold or gate.gold is not None):
+        return replace(gate, awaits=constants.PROBE if probed else constants.MATCH)
+    return replace(gate, source=constants.LIVE)

@@ -80,6 +80,28 @@ _CHAINED: Final = re.compile(r"\)\s?(?:[,;&]|and|or)?\s?\Z")
 _LOOK_BACK: Final = 24  # characters before a number in parentheses that decide what it is
 
 
+# What looks like a mark: something short in brackets, with a label wherever it stands, without one behind a statement.
+_SEEMING: Final = re.compile(r"([\[{(<【〔〖⟦]{1,2})([^\[\](){}<>【】〔〕〖〗⟦⟧\n]{1,40})[\])}>】〕〗⟧]{1,2}")
+_SEEMING_LABEL: Final = (
+    r"(?i:citations?|cite|references?|refs?|sources?|src|documents?|docs?|chunks?|passages?|contexts?|evidence|excerpts?"
+    r"|quellen?|fuentes?|fontes?|出典|来源|文献|資料|资料)"
+)
+_LABELLED: Final = re.compile(
+    rf"{_SEEMING_LABEL}(?:[\s.:=#_-]{{0,3}}|\sid\s?=\s?[\"'])"
+    r"(?:[^\W\d_]{0,12}[-_.:#/]?\d{1,3}[a-z]?|(?<=[\s.:=#_-])[A-Z])[\"']?\s?/?"
+)
+_NO_PLACEHOLDER: Final = re.compile(r"(?i:cit|ref)|\w+\s?[:=#]")
+_LABEL_TAG: Final = re.compile(rf"{_SEEMING_LABEL}[^<>\n]{{0,20}}")
+_TAGGED: Final = re.compile(r"\s?\w{0,12}[-_.:#/]?\d{1,4}\s?</")
+# A name; no version, no number with a unit, no range of letters, no placeholder such as `NAME_1`.
+_SEEMING_NAME: Final = re.compile(
+    r"@?(?![A-Z]{4,}[-_ ]?\d|[A-Z]+_|[vV]\d|[aA]-[zZ])(?:[A-Z]|[A-Za-z][A-Za-z_.:#/-]{1,15})[\w.:#/-]{0,16}(?<=\w)"
+)
+_CITE_COMMAND: Final = re.compile(r"\\cite[a-z]{0,6}\Z")
+_SAID: Final = tuple('.!?,;:。！？、，"”»’%°)')
+_ENDS_STATEMENT: Final = re.compile(r"\s*(?:[.!?,;:。！？、，\[【]|\Z|\n)")
+
+
 def split_citations(answer: str) -> tuple[str, list[str] | None]:
     r"""Split the citations written as `citations: [a, b]` off an answer text; None where it has no such part.
 
@@ -181,6 +203,47 @@ def read_marks(claim: str, ids: Sequence[str]) -> Cited | None:
         return Cited(found)
     text = _plain_marks(text)
     return _numbered(text, ids) or _in_parentheses(text, ids)
+
+
+def unread_mark(claim: str) -> str | None:
+    """The first part of an answer that looks like a citation and that nothing here reads; None where there is none.
+
+    In square brackets it is a short name with a digit behind a statement; in other brackets a label says what it is.
+    A number alone is none: it is read, or means something else.
+
+    >>> unread_mark("Tighten it to 15 Nm [src-4]."), unread_mark("Tighten it {{cite:3}} to 15 Nm.")
+    ('[src-4]', '{{cite:3}}')
+    >>> unread_mark("See [page 2](https://example.org), `row[x1]`, [ ] and [NAME_1].") is None
+    True
+    """
+    if claim.isascii() and not ("[" in claim or "(" in claim or "{" in claim or "<" in claim):
+        return None
+    text = _OTHER.sub(" ", claim) if "`" in claim or "$" in claim or "\\(" in claim or "]:" in claim else claim
+    for seeming in _SEEMING.finditer(text):
+        opening, inside, (start, end) = seeming[1][0], seeming[2].strip(), seeming.span()
+        around, is_link = text[max(0, start - _LOOK_BACK) : start], opening == "[" and text[end : end + 1] in ("(", ":")
+        before = around.rstrip(" ")
+        if opening in "〔〖⟦":
+            is_mark = _DIGIT.search(inside) is not None
+        elif opening == "{" and _CITE_COMMAND.search(before) is not None:
+            is_mark = True
+        elif _LABELLED.fullmatch(inside) is not None:
+            is_mark = not is_link and (opening != "{" or _NO_PLACEHOLDER.match(inside) is not None)
+        elif opening == "<":
+            number = _TAGGED.match(text, end) if _LABEL_TAG.fullmatch(inside) is not None else None
+            is_mark, end = number is not None, end if number is None else number.end()
+        else:
+            is_mark = (
+                opening in "[【"
+                and not is_link
+                and (before[-1:] in _SAID or (before[-1:].isalnum() and before != around))
+                and _DIGIT.search(inside) is not None
+                and _SEEMING_NAME.fullmatch(inside) is not None
+                and _ENDS_STATEMENT.match(text, end) is not None
+            )
+        if is_mark:
+            return text[start:end]
+    return None
 
 
 def alike(names: Collection[str], ids: Collection[str]) -> bool:

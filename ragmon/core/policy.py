@@ -34,7 +34,8 @@ class Gate:
         threshold: In [0, 1] (quantile_ratio: a multiple of the baseline).
         direction: `at_least` or `at_most`.
         pipeline: The pipeline whose requests are judged.
-        source: The source of the records; None takes the default for the metric.
+        source: The source of the records; None takes the first with data of those for the metric.
+        awaits: Without a source: the source it is said to wait for while none has data; "" for the first.
         gold: The gold set; None takes the only one.
         where: A slice, `tag=value`; "" for all.
         window: The name of the window.
@@ -62,6 +63,7 @@ class Gate:
     page_beyond: float | None = None
     severity: Literal["page", "ticket"] = "page"
     kind: Kind = "threshold"
+    awaits: str = ""
 
     def __post_init__(self) -> None:
         if self.direction not in ("at_least", "at_most"):

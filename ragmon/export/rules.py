@@ -22,7 +22,7 @@ from ragmon.config.services import LinksTable
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
-from ragmon.core.policy import MIN_SAMPLES, Gate
+from ragmon.core.policy import GOLD_SOURCES, MIN_SAMPLES, Gate
 from ragmon.export import families
 from ragmon.export.families import equals, exact, label, one_of, selector
 from ragmon.export.pages import address
@@ -97,10 +97,12 @@ class Deployments:
     Args:
         by: The labels that tell them apart: every aggregation keeps them.
         matchers: PromQL that every series must match; empty for all deployments.
+        stay: Whether a deployment that Prometheus has known for a day must not go without a page.
     """
 
     by: tuple[str, ...] = ()
     matchers: str = ""
+    stay: bool = False
 
     @classmethod
     def of(cls, by: Sequence[str], matchers: str) -> Self:
@@ -422,8 +424,8 @@ def recording_rules(scopes: Sequence[RuleScope], of: Deployments, windows: Mappi
 def _judged(gate: Gate, scope: RuleScope, of: Deployments, ending: str, sliced: str) -> str:
     """The increase of a counter of the gate's metric, over all replicas, in what the gate is judged on.
 
-    That is one gold set, the one the monitor says if the gate names none, in its version in force: a sum over sets
-    would be a number about nothing.
+    That is one source and one gold set, those that the monitor says if the gate names none, in its version in force: a
+    sum over several would be a number about nothing.
     """
     metric, (name, _, k) = parse(gate.metric), gate.metric.partition("@")
     series, cut = f"{families.PREFIX}{name}{ending}", [equals("k", k)] if k else []
@@ -432,12 +434,23 @@ def _judged(gate: Gate, scope: RuleScope, of: Deployments, ending: str, sliced: 
     gold = [] if metric.labelled else ['gold!=""' if metric.needs_gold else 'gold=""']
     if gate.gold is not None:
         gold = [equals("gold", gate.gold)]
-    counter = of.series(series, *scope.matchers, *cut, equals("source", gate.source or constants.LIVE), *gold)
+
+    def counter(*source: str) -> str:
+        return of.series(series, *scope.matchers, *cut, *source, *gold)
+
+    named = [equals("source", gate.source)] if gate.source else []
     if gate.source == constants.LABEL or not (metric.needs_gold or gate.gold):
-        return of.total(counter, RATE_WINDOW, "pipeline")
+        return of.total(counter(*named), RATE_WINDOW, "pipeline")
     present = f'label_replace({of.series(families.GOLD_INFO)}, "gold_version", "$1", "version", "(.*)")'
-    chosen = f"increase({counter}[{RATE_WINDOW}]) and on ({of.labels('gold', 'gold_version')}) {present}"
-    if gate.gold is None:
+    chosen = f"increase({counter(*named)}[{RATE_WINDOW}]) and on ({of.labels('gold', 'gold_version')}) {present}"
+    if gate.source is None:
+        # Of replicas that judge several sources, the one that comes first. Labels have no set with a version.
+        by_label = equals("source", constants.LABEL)
+        chosen = f"({chosen} or increase({counter(by_label)}[{RATE_WINDOW}]))"
+        infos = (of.series(families.GATE_INFO, equals("gate", gate.name), equals("source", s)) for s in GOLD_SOURCES)
+        first = f" or on ({of.labels('pipeline')}) ".join(infos)
+        chosen += f" and on ({of.labels('pipeline', 'source', 'gold')}) ({first})"
+    elif gate.gold is None:
         info = of.series(families.GATE_INFO, equals("gate", gate.name))
         chosen += f" and on ({of.labels('pipeline', 'gold')}) {info}"
     return f"sum by ({of.labels('pipeline')}) ({chosen})"
@@ -617,7 +630,7 @@ def _capture_gap(scopes: Sequence[RuleScope], writer: Writer) -> Rule:
 def _unasked(scope: RuleScope, of: Deployments) -> str:
     """Without a question no request of a user matches gold: gates on gold then have no requests, not unknown ones."""
     on_gold = (gate for gate in scope.share_gates if parse(gate.metric).needs_gold)
-    matched = [gate.name for gate in on_gold if gate.source == constants.MATCH]
+    matched = [gate.name for gate in on_gold if (gate.source or gate.awaits) == constants.MATCH]
     if not matched:
         return ""
     by, on = f"by ({of.labels('pipeline')})", f"on ({of.labels('pipeline')})"
@@ -674,6 +687,8 @@ def monitor_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
     else:
         selected = one_of("pipeline", [name for scope in scopes for name in scope.names])
     up, by, by_pipeline = of.series("up", JOB), of.labels(), of.labels("pipeline")
+    known = f"last_over_time({up}[1d])" if of.stay else up
+    gone = f"or (group by ({by}) ({known}) unless group by ({by}) ({up})) " if of.stay else ""
     # No traffic makes no metric zero, so it needs an alert of its own. ragmon serves the gates of a configured pipeline
     # from its start, and those of any other from its first record until the pipeline is evicted. The range is short and
     # the wait an hour: a Prometheus that was started a moment ago has not seen an hour without a request.
@@ -686,7 +701,7 @@ def monitor_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
     return [
         writer.alert(
             "RagmonDown",
-            f"max by ({by}) ({up}) == 0 or group by ({by}) (absent({up}))",
+            f"max by ({by}) ({up}) == 0 {gone}or group by ({by}) (absent({known}))",
             PAGE,
             "Prometheus has not reached ragmon for five minutes",
             "No gate is judged and no alarm can fire until then. Producers keep what they can and count the rest.",
@@ -836,18 +851,25 @@ def stream_alerts(writer: Writer) -> list[Rule]:
     ]
 
 
-def rule_groups(settings: Settings, *, configured_only: bool = False, selector: str = "") -> list[RuleGroup]:
+def rule_groups(
+    settings: Settings, *, configured_only: bool = False, selector: str = "", by: Sequence[str] = ()
+) -> list[RuleGroup]:
     """All rules of a configuration; recording rules come before the alerts that use them.
 
     Args:
         settings: The configuration.
         configured_only: Without rules for pipelines that the configuration does not name.
         selector: Matchers of the deployments that the rules are for, as PromQL: `env="prod"`; empty for all.
+        by: Labels that tell deployments apart, in place of `[rules] by`; then a deployment that goes is down as well.
 
     Raises:
-        RagmonError: The selector is no list of matchers.
+        RagmonError: The selector is no list of matchers, or a label has no name that Prometheus could have.
     """
-    deployments, scopes = Deployments.of(settings.rules.by, selector), rule_scopes(settings, configured_only)
+    for name in by:
+        if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name):
+            raise RagmonError(f"--by is no name of a Prometheus label: {name}", hint="--by env")
+    deployments = replace(Deployments.of(by or settings.rules.by, selector), stay=bool(by))
+    scopes = rule_scopes(settings, configured_only)
     writer = Writer(settings.unconfigured.links, deployments)
     return [
         RuleGroup("ragmon.recorded", list(recording_rules(scopes, deployments, settings.windows))),

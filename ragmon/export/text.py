@@ -484,7 +484,7 @@ def _about_run(report: RunResults) -> list[str]:
         printable_line(f"captured of {each.pipeline}: {gap.finding}. To mend it: {gap.remedy}")
         for each in data.captured
         for gap in each.gaps
-        if gap.blocked
+        if gap.blocked or (gap.gates and gap.field in (coverage.MARKS, coverage.REPEATED))
     ]
     for drop in data.baseline:
         items = "" if drop.items is None else f", {flipped(drop)} items flipped"

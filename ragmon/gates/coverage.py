@@ -7,6 +7,7 @@ whole run. All sentences on gaps and their remedies are here.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections import Counter
@@ -25,7 +26,7 @@ from ragmon.metrics import facts as bits
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts
 from ragmon.scoring import captured as lacks
-from ragmon.scoring.captured import FIRST, AlikeIds, CapturedBucket, CapturedSeries, shortened
+from ragmon.scoring.captured import EXAMPLES, FIRST, AlikeIds, CapturedBucket, CapturedSeries, shortened
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 
@@ -110,6 +111,8 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "build": "no build in {missing} of {of} records",
     "latency": "no latency in {missing} of {of} records",
     "refusal": "{missing} of {of} answers sound like refusals and count as answers",
+    "repeated": "{missing} of {of} answers have one text and cite nothing",
+    "marks": "{missing} of {of} answers have what looks like a citation and is not understood",
 }
 _SWITCHES: Final[Mapping[str, str]] = {
     semconv.GENAI: (
@@ -165,6 +168,8 @@ _ANYWHERE: Final[Mapping[str, str]] = {
     "gold": "`[probe.NAME]` asks the gold questions; `paraphrases` of gold items, or `[gold.NAME] embed`, match others",
     "gold_ids": "`[capture] id_from` names the field of a document that holds the ids of gold",
     "refusal": "`[refusal] matcher_counts = true` counts refusals in plain words",
+    "repeated": "where it is a refusal, that text in `[refusal] tokens`",
+    "marks": "marks such as [1] or [ID] with the id of a retrieved document, or a list of citations beside the answer",
 }
 ENOUGH: Final = 50
 """Records that a live report is of, at least, where there are so many."""
@@ -178,6 +183,10 @@ Needed = tuple[Gate, Outcome | None, frozenset[str]]
 """A gate, its outcome, and the fields it needs."""
 REFUSALS: Final = "refusal"
 """The gap of answers that sound like refusals and count as answers."""
+REPEATED: Final = "repeated"
+"""The gap of an answer that is given again and again and cites nothing."""
+MARKS: Final = "marks"
+"""The gap of citations in a form that nothing here reads."""
 _UNFINISHED: Final = lacks.UNFINISHED
 _BITS: Final[Mapping[str, tuple[int, int, int]]] = {
     QUESTION: (lacks.NO_QUESTION, lacks.WITHHELD_QUESTION, 0),
@@ -248,6 +257,7 @@ class Gap(NamedTuple):
         gold_examples: Some ids of gold.
         other_ids: The field of the documents whose values are gold's ids, and the share that is.
         setting: What allows the forms in which ids differ from gold's.
+        tokens: The tokens of refusals that there are, where a text is proposed as another one.
     """
 
     field: str
@@ -259,6 +269,7 @@ class Gap(NamedTuple):
     gold_examples: tuple[str, ...] = ()
     other_ids: tuple[str, float] | None = None
     setting: str = ""
+    tokens: tuple[str, ...] = ()
 
 
 def sentence(gap: Gap) -> str:
@@ -271,7 +282,9 @@ def sentence(gap: Gap) -> str:
 `metadata.chunk_id` would match 91 %'
     """
     if gap.field != "gold_ids":
-        return _SENTENCES[gap.field].format(missing=gap.missing, of=gap.of)
+        such_as = ", ".join(gap.examples) if gap.field in (REPEATED, MARKS) else ""
+        found = _SENTENCES[gap.field].format(missing=gap.missing, of=gap.of)
+        return f"{found}, such as {such_as}" if such_as else found
     parts = [f"none of {gap.ids} retrieved ids occurs in gold"]
     if gap.examples and gap.gold_examples:
         parts.append(f"they look like `{gap.examples[0]}`, gold like `{gap.gold_examples[0]}`")
@@ -293,6 +306,8 @@ def remedy(gap: Gap) -> str:
         return f'`[capture] id_from = "{printable(gap.other_ids[0])}"`'
     if gap.setting:
         return gap.setting
+    if gap.tokens:
+        return f"where it is a refusal, `[refusal] tokens = {json.dumps(gap.tokens, ensure_ascii=False)}`"
     if gap.field in _ANYWHERE:
         return _ANYWHERE[gap.field]
     if not gap.origin:
@@ -533,15 +548,26 @@ def capture_reports(
                 fields = needs(metrics[gate.metric])
             needed.append((gate, judged.get((pipeline, gate.name)), fields))
         items = scorer.gold.items_for(pipeline, source)
-        reports.append(_Reader(pipeline, source, series, items, whole=whole).report(needed))
+        tokens = scorer.rules_of(pipeline).facts.refusal.tokens
+        reports.append(_Reader(pipeline, source, series, items, tokens, whole=whole).report(needed))
     return reports
 
 
 class _Reader:
     """Reads the counts of one pipeline and source."""
 
-    def __init__(self, pipeline: str, source: str, series: CapturedSeries, items: Items, *, whole: bool) -> None:
+    def __init__(
+        self,
+        pipeline: str,
+        source: str,
+        series: CapturedSeries,
+        items: Items,
+        tokens: tuple[str, ...],
+        *,
+        whole: bool,
+    ) -> None:
         self._pipeline, self._source, self._items, self._whole = pipeline, source, items, whole
+        self._series, self._tokens = series, tokens
         self._since: float | None = None
         if whole:
             self._counts = self._compared = series.whole()
@@ -572,6 +598,11 @@ class _Reader:
             if refusals > FEW * answers:
                 names = [gate.name for gate, _, needed in gates if ANSWER in needed]
                 gaps.append(self._gap(REFUSALS, refusals, answers, names))
+            marked = self._counts.count(lambda mask: bool(mask & lacks.UNREAD_MARK))
+            if marked > FEW * answers:
+                names = [gate.name for gate, _, needed in gates if CITATIONS in needed]
+                gaps.append(self._gap(MARKS, marked, answers, names))
+            gaps += self._repeated([gate.name for gate, _, needed in gates if ANSWER in needed])
         # First what stops most gates; of these what comes first in a request: what follows may be mended with it.
         gaps.sort(key=lambda gap: (-len(gap.blocked), not gap.gates))
         return CaptureReport(self._pipeline, self._source, self._counts.records, self._since, shares, tuple(gaps))
@@ -601,12 +632,22 @@ class _Reader:
             of=of,
             origin=self._origin(bucket),
             ids=bucket.ids,
-            examples=tuple(map(shortened, bucket.examples)),
+            examples=tuple(bucket.marks if name == MARKS else map(shortened, bucket.examples)),
             gold_examples=tuple(map(shortened, sorted(self._items.ids)[:2])) if name == GOLD_IDS else (),
             other_ids=max(fitting.items(), key=lambda entry: (entry[1], entry[0]), default=None),
             setting=", ".join(form_setting(gold, ids) for gold, ids in bucket.alike.items() if name == GOLD_IDS),
         )
         return CaptureGap(name, missing, of, sentence(gap), remedy(gap), tuple(gates), tuple(blocked))
+
+    def _repeated(self, gates: Sequence[str]) -> Iterator[CaptureGap]:
+        # Over all time: an answer that has become a token is named no longer.
+        answers = sum(bucket.count(lambda mask: not mask & lacks.NO_ANSWER) for bucket in self._series.buckets)
+        for repeat in self._series.repeats.frequent()[:EXAMPLES]:
+            where = f"that of trace {repeat.trace}" if repeat.trace else ""
+            examples = tuple(filter(None, [json.dumps(repeat.text, ensure_ascii=False) if repeat.text else where]))
+            tokens = (*self._tokens, repeat.text) if repeat.text else ()
+            gap = Gap(REPEATED, repeat.n, answers, examples=examples, tokens=tokens)
+            yield CaptureGap(REPEATED, repeat.n, answers, sentence(gap), remedy(gap), tuple(gates))
 
     def _origin(self, bucket: CapturedBucket) -> str:
         # Where most records come from: "" for decorated calls, an instrumentation, a file, or unknown spans.

@@ -206,9 +206,13 @@ def _judge_share(evidence: Evidence, snapshot: Snapshot, policy: Policy, *, whol
 def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: bool) -> Evidence:
     """The data to judge a gate on. A gate without a source takes the first source with data, in a fixed order.
 
-    A whole run prefers a gold set to all requests if all requests belong to it.
+    In windows, a gate on gold stays with the first source that ever had data, as its alarm does: probes that stop are
+    no data, and a chart is of one source. A whole run prefers a gold set to all requests if all requests belong to it.
     """
     sources = sources_of(gate, snapshot)
+    if not whole_run and sources == GOLD_SOURCES:
+        seen = [source for source in sources if (gate.pipeline, source) in snapshot.gold_sources]
+        sources = (*seen[:1],) or ((gate.awaits,) if gate.awaits else sources)
     for source in sources:
         for gold in (gate.gold,) if gate.gold else ("", None):
             series = snapshot.find(gate.pipeline, source, window=window, gold=gold, where=gate.where)
@@ -231,7 +235,7 @@ def sources_of(gate: Gate, snapshot: Snapshot) -> tuple[str, ...]:
     """The sources a gate may be judged on, in order of preference."""
     if gate.source:
         return (gate.source,)
-    return GOLD_SOURCES if gate.metric in snapshot.gold_metrics else FREE_SOURCES
+    return GOLD_SOURCES if gate.metric in snapshot.gold_metrics or gate.gold else FREE_SOURCES
 
 
 def usual_estimand(source: str) -> Estimand:

@@ -12,14 +12,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import msgspec
 
 from ragmon.core import shapes
+from ragmon.core.citations import unread_mark
 from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
 from ragmon.core.record import Record
+from ragmon.core.text import fold
 from ragmon.ingest.gold import Items
 from ragmon.metrics.facts import CITES_ALIKE, IDS, IDS_ALIKE, REFUSAL_LIKE, SHIPPED, Key
 from ragmon.stats.histograms import add_counts, add_sums
@@ -44,10 +47,12 @@ from ragmon.stats.histograms import add_counts, add_sums
     NOT_IN_GOLD,
     UNCOUNTED_REFUSAL,
     CITES,
-) = (1 << i for i in range(19))
+    UNREAD_MARK,
+) = (1 << i for i in range(20))
 """What a record lacks; which texts were withheld by setting; that it failed, or that only its outcome was kept; that it
 ships no answer; that it is of spans or of a file; whether its ids occur in gold; that its answer sounds like a refusal
-and counts as an answer; that its answer cites something, which is counted elsewhere."""
+and counts as an answer; that its answer cites something, which is counted elsewhere; that what looks like a mark in its
+answer is none that is understood."""
 
 _USUAL: Final = SHIPPED | IDS
 _FLAGS: Final = _USUAL | REFUSAL_LIKE
@@ -60,6 +65,9 @@ EXAMPLES: Final = 3
 LONGEST_EXAMPLE: Final = 24
 SAMPLED: Final = 300
 PATHS: Final = 64
+REPEATED: Final = 40  # equal answers that cite nothing from which they are proposed as a token of refusals
+LONGEST_REPEATED: Final = 120  # characters of such an answer
+REPEATS: Final = 256
 
 
 class CandidateCount(NamedTuple):
@@ -97,6 +105,7 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
         hidden_by: Records from spans without question or answer, by instrumentation.
         examples: The first of those ids in the order of text, so that they do not depend on the order of records.
         alike: By gold set, the ids that differ from gold ids in form alone.
+        marks: Likewise of marks that are not understood, or of traces whose answers have them.
     """
 
     masks: dict[int, int] = {}
@@ -105,6 +114,7 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
     hidden_by: dict[str, int] = {}
     examples: list[str] = []
     alike: dict[str, AlikeIds] = {}
+    marks: list[str] = []
 
     def merge(self, other: CapturedBucket) -> None:
         """Add the counts of another bucket."""
@@ -117,6 +127,12 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
             self.add_example(name)
         for gold, ids in other.alike.items():
             self.add_alike(gold, ids)
+        for name in other.marks:
+            self.add_mark(name)
+
+    def add_mark(self, name: str) -> None:
+        """Keep a mark, or where one was seen, if it is among the first in the order of text."""
+        self.marks = sorted({name, *self.marks})[:EXAMPLES]
 
     def add_example(self, name: str) -> None:
         """Keep an id as an example, if it is among the first in the order of text; an id that may be a text is none."""
@@ -156,26 +172,106 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
         return sum(n for mask, n in self.masks.items() if wanted(mask))
 
 
+class RepeatedAnswer(msgspec.Struct, omit_defaults=True):
+    """An answer that cites nothing, and how often it was given.
+
+    Attributes:
+        n: How often it counted as an answer.
+        refused: How often it counted as a refusal.
+        trace: The first of its traces in the order of text; "" where none is known.
+        text: The first of its spellings; "" where no text is shown.
+    """
+
+    n: int = 0
+    refused: int = 0
+    trace: str = ""
+    text: str = ""
+
+    def merge(self, other: RepeatedAnswer) -> None:
+        """Add the counts of the same answer."""
+        self.n += other.n
+        self.refused += other.refused
+        self.trace = min(filter(None, (self.trace, other.trace)), default="")
+        self.text = min(filter(None, (self.text, other.text)), default="")
+
+
+class RepeatedAnswers(msgspec.Struct):
+    """How often short answers that cite nothing were given, by the hash of the folded text.
+
+    Where there are too many answers, those whose hash is a multiple of 2 ** level are kept: the least level with which
+    they fit. Every count is exact, whatever the order and the parts in which the answers came.
+    """
+
+    level: int = 0
+    answers: dict[int, RepeatedAnswer] = {}
+
+    def add(self, claim: str, trace: str, *, is_shipped: bool, shows_text: bool) -> None:
+        """Count an answer."""
+        key = int.from_bytes(blake2b(fold(claim).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+        if not key & ((1 << self.level) - 1):
+            text = claim.strip() if shows_text else ""
+            self._add(key, RepeatedAnswer(int(is_shipped), int(not is_shipped), trace, text))
+
+    def _add(self, key: int, answer: RepeatedAnswer) -> None:
+        if (known := self.answers.get(key)) is not None:
+            known.merge(answer)
+            return
+        self.answers[key] = answer
+        while len(self.answers) > REPEATS:
+            self._raise(self.level + 1)
+
+    def _raise(self, level: int) -> None:
+        if level > self.level:
+            self.level, mask = level, (1 << level) - 1
+            self.answers = {key: answer for key, answer in self.answers.items() if not key & mask}
+
+    def merge(self, other: RepeatedAnswers) -> None:
+        """Add the counts of another table."""
+        self._raise(other.level)
+        for key, answer in other.answers.items():
+            if not key & ((1 << self.level) - 1):
+                self._add(key, msgspec.structs.replace(answer))
+
+    def frequent(self) -> list[RepeatedAnswer]:
+        """The answers that were given often and never counted as refusals, the most frequent first."""
+        found = [
+            (-answer.n, key) for key, answer in self.answers.items() if answer.n >= REPEATED and not answer.refused
+        ]
+        return [self.answers[key] for _, key in sorted(found)]
+
+    def forget(self) -> bool:
+        """Remove texts and traces; returns whether there were any."""
+        kept = [answer for answer in self.answers.values() if answer.trace or answer.text]
+        for answer in kept:
+            answer.trace = answer.text = ""
+        return bool(kept)
+
+
 class CapturedSeries(msgspec.Struct):
     """The buckets of one pipeline and source.
 
     Attributes:
         minutes: The newest buckets by minute since the epoch.
         past: The sum of older minutes, and of records without a time.
+        repeats: Short answers that cite nothing, over all time.
     """
 
     minutes: dict[int, CapturedBucket] = {}
     past: CapturedBucket = msgspec.field(default_factory=CapturedBucket)
+    repeats: RepeatedAnswers = msgspec.field(default_factory=RepeatedAnswers)
 
     @property
     def buckets(self) -> tuple[CapturedBucket, ...]:
         """Everything that was ever counted."""
         return self.past, *self.minutes.values()
 
-    def lacks(self, record: Record, item: GoldItem | None, key: Key, items: Items, mask: int) -> int:
+    def lacks(
+        self, record: Record, item: GoldItem | None, key: Key, items: Items, mask: int, *, shows_text: bool = False
+    ) -> int:
         """The bits of what a record lacks, added to those of its stream; ids that do not occur in gold are noted.
 
-        `items` are the gold items that records of this pipeline and source may match.
+        `items` are the gold items that records of this pipeline and source may match; `shows_text` says whether its
+        texts may be kept as examples.
         """
         answer, flags = record.answer_json, key[0]
         # Every test here is felt in a replay: what is rare is looked at last.
@@ -185,6 +281,8 @@ class CapturedSeries(msgspec.Struct):
             mask |= NO_CITATIONS
         elif answer.citations or answer.ranks:
             mask |= CITES
+        if answer is not None and answer.claim and not mask & CITES:
+            mask |= self._note_uncited(record, answer.claim, flags, shows_text=shows_text)
         if record.contexts is None:
             mask |= NO_CONTEXTS
         if record.session is None:
@@ -256,8 +354,20 @@ class CapturedSeries(msgspec.Struct):
                     ids = AlikeIds(tuple(sorted({*forms, *item.id_forms})), shown_name(name, ""), gold)
                     self._at(record.ts).add_alike(item.set_name, ids)
 
+    def _note_uncited(self, record: Record, claim: str, flags: int, *, shows_text: bool) -> int:
+        # An answer that cites nothing: it may be a refusal in words that nobody knows, or cite in a form of its own.
+        trace, is_shipped = record.trace_id or "", bool(flags & SHIPPED)
+        if len(claim) <= LONGEST_REPEATED:
+            self.repeats.add(claim, trace, is_shipped=is_shipped, shows_text=shows_text)
+        if not is_shipped or not record.retrieved_ids or (mark := unread_mark(claim)) is None:
+            return 0
+        if shows_text or trace:
+            self._at(record.ts).add_mark(f"`{mark}`" if shows_text else f"that of trace {trace}")
+        return UNREAD_MARK
+
     def merge(self, other: CapturedSeries) -> None:
         """Add the counts of another series."""
+        self.repeats.merge(other.repeats)
         self.past.merge(other.past)
         for minute, bucket in other.minutes.items():
             self.minutes.setdefault(minute, CapturedBucket()).merge(bucket)
@@ -353,13 +463,16 @@ class CapturedTable(msgspec.Struct):
         self.series = {key: series for key, series in self.series.items() if key[0] != pipeline}
 
     def forget_examples(self) -> bool:
-        """Remove the ids that are kept as examples, because somebody is forgotten; returns whether there were any."""
+        """Remove what is kept as an example, because somebody is forgotten; returns whether there was anything."""
         buckets = [bucket for series in self.series.values() for bucket in series.buckets]
-        kept = [bucket for bucket in buckets if bucket.examples or any(ids.example for ids in bucket.alike.values())]
-        for bucket in kept:
-            bucket.examples.clear()
+        kept = [examples for bucket in buckets for examples in (bucket.examples, bucket.marks) if examples]
+        for examples in kept:
+            examples.clear()
+        alike = [bucket for bucket in buckets if any(ids.example for ids in bucket.alike.values())]
+        for bucket in alike:
             bucket.alike = {gold: AlikeIds(ids.forms) for gold, ids in bucket.alike.items()}
-        return bool(kept)
+        forgotten = [series.repeats.forget() for series in self.series.values()]
+        return bool(kept or alike) or any(forgotten)
 
 
 def ids_in_gold(record: Record, key: Key, items: Items) -> bool | None:

@@ -37,12 +37,14 @@ class ReductionRules:
 
     Args:
         slices: Tags that become series: allowed values by tag name.
+        shows_text: Whether texts may be kept as examples, and those of probes.
     """
 
     facts: FactReader = field(default_factory=FactReader)
     grounded_threshold: float = DEFAULT_THRESHOLD
     slices: Mapping[str, Collection[str]] = field(default_factory=dict)
     cluster: Collection[str] = CLUSTER
+    shows_text: tuple[bool, bool] = (False, False)
 
 
 class Assessment(NamedTuple):
@@ -108,6 +110,7 @@ class Stream:
     items: Items
     captured: CapturedSeries
     lacks: int
+    shows_text: bool
     open: dict[Location, OpenBucket] = field(default_factory=dict)
 
 
@@ -115,6 +118,8 @@ _stages = attrgetter(*constants.STAGES)
 MODELS: Final = 16  # models of a pipeline that are counted apart; further ones together, as `OTHER`
 LONGEST_MODEL: Final = 200
 MODEL_TAG: Final = "model"
+SHOWN: Final = ("full", "redacted")
+"""Values of `[capture] content` with which texts of answers may be shown."""
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
@@ -212,7 +217,7 @@ class Scorer:
             self.table.scores(own_key)
         if ts is not None and ts > self._state.newest:
             self._advance(ts)
-        lacks = stream.captured.lacks(record, item, key, stream.items, stream.lacks)
+        lacks = stream.captured.lacks(record, item, key, stream.items, stream.lacks, shows_text=stream.shows_text)
         self._count(stream, stream.source, record, None if is_match else item, own_key, lacks, measured)
         if is_match:
             self._count(stream, constants.MATCH, record, item, key, None, measured)
@@ -308,6 +313,7 @@ class Scorer:
             items=self.gold.items_for(record.pipeline, record.source),
             captured=self._state.captured.at(pipeline, source),
             lacks=0 if record.build else NO_BUILD,
+            shows_text=rules.shows_text[source == constants.PROBE],
         )
         return stream
 
@@ -554,6 +560,7 @@ def reduction_rules(pipeline: PipelineSettings) -> ReductionRules:
         grounded_threshold=pipeline.metrics.grounded_threshold,
         slices=pipeline.slices,
         cluster=pipeline.metrics.cluster,
+        shows_text=(pipeline.capture.content in SHOWN, pipeline.capture.probe_content in SHOWN),
     )
 
 

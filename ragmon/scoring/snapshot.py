@@ -496,6 +496,7 @@ class Snapshot:
         gone: The series of removed pipelines, summed over all time, for totals that name no pipeline.
         strange_ids: The number of retrieved ids of each pipeline of which none ever occurred in gold.
         alike_ids: By pipeline and gold set, the ids that differ from gold ids in form alone.
+        gold_sources: The pipelines and sources that ever had a gold item, or a label that stands for one.
     """
 
     now: float
@@ -511,6 +512,7 @@ class Snapshot:
     strange_ids: Mapping[str, int] = field(default_factory=dict)
     alike_ids: Mapping[tuple[str, str], AlikeIds] = field(default_factory=dict)
     comparing_metrics: frozenset[str] = frozenset()
+    gold_sources: frozenset[tuple[str, str]] = frozenset()
 
     def find(
         self, pipeline: str, source: str, *, window: str = ALL, gold: str | None = "", where: str = ""
@@ -578,7 +580,12 @@ def take_snapshot(
         strange_ids=state.captured.strange_ids(),
         alike_ids=state.captured.alike_ids(),
         comparing_metrics=frozenset(name for name, metric in table.metrics.items() if metric.compares_ids),
+        gold_sources=_gold_sources(state),
     )
+
+
+def _gold_sources(state: State) -> frozenset[tuple[str, str]]:
+    return frozenset((key.pipeline, key.source) for key in state.series if key.gold)
 
 
 def _builds_and_metrics(state: State, table: ScoreTable) -> tuple[tuple[tuple[str, str, str], ...], frozenset[str]]:
@@ -799,5 +806,8 @@ def take_history(
             continue
         for point, series in zip(points, reader.read(group, keys, windows, totals), strict=True):
             point.extend(series)
-    common = (tuple(golds), *_builds_and_metrics(state, table))
-    return [Snapshot(end - 1, tuple(series), *common) for end, series in zip(ends, points, strict=True)]
+    common, gold_sources = (tuple(golds), *_builds_and_metrics(state, table)), _gold_sources(state)
+    return [
+        Snapshot(end - 1, tuple(series), *common, gold_sources=gold_sources)
+        for end, series in zip(ends, points, strict=True)
+    ]

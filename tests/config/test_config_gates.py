@@ -160,20 +160,21 @@ severity = "ticket"
         assert found.policy().gates[0].where == "product=x"
 
     @pytest.mark.parametrize(
-        ("gate", "probed", "expected"),
+        ("gate", "probed", "source", "awaits"),
         [
-            ("[gates.answer_precision]\nat_least = 0.8\n", True, "probe"),
-            ("[gates.answer_precision]\nat_least = 0.8\n", False, "match"),
-            ('[gates.answer_precision]\nat_least = 0.8\nsource = "match"\n', True, "match"),
-            ("[gates.coverage]\nat_least = 0.8\n", True, "live"),
-            ('[gates.coverage]\nat_least = 0.8\ngold = "g"\n', True, "probe"),
-            ("[gates.answer_correct]\nat_least = 0.8\n", True, "label"),
-            ('[gates.x]\nat_most = 1.2\nkind = "quantile_ratio"\n', True, "live"),
+            ("[gates.answer_precision]\nat_least = 0.8\n", True, None, "probe"),
+            ("[gates.answer_precision]\nat_least = 0.8\n", False, None, "match"),
+            ('[gates.answer_precision]\nat_least = 0.8\nsource = "match"\n', True, "match", ""),
+            ("[gates.coverage]\nat_least = 0.8\n", True, "live", ""),
+            ('[gates.coverage]\nat_least = 0.8\ngold = "g"\n', True, None, "probe"),
+            ("[gates.answer_correct]\nat_least = 0.8\n", True, "label", ""),
+            ('[gates.x]\nat_most = 1.2\nkind = "quantile_ratio"\n', True, "live", ""),
         ],
     )
-    def test_the_default_source_depends_on_the_metric_and_on_probing(self, settings, gate, probed, expected):
-        found = settings(GOLD + ('[probe.p]\ntarget = "a:b"\n' if probed else "") + gate)
-        assert found.policy(live=True).gates[0].source == expected
+    def test_the_default_source_depends_on_the_metric(self, settings, gate, probed, source, awaits):
+        """On gold it is the first with data; what it waits for depends on probing."""
+        found = settings(GOLD + ('[probe.p]\ntarget = "a:b"\n' if probed else "") + gate).policy(live=True).gates[0]
+        assert (found.source, found.awaits) == (source, awaits)
 
     def test_files_are_judged_on_whatever_source_they_hold(self, settings):
         """Records of a file may name no source, so a gate that names none keeps none."""

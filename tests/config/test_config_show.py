@@ -82,7 +82,7 @@ class TestRows:
     def test_a_gate_shows_the_source_it_gets_and_that_nobody_said_so(self, shown):
         found = shown(CONFIG)
         at = "pipelines.support.gates"
-        assert found[f"{at}.answer_precision.source"] == ("probe", "default")
+        assert found[f"{at}.answer_precision.source"] == (None, "default"), "the first that has data"
         assert found[f"{at}.coverage.source"] == ("live", "default")
         assert shown(f'{CONFIG}[gates.mrr]\nat_least = 0.5\nsource = "match"\n')[f"{at}.mrr.source"] == (
             "match",

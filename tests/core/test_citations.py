@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.core.citations import marked_citations, split_citations, with_marks
+from ragmon.core.citations import marked_citations, split_citations, unread_mark, with_marks
 from ragmon.core.record import Answer
 
 IDS = ["d1", "d2", "d3"]
@@ -251,3 +251,69 @@ def test_any_text_gives_ids_of_the_list_or_numbers_that_are_not(claim, ids):
     found = marked_citations(claim, ids)
     assert found is None or (found and len(set(found)) == len(found))
     assert found is None or any(name in ids for name in found)
+
+
+# --- what looks like a mark ------------------------------------------------------------------------------------------
+
+SEEMING = {
+    "Tighten it to 15 Nm [src-4].": "[src-4]",
+    "Tighten it to 15 Nm. [src-4]": "[src-4]",
+    "Tighten it to 15 Nm [kb-12][kb-13].": "[kb-12]",
+    "Tighten it [page-3.pdf]\nand wait [page-4.pdf]": "[page-3.pdf]",
+    "It holds 5 % [@smith2020].": "[@smith2020]",
+    "Tighten {{cite:3}} it.": "{{cite:3}}",
+    "Tighten it {ref:3} to 15 Nm.": "{ref:3}",
+    "Tighten it <ref>2</ref>.": "<ref>2</",
+    'Tighten it <cite id="3"/>.': '<cite id="3"/>',
+    "Tighten it (ref. A).": "(ref. A)",
+    "Tighten it (source: page-3), then wait.": "(source: page-3)",
+    "Tighten it [Source A] and wait.": "[Source A]",
+    "Tighten it \\cite{src4}.": "{src4}",
+    "Tighten it〔1〕。": "〔1〕",
+    "Tighten it ⟦2⟧.": "⟦2⟧",
+    "締めます。【doc-a1】": "【doc-a1】",
+}
+OTHERS = (
+    "See [page2](https://example.org).",
+    "[page2]: https://example.org",
+    "- [ ] tighten\n- [x] wait",
+    "row[x1] = 2",
+    "Read arr[i1].",
+    "Call `f[src-4]`.",
+    "```\nx [src-4].\n```",
+    "Dear [NAME_1], [PERSON_2] calls.",
+    "Mail to [EMAIL_ADDRESS_1].",
+    "Call [PHONE2].",
+    "Write {name1} and {0}.",
+    "Write {{user_1}}.",
+    "Put {source_1} there.",
+    "It matches [0-9] and [a-z0-9].",
+    "So he said [sic].",
+    "Use [v1.2].",
+    "It takes [10min].",
+    "Since 2020 (Smith 2020).",
+    "It is wide (2 km).",
+    "There is gas (CO2).",
+    "See (document 2020) and (see reference).",
+    "See Table 3 (page 4).",
+    "Sets {1, 2} and vectors [x1, y2].",
+    "x < 3 and y > 2",
+    "<div id=3>text</div>",
+    "List[int] and Dict[str, int].",
+    "[TODO] Tighten it.",
+    "[kb-4] is a bolt.",
+    "Tighten it [1].",
+    "Tighten it [^1].\n[^1]: page",
+    "",
+)
+
+
+@pytest.mark.parametrize(("claim", "mark"), SEEMING.items())
+def test_what_looks_like_a_mark_is_found(claim, mark):
+    assert unread_mark(claim) == mark
+    assert marked_citations(claim, ["d1", "d2"]) is None
+
+
+@pytest.mark.parametrize("claim", OTHERS)
+def test_brackets_that_mean_something_else_do_not_look_like_marks(claim):
+    assert unread_mark(claim) is None

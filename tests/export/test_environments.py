@@ -73,6 +73,68 @@ def test_production_that_prometheus_does_not_know_is_missed_by_its_own_rules(rea
     assert failures(real, tmp_path, render(rule_groups(settings, selector=PROD)), cases) == ""
 
 
+@pytest.mark.slow
+def test_rules_by_label_tell_what_the_usual_ones_do(real, settings, tmp_path):
+    cases = yaml.safe_load(CASES.read_text(encoding="utf-8"))
+    assert failures(real, tmp_path, render(rule_groups(settings, by=["env"])), cases) == ""
+
+
+UPS = {
+    "goes": {"prod": "1x10", "staging": "1x1600"},
+    "goes and comes back": {"prod": "1x10 _x30 1x20", "staging": "1x60"},
+    "both go": {"prod": "1x10", "staging": "1x10"},
+    "is down": {"prod": "1x10 0x50", "staging": "1x60"},
+    "was never there": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("prod", "minute", "down"),
+    [
+        ("goes", 18, []),  # for five minutes a series that ended is still there, and for five an alert waits
+        ("goes", 25, ["prod"]),
+        ("goes", 1500, []),  # after a day nobody waits for it
+        ("goes and comes back", 35, ["prod"]),
+        ("goes and comes back", 45, []),
+        ("both go", 25, ["prod", "staging"]),
+        ("is down", 25, ["prod"]),
+        ("was never there", 10, [""]),
+    ],
+)
+def test_rules_by_label_miss_a_deployment_that_prometheus_knew(real, settings, tmp_path, prod, minute, down):
+    firing = 'ALERTS{{alertname="RagmonDown",alertstate="firing",severity="page"{0}}}'
+    labels = [firing.format(f',env="{name}"' if name else "") for name in down]
+    case = {
+        "interval": "1m",
+        "input_series": [
+            {"series": f'up{{job="ragmon",instance="{name}",env="{name}"}}', "values": values}
+            for name, values in UPS[prod].items()
+        ],
+        "promql_expr_test": [
+            {
+                "expr": 'ALERTS{alertname="RagmonDown",alertstate="firing"}',
+                "eval_time": f"{minute}m",
+                "exp_samples": [{"labels": text, "value": 1} for text in labels],
+            }
+        ],
+    }
+    cases = {"rule_files": ["ragmon.rules.yml"], "evaluation_interval": "1m", "tests": [case]}
+    assert failures(real, tmp_path, render(rule_groups(settings, by=["env"])), cases) == ""
+
+
+def test_rules_by_label_of_one_environment(settings):
+    """The matchers are in every selector, and their labels are kept as well."""
+    groups = rule_groups(settings, by=["team"], selector=PROD)
+    (down,) = [rule for group in groups for rule in group.rules if rule.name == "RagmonDown"]
+    assert down.expr.count(f'up{{job="ragmon",{PROD}}}') == 4
+    assert down.expr.count("by (team, env)") == 4
+
+
+def test_a_label_on_the_command_line_that_is_none_is_refused(settings):
+    with pytest.raises(RagmonError, match="--by is no name of a Prometheus label: data-center"):
+        rule_groups(settings, by=["data-center"])
+
+
 def test_labels_of_the_configuration_and_of_the_selector_are_kept(configured):
     groups = rule_groups(configured('[rules]\nby = ["datacenter"]\n'), selector='env=~"prod|canary", tier!="x"')
     (down,) = [rule for group in groups for rule in group.rules if rule.name == "RagmonDown"]

@@ -12,13 +12,15 @@ from ragmon.core import semconv, shapes
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
-from ragmon.export.text import report_markdown
+from ragmon.core.refusals import RefusalRule
+from ragmon.export.text import report_markdown, terminal_text
 from ragmon.gates.coverage import FIELDS, Gap, capture_reports, needs, remedy, sentence
 from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import Metric, build
+from ragmon.metrics.facts import FactReader
 from ragmon.monitor.replay import replay
 from ragmon.scoring.captured import FIRST
-from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer
 from tests.support.random_records import NOON
 
 SAMPLED = Sampling()
@@ -240,3 +242,84 @@ def test_a_metric_of_a_plugin_needs_what_it_reads_whatever_it_raises():
 
 def test_the_report_of_the_python_api_has_it():
     assert ragmon.replay([{"qid": "a", "answer_json": {"claim": "yes"}}]).captured[0].records == 1
+
+
+# --- what nobody understands ------------------------------------------------------------------------------------------
+
+UNHELPFUL = "Please ask Rosa in the harbour office."
+FULL = ReductionRules(shows_text=(True, True))
+
+
+def uncited(claims, **fields):
+    """Answers without citations, each with a trace of its own."""
+    return [
+        call(place, answer_json=Answer(claim=claim), trace_id=f"{place:032x}", **fields)
+        for place, claim in enumerate(claims)
+    ]
+
+
+def gaps(records, field, rules=None, **how):
+    scorer = Scorer(GOLD, rules=rules)
+    for record in records:
+        assert scorer.observe(record)
+    (found,) = capture_reports(scorer, lambda _: GATES, **how)
+    return [(gap.finding, gap.remedy) for gap in found.gaps if gap.field == field]
+
+
+def test_forty_equal_answers_that_cite_nothing_are_proposed_as_a_token():
+    spelt = [UNHELPFUL if place % 2 else f"  **{UNHELPFUL.upper()}**" for place in range(40)]
+    records = uncited([*spelt, *(f"It is number {place}." for place in range(60))])
+    assert gaps(records, "repeated", FULL) == [
+        (
+            f'40 of 100 answers have one text and cite nothing, such as "**{UNHELPFUL.upper()}**"',
+            f'where it is a refusal, `[refusal] tokens = ["not in context", "**{UNHELPFUL.upper()}**"]`',
+        )
+    ]
+    assert gaps(records[1:], "repeated", FULL) == [], "39 are not enough"
+
+
+def test_of_answers_whose_text_is_not_shown_a_trace_is():
+    records = uncited([UNHELPFUL] * 50)
+    ((finding, remedy),) = gaps(records, "repeated")
+    assert finding == f"50 of 50 answers have one text and cite nothing, such as that of trace {0:032x}"
+    assert "Rosa" not in remedy
+    assert "[refusal] tokens" in remedy
+
+
+def test_answers_that_cite_or_refuse_or_are_long_are_proposed_as_no_token():
+    cited = [call(place, answer_json=Answer(UNHELPFUL, ["grey-heron#1"])) for place in range(60)]
+    assert gaps(cited, "repeated", FULL) == []
+    assert gaps(uncited(["not in context"] * 60), "repeated", FULL) == []
+    assert gaps(uncited([UNHELPFUL * 9] * 60), "repeated", FULL) == []
+
+
+def test_a_token_that_was_set_is_proposed_no_more():
+    """Of the same counts: those before it was set stay."""
+    scorer = Scorer(GOLD, rules=FULL)
+    for record in uncited([UNHELPFUL] * 60):
+        scorer.observe(record)
+    mended = Scorer(GOLD, rules=ReductionRules(FactReader(RefusalRule(tokens=(UNHELPFUL,)))), state=scorer.state)
+    mended.observe(uncited([UNHELPFUL])[0])
+    (found,) = capture_reports(mended, lambda _: GATES)
+    assert [gap for gap in found.gaps if gap.field == "repeated"] == []
+
+
+def test_marks_in_a_form_that_nobody_reads_are_counted_and_shown():
+    claims = [f"Tighten it to {place} Nm [kb-{place % 3 + 7}]." for place in range(30)]
+    records = uncited([*claims, *(f"See [page{place}](https://example.org)." for place in range(70))])
+    ((finding, remedy),) = gaps(records, "marks", FULL)
+    assert finding == (
+        "30 of 100 answers have what looks like a citation and is not understood, such as `[kb-7]`, `[kb-8]`, `[kb-9]`"
+    )
+    assert "[1]" in remedy
+    ((hidden, _),) = gaps(records, "marks")
+    assert hidden.endswith(f"such as that of trace {0:032x}, that of trace {1:032x}, that of trace {2:032x}")
+    assert gaps(records[27:], "marks", FULL) == [], "few of many are no convention"
+
+
+def test_the_report_of_a_run_shows_them_whatever_gates_there_are_on_citations(configured):
+    path = configured('[capture]\ncontent = "full"\n').path
+    found = ragmon.replay(uncited([UNHELPFUL] * 50), GOLD, config=path)
+    for text in (terminal_text(found, 400), report_markdown(found)):
+        assert "50 of 50 answers have one text and cite nothing" in text
+        assert UNHELPFUL in text

@@ -15,7 +15,15 @@ from ragmon.core.record import Answer, Record, Sampling, TextFacts
 from ragmon.ingest.gold import GoldSet
 from ragmon.scoring import captured as bits
 from ragmon.scoring.buckets import State
-from ragmon.scoring.captured import EXAMPLES, MINUTE, MINUTES, CapturedBucket, CapturedSeries, CapturedTable
+from ragmon.scoring.captured import (
+    EXAMPLES,
+    MINUTE,
+    MINUTES,
+    REPEATS,
+    CapturedBucket,
+    CapturedSeries,
+    CapturedTable,
+)
 from ragmon.scoring.scorer import Scorer
 from tests.support.examples import cases
 from tests.support.random_records import NOON, worlds
@@ -179,3 +187,37 @@ def test_a_removed_pipeline_is_counted_no_more():
     table = CapturedTable({("support", "live"): CapturedSeries(past=CapturedBucket({1: 2}))})
     table.give_up("support")
     assert list(table) == []
+
+
+@law
+@given(chances)
+def test_answers_that_come_often_are_counted_alike_in_any_order_and_parts(chance):
+    """Beyond the bound as well: those that are kept are kept from their first answer on."""
+    claims = [f"answer {number % (2 * REPEATS) if number % 3 else 7}" for number in range(1500)]
+    records = [uncited(claim, f"{place:032x}") for place, claim in enumerate(claims)]
+    expected = whole_repeats(records)
+    assert len(expected.answers) <= REPEATS
+    mixed, cut = chance.sample(records, len(records)), chance.randint(0, len(records))
+    merged = whole_repeats(mixed[:cut])
+    merged.merge(whole_repeats(mixed[cut:]))
+    assert saved(merged) == saved(expected)
+    exact = {answer.trace: answer.n for answer in expected.answers.values()}
+    assert exact == {f"{claims.index(claims[int(trace, 16)]):032x}": n for trace, n in exact.items()}
+    assert all(n == claims.count(claims[int(trace, 16)]) for trace, n in exact.items())
+
+
+def uncited(claim, trace):
+    return Record(trace_id=trace, answer_json=Answer(claim))
+
+
+def whole_repeats(records):
+    return scored(None, records).state.captured.at("default", "replay").repeats
+
+
+def test_examples_are_forgotten_with_whoever_is():
+    scorer = scored(None, [uncited("Ask Rosa.", "ab" * 16)] * 50)
+    assert scorer.state.captured.forget_examples()
+    assert not scorer.state.captured.forget_examples()
+    assert [
+        (answer.n, answer.trace) for answer in scorer.state.captured.at("default", "replay").repeats.frequent()
+    ] == [(50, "")]
