@@ -25,13 +25,20 @@ _END: Final = "\0"
 
 # What reads as a quote, an apostrophe or a dash; NFKC would take some of it apart.
 _ALIKE_AS: Final = {
-    **dict.fromkeys("«»“”„‟″‶「」『』〝〞〟ˮ❝❞＂", '"'),
-    **dict.fromkeys("´ʹʻʼʽ‘’‚‛′‵‹›❛❜ꞌ＇｀", "'"),
+    **dict.fromkeys("«»“”„‟″‶「」『』〝〞〟ˮ❝❞״＂", '"'),
+    **dict.fromkeys("´ʹʻʼʽ‘’‚‛′‵‹›❛❜ꞌ׳＇｀", "'"),
     **dict.fromkeys("‐‑‒–—―⁃−➖⸺⸻〜〰֊־︱︲﹘﹣－～", "-"),
+    **dict.fromkeys("İı", "i"),  # Turkish writes one word with either, by its case
+    **dict(zip("٫٬٪؟", ".,%?", strict=True)),
 }
+# The digits of other scripts, from each one's zero; NFKC keeps them.
+for _zero in "٠۰०০੦૦୦௦౦೦൦๐໐༠၀០":
+    _ALIKE_AS.update((chr(ord(_zero) + digit), str(digit)) for digit in range(10))
 # The general category Cf and Default_Ignorable_Code_Point (Unicode), but for a few historic scripts: nobody sees them.
+# And the vowel points of Arabic and Hebrew, and Arabic's long line: they may stand or not (Lucene's ArabicNormalizer).
 _INVISIBLE: Final = (
     "\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0640\u064b-\u0652\u0670"
     "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
 )
 _ALIKE: Final = re.compile(f"[{_INVISIBLE}{''.join(_ALIKE_AS)}]")
