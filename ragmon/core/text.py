@@ -23,6 +23,8 @@ READ: Final = 65_536
 """Characters of one text (a question, a claim, a context) that are read for facts."""
 _END: Final = "\0"
 
+DIGITS: Final = {chr(ord(zero) + digit): str(digit) for zero in "٠۰०০੦૦୦௦౦೦൦๐໐༠၀០" for digit in range(10)}
+"""The digits of other scripts, which NFKC keeps."""
 # What reads as a quote, an apostrophe or a dash; NFKC would take some of it apart.
 _ALIKE_AS: Final = {
     **dict.fromkeys("«»“”„‟″‶「」『』〝〞〟ˮ❝❞״＂", '"'),
@@ -30,10 +32,8 @@ _ALIKE_AS: Final = {
     **dict.fromkeys("‐‑‒–—―⁃−➖⸺⸻〜〰֊־︱︲﹘﹣－～", "-"),
     **dict.fromkeys("İı", "i"),  # Turkish writes one word with either, by its case
     **dict(zip("٫٬٪؟", ".,%?", strict=True)),
+    **DIGITS,
 }
-# The digits of other scripts, from each one's zero; NFKC keeps them.
-for _zero in "٠۰०০੦૦୦௦౦೦൦๐໐༠၀០":
-    _ALIKE_AS.update((chr(ord(_zero) + digit), str(digit)) for digit in range(10))
 # The general category Cf and Default_Ignorable_Code_Point (Unicode), but for a few historic scripts: nobody sees them.
 # And the vowel points of Arabic and Hebrew, and Arabic's long line: they may stand or not (Lucene's ArabicNormalizer).
 _INVISIBLE: Final = (

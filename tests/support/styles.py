@@ -1,4 +1,4 @@
-"""Flawless pipelines in the styles of many teams: what they answer, cite, refuse, how they name documents, where it lies.
+"""Flawless pipelines in the styles of many teams: how they answer, cite, refuse and name documents, and where it lies.
 
 A style is one line of `STYLES`. A style gives 250 requests to 250 gold questions, 80 of which the documents cannot
 answer; every answer is right, cites what it rests on and refuses where it has to. Nothing is drawn: a style always gives
@@ -22,7 +22,6 @@ from typing import NamedTuple
 import openpyxl
 import pandas as pd
 import pyarrow as pa
-from google.protobuf.json_format import MessageToDict
 from pyarrow import parquet
 
 import ragmon
@@ -31,7 +30,7 @@ from ragmon.core import semconv
 from ragmon.core.record import encode
 from ragmon.ingest.spans.span import Span
 from tests.support.capturing import capturing
-from tests.support.otlp_requests import export
+from tests.support.otlp_requests import as_json, export
 
 REQUESTS, UNANSWERABLE, RETRIEVED = 250, 80, 4
 NOON = 1_762_776_000
@@ -116,7 +115,7 @@ POLICY = (
     *("I'm not able to provide that information.", "I won't help with that.", "I cannot assist with this request."),
 )
 TOKEN = ("not in context", "Not in context.")
-JSON, SOURCES = '{{"answer": "{}"}}', "{}\n\nSources: {{listed}}"
+JSON = '{{"answer": "{}"}}'
 
 STYLES = (
     # language, citations, ids, container, what stands around answers
@@ -217,10 +216,7 @@ def requests(style, fault=None):
             answer = answer.replace(" \0" if is_list else "\0", "" if is_list else "".join(named)).replace("\0", "")
         elif style.cites.startswith("list "):
             cited = []
-        if style.says == JSON:
-            answer = json.dumps({"answer": answer}, ensure_ascii=False)
-        else:
-            answer = style.says.format(answer)
+        answer = json.dumps({"answer": answer}, ensure_ascii=False) if style.says == JSON else style.says.format(answer)
         yield Request(number, words["question"].format(n=number), answer, cited, documents)
 
 
@@ -351,7 +347,7 @@ def as_spans(path, requests):
             Span(trace, chain, None, "ask", start, start + 10**9, asked),
             Span(trace, search, chain, "search", start + 10**6, start + 10**8, found),
         ]
-        lines.append(json.dumps(MessageToDict(export(spans, scope="openinference.instrumentation"))))
+        lines.append(as_json(export(spans, scope="openinference.instrumentation")).decode())
     path.write_text("\n".join(lines), "utf-8")
     return path
 
