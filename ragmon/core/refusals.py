@@ -1,4 +1,4 @@
-"""Detection of refusals: the exact token, and other wordings by expressions in ten languages (refusals.toml).
+"""Detection of refusals: the exact token, and other wordings by expressions in 29 languages (refusals.toml).
 
 What wraps an answer comes off first: JSON with one text, a fence, quotes, a label, an interjection. An answer is a
 refusal in other words where an opening stands in its first characters, no answer stands before the opening, and none

@@ -1,8 +1,8 @@
 """Flawless pipelines in the styles of many teams: how they answer, cite, refuse and name documents, and where it lies.
 
 A style is one line of `STYLES`. A style gives 250 requests to 250 gold questions, 80 of which the documents cannot
-answer; every answer is right, cites what it rests on and refuses where it has to. Nothing is drawn: a style always gives
-the same requests.
+answer; every answer is right, cites what it rests on and refuses where it has to. Every tenth answer says no.
+Nothing is drawn: a style always gives the same requests.
 """
 
 from __future__ import annotations
@@ -204,8 +204,8 @@ def requests(style, fault=None):
         documents = retrieved(style, number, fault)
         cited, answer = None, (style.refuses or words["refusals"])[number % len(style.refuses or words["refusals"])]
         if answerable(number) or fault == "shipped":
-            told = "negative" if number % 10 == 9 and fault != "shipped" else "answer"
-            said = fact(number + 3 if fault in ("phrase", "shipped") else number)
+            told = "negative" if number % 10 == 9 else "answer"
+            said = fact(number + 4 if fault == "phrase" else number)
             place = number * 7 % RETRIEVED
             places = [place + 1 if fault == "cited" else place] + ([place + 2] if number % 6 == 5 else [])
             named = [style.cites.format(**documents[at % RETRIEVED]._asdict()) for at in places]
@@ -223,7 +223,7 @@ def requests(style, fault=None):
 def retrieved(style, number, fault=None):
     """The documents of a request, the right one at a place that changes."""
     numbers = [1000 + number * RETRIEVED + at for at in range(RETRIEVED)]
-    if fault != "retrieved":
+    if fault != "retrieved" or number % 3 == 0:  # a pipeline that retrieves no gold id at all names ids otherwise
         numbers[number * 7 % RETRIEVED] = number
     words = languages()[style.language]
     return [
