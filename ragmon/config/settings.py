@@ -331,7 +331,7 @@ def _patterns(value: object, info: ValidationInfo) -> object:
 
 
 class RefusalTable(Table):
-    """What counts as a refusal: the tokens, the wordings in ten languages that ship with ragmon, and own patterns.
+    """What counts as a refusal: the tokens, the wordings in 29 languages that ship with ragmon, and own patterns.
 
     Attributes:
         tokens: Answers that are a refusal as a whole, whatever their case and surrounding space.

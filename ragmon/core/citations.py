@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ragmon.core.record import Answer
+from ragmon.core.text import DIGITS
 
 _LIST: Final = re.compile(r"citations\s*:\s*\[", re.IGNORECASE)
 
@@ -31,29 +32,40 @@ _OTHER: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 # Other ways to write `[1]`: full width, escaped, `<sup>1</sup>`, `##1$$` (RAGFlow), `.¹`; with a label, a page, `and`.
-_BRACKETS: Final = str.maketrans("［］（），、：；０１２３４５６７８９", "[](),,:;0123456789")
+_BRACKETS: Final = str.maketrans(
+    "［］〔〕（），、،：；؛０１２３４５６７８９", "[][](),,,:;;0123456789"
+) | str.maketrans(DIGITS)
 _DIGITS: Final = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
 _ESCAPED: Final = re.compile(r"\\([\[\]])")
 _RAISED: Final = re.compile(
     r"(?<![\d)])(?<!\b\w)(?<!\b\w\w)"  # no power, no unit
-    r"(?:<(sup|cite)>([^<>\n]{1,40})</\1>|(?<=[.,;:!?\]\"”»’])([⁰¹²³⁴-⁹]{1,2}))"
+    r"(?:<(sup|cite|ref|source|citation)(?: [^<>\n]{0,80})?>(?:<a [^<>\n]{0,200}>)?([^<>\n]{1,40})(?:</a>)?</\1>"
+    r"|(?<=[.,;:!?\]\"”»’])([⁰¹²³⁴-⁹]{1,2}))"
 )
 _RAGFLOW: Final = re.compile(r"##(\d{1,2})\$\$")
 _BRACKET: Final = re.compile(r"([\[(])([^\[\]()\n]{1,80})[\])]")
 _LABELS: Final = re.compile(
-    r"(?:documents?|docs?|sources?|src|citations?|cite|references?|refs?|ids?|quellen?|fuentes?|fontes?|s(?=\d)|来源|文档|资料|出典|資料|#)"
-    r"\.?\s*[:#_-]?\s*(?=\d)",
+    r"(?:(?:documents?|docs?|sources?|src|citations?|cite|references?|refs?|ids?|passages?|contexts?|chunks?|snippets?|excerpts?"
+    r"|quellen?|dokumente?|dokumenty|documentos?|documenti|documenten|fuentes?|fontes?|fonti|bron(?:nen)?|źródł[oa]|käll(?:a|or)"
+    r"|kilder?|lähde|lähteet|asiakirja|zdroje?|forrás(?:ok)?|surs[ae]|kaynak|belge|sumber|dokumen|nguồn|tài liệu|источники?"
+    r"|документы?|джерел[оа]|πηγή|έγγραφο|מקור|מסמך|(?:ال)?مصدر|(?:ال)?مستند|स्रोत|संदर्भ|แหล่งที่มา|แหล่งข้อมูล|เอกสาร|อ้างอิง"
+    r"|来源|來源|文档|文檔|资料|資料|出典|出处|出處|参考|參考|参照|引用|文献|文獻|文書|출처|문서|자료|참고"
+    r"|s(?=\d)|#)\.?\s?[:#_-]?\s?){1,2}(?=\d)",
     re.IGNORECASE,
 )
-_PAGES: Final = re.compile(
-    r"[,:;]\s?(?:pp?|s|seiten?|pages?|paras?|sections?|sec|§|chap(?:ter)?)\.?\s?\d{1,5}(?:\s?[-–]\s?\d{1,5})?\Z",
+# A place in the document, with a word before the number or behind it: `[1, p. 3]`, `[1, Kapitel 2]`, `[1, 3页]`.
+_PLACE: Final = re.compile(
+    r"[,:;]\s?(?:(?:[^\W\d_]{1,12}\.?|§)\s?\d{1,5}(?:\s?[-–]\s?\d{1,5})?|第?\s?\d{1,5}\s?(?:页|頁|ページ|쪽|페이지))\Z",
+)
+_AND: Final = re.compile(
+    r"(?<=\d)\s?(?:\b(?:and|und|et|y|e|en|i|a|og|och|ja|és|și|oraz|ve|dan|và|и|і|та|και|ו|و|और|และ)\b"
+    r"|&|と|和|及|与|與|및|와|과)\s?(?=\D{0,14}\d)",
     re.IGNORECASE,
 )
-_AND: Final = re.compile(r"\s?(?:\b(?:and|und|et|y|e|en)\b|&)\s?", re.IGNORECASE)
 _WHOLE_MARK: Final = re.compile(rf"(?:\[\^?{_ENTRIES}\])+|【{_ENTRIES}(?:†[^【】\n]*)?】")
-_OPENINGS: Final = ("[", "(", "【", "［", "（", "<", "##", "\\")
+_OPENINGS: Final = ("[", "(", "【", "［", "〔", "（", "<", "##", "\\")
 _WHOLE: Final = re.compile(rf"\^?{_ENTRIES}")
-_POSSIBLE: Final = re.compile(r"[\[(【［（<#⁰¹²³⁴-⁹]")
+_POSSIBLE: Final = re.compile(r"[\[(【［〔（<#⁰¹²³⁴-⁹]")
 # An index in code outside of any fence, as in `row[1].name` and `row[1] = 2`; `said[1].` is a citation.
 _INDEXED: Final = re.compile(r"(?<=[A-Za-z0-9_)])(?:\[\d+\])+(?=\.?\w|\s*[-+*/%]?=)")
 
@@ -272,9 +284,9 @@ def _plain_marks(text: str) -> str:
     def plain(bracket: re.Match[str]) -> str:
         if bracket[2].isdecimal():
             return bracket[0]
-        inside = _PAGES.sub("", bracket[2].strip(" *_")).rstrip()
+        inside = bracket[2].partition("†")[0].strip(" *_").removesuffix("^")  # `[1†source]`, `[^1^]`
         unlabelled = _LABELS.sub("", inside)
-        numbers = _AND.sub(", ", unlabelled)
+        numbers = _AND.sub(", ", _PLACE.sub("", unlabelled))
         # In parentheses only what has a label is surely a mark.
         is_mark = _WHOLE.fullmatch(numbers) is not None and (bracket[1] == "[" or unlabelled != inside)
         return f"[{numbers}]" if is_mark else bracket[0]

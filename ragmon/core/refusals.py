@@ -1,4 +1,4 @@
-"""Detection of refusals: the exact token, and other wordings by expressions in ten languages (refusals.toml).
+"""Detection of refusals: the exact token, and other wordings by expressions in 29 languages (refusals.toml).
 
 What wraps an answer comes off first: JSON with one text, a fence, quotes, a label, an interjection. An answer is a
 refusal in other words where an opening stands in its first characters, no answer stands before the opening, and none
@@ -30,7 +30,7 @@ MATCH_SECONDS: Final = 0.1
 """CPU time of the process in which a pattern of a user is searched in one answer; usual patterns take microseconds."""
 _MAX_OPENINGS: Final = 8  # looked at in a text, so that the time grows no faster than the text
 _QUOTES: Final = frozenset("\"'\u201c\u201e\u2018\u201a\u00ab\u300c\u300e")
-_SENTENCE_ENDS: Final = (". ", "! ", "? ", "] ", ": ", "\n", "\u3002", "!", "?")
+_SENTENCE_ENDS: Final = (". ", "! ", "? ", "] ", ": ", "\n", "\u3002", "!", "?", "\u061f", "\u0964")
 _TO_WORDS: Final = bytes(ord(chr(byte).lower()) if chr(byte).isalnum() else 32 for byte in range(128)) + bytes(128)
 _NO_WORD: Final = re.compile(r"[\W_]")
 _FRAGMENT: Final = re.compile(r"\{([a-z_]+)\}")
@@ -38,7 +38,9 @@ _FRAGMENT: Final = re.compile(r"\{([a-z_]+)\}")
 _TEXTS: Final = ("answer", "final_answer", "text", "response", "output", "content", "result", "message", "reply")
 _LABEL: Final = re.compile(
     r"(?:(?:(?:the|my|final|short) )?(?:answer|response|reply|output|result)|a|assistant|ai|bot|chatbot|model|system"
-    r"|antwort|réponse|respuesta|resposta|risposta|antwoord|回答|答え|答案|答|답변|답) ?:\s*(?=\S)"
+    r"|antwort|réponse|respuesta|resposta|risposta|antwoord|odpowiedź|svar|vastaus|odpověď|odpoveď|válasz|răspuns|cevap"
+    r"|yanit|ответ|відповідь|απάντηση|jawaban|jawapan|trả lời|câu trả lời|תשובה|الإجابة|الجواب|إجابة|उत्तर|जवाब|คําตอบ"
+    r"|回答|答え|答案|答|답변|답) ?:\s*(?=\S)"
 )
 _INTERJECTION: Final = re.compile(
     r"(?:h{1,9}m{1,9}|u{1,9}(?:h{1,9}m{0,9}|m{1,9})|[ao]{1,9}h{1,9}|oops|well|okay|ok|alas|ähm?|naja|bueno|euh"

@@ -23,15 +23,22 @@ READ: Final = 65_536
 """Characters of one text (a question, a claim, a context) that are read for facts."""
 _END: Final = "\0"
 
+DIGITS: Final = {chr(ord(zero) + digit): str(digit) for zero in "٠۰०০੦૦୦௦౦೦൦๐໐༠၀០" for digit in range(10)}
+"""The digits of other scripts, which NFKC keeps."""
 # What reads as a quote, an apostrophe or a dash; NFKC would take some of it apart.
 _ALIKE_AS: Final = {
-    **dict.fromkeys("«»“”„‟″‶「」『』〝〞〟ˮ❝❞＂", '"'),
-    **dict.fromkeys("´ʹʻʼʽ‘’‚‛′‵‹›❛❜ꞌ＇｀", "'"),
+    **dict.fromkeys("«»“”„‟″‶「」『』〝〞〟ˮ❝❞״＂", '"'),
+    **dict.fromkeys("´ʹʻʼʽ‘’‚‛′‵‹›❛❜ꞌ׳＇｀", "'"),
     **dict.fromkeys("‐‑‒–—―⁃−➖⸺⸻〜〰֊־︱︲﹘﹣－～", "-"),
+    **dict.fromkeys("İı", "i"),  # Turkish writes one word with either, by its case
+    **dict(zip("٫٬٪؟", ".,%?", strict=True)),
+    **DIGITS,
 }
 # The general category Cf and Default_Ignorable_Code_Point (Unicode), but for a few historic scripts: nobody sees them.
+# And the vowel points of Arabic and Hebrew, and Arabic's long line: they may stand or not (Lucene's ArabicNormalizer).
 _INVISIBLE: Final = (
     "\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0640\u064b-\u0652\u0670"
     "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
 )
 _ALIKE: Final = re.compile(f"[{_INVISIBLE}{''.join(_ALIKE_AS)}]")
@@ -55,6 +62,11 @@ UNSPACED: Final = (
 )
 """Of a character class: scripts without spaces between words."""
 _UNSPACED: Final = re.compile(f"[{UNSPACED}]")
+# What Korean joins to the end of a word: particles, and forms of "is".
+_PARTICLE: Final = re.compile(
+    r"(?:은|는|이|가|을|를|에|에서|에는|에게|의|도|로|으로|와|과|만|부터|까지|께|이나|나|(?:이|라)?라는"
+    r"|입니다|이에요|예요|이다|이며|이고|였습니다|이었습니다)(?![가-힣])"
+)
 _CUT_QUESTION: Final = "…"  # ends the key of a cut question; no other key contains punctuation
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -197,7 +209,8 @@ def contains_phrase(folded: str, phrase: str) -> bool:
 
     A phrase whose edge is a digit must not be part of a longer number, to which `.` and `,` between digits belong.
     Beside that, five characters or more match anywhere. A shorter phrase must not be part of a longer word: it does not
-    match where its edge and the neighbouring character are both letters or digits of a script written with spaces.
+    match where its edge and the neighbouring character are both letters or digits of a script written with spaces,
+    unless what follows is a particle of Korean.
 
     >>> contains_phrase("itv holds the rights", "itv"), contains_phrase("situation", "itu")
     (True, False)
@@ -218,7 +231,10 @@ def contains_phrase(folded: str, phrase: str) -> bool:
         is_part = is_number[1] and _NUMBER_BEHIND.match(folded, end) is not None
         if is_short and not is_part:
             is_part = (start > 0 and _is_spaced_letter(folded[start - 1]) and _is_spaced_letter(phrase[0])) or (
-                end < len(folded) and _is_spaced_letter(folded[end]) and _is_spaced_letter(phrase[-1])
+                end < len(folded)
+                and _is_spaced_letter(folded[end])
+                and _is_spaced_letter(phrase[-1])
+                and _PARTICLE.match(folded, end) is None
             )
         if not is_part:
             return True

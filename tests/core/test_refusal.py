@@ -399,7 +399,9 @@ def openings():
 def test_every_opening_is_found_at_one_of_its_heads_and_before_a_trigger(data):
     """Texts made from the patterns themselves, every alternative of them: the same spans as by a plain search."""
     language, opening = data.draw(openings())
-    start = data.draw(st.from_regex(opening, alphabet=st.characters(categories=("L", "N", "Zs", "Po"))))[: RULE.window]
+    start = data.draw(st.from_regex(opening, alphabet=st.characters(categories=("L", "M", "N", "Zs", "Po"))))[
+        : RULE.window
+    ]
     expected = [match.span() for match in plain(language).finditer(start, 0, RULE.window)]
     if not language.is_spaced:
         assert not expected or any(trigger in start for trigger in language.triggers)

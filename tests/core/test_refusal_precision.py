@@ -43,6 +43,14 @@ def test_refusals_are_found_in_the_whole_list_and_in_the_third_that_was_held_out
         assert counts.recall >= RECALL
 
 
+def test_refusals_and_negative_facts_of_nineteen_more_languages_are_told_apart():
+    """The list was written when the patterns found all of `tests/data/styles`."""
+    counts = measure(read_list("further.jsonl"))
+    assert counts.answers + counts.found + counts.missed == 184
+    assert counts.precision >= PRECISION
+    assert counts.recall >= RECALL
+
+
 def test_an_answer_that_hedges_is_an_answer_and_a_hedge_without_one_a_refusal():
     counts = measure(HEDGED)
     assert (counts.answers, counts.found + counts.missed) == (177, 45)

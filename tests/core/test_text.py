@@ -27,6 +27,24 @@ ANY = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("الساعة ٧:١٥", "الساعة 7:15"),
+        ("۱٬۲۵۰", "1,250"),
+        ("१५ किमी", "15 किमी"),
+        ("เวลา ๐๗:๑๕", "เวลา 07:15"),
+        ("العَرَبِيَّة", "العربية"),
+        ("ســـلام", "سلام"),
+        ("שָׁלוֹם", "שלום"),
+        ("צה״ל", 'צה"ל'),
+        ("İstanbul IĞDIR", "istanbul ığdır"),
+    ],
+)
+def test_digits_vowel_points_and_the_letters_of_turkish_make_no_difference(text, other):
+    assert fold(text) == fold(other)
+
+
+@pytest.mark.parametrize(
     ("text", "folded"),
     [
         ("Röntgen", "röntgen"),
@@ -76,7 +94,7 @@ def test_what_folding_keeps_apart(written, folded):
     assert fold(written) == folded
 
 
-@given(st.text(st.characters(max_codepoint=0x2FF, exclude_characters="*_`~\\]\xad«»´ʹʻʼʽˮ")))
+@given(st.text(st.characters(max_codepoint=0x2FF, exclude_characters="*_`~\\]\xad«»´ʹʻʼʽˮİı")))
 def test_what_has_no_markdown_and_no_typography_is_folded_by_nfkc_and_casefold(text):
     assert fold(text).split() == unicodedata.normalize("NFKC", text).casefold().split()
 
@@ -181,9 +199,14 @@ def test_scripts_without_spaces_have_no_boundaries(claim, phrase):
         ("수도는 서울.", "서울", True),
         ("서울시청", "서울", False),
         ("한서울", "서울", False),
+        ("수도는 서울입니다.", "서울", True),
+        ("서울에서 떠난다", "서울", True),
+        ("5:07에 출발합니다", "5:07", True),
+        ("itv는 방송국", "itv", True),
+        ("서울에서부산", "서울", False),
     ],
 )
-def test_korean_is_written_with_spaces(claim, phrase, found):
+def test_korean_is_written_with_spaces_and_particles_join_its_words(claim, phrase, found):
     assert contains_phrase(fold(claim), fold(phrase)) is found
 
 
