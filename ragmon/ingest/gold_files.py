@@ -249,11 +249,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _number(text: str) -> float:
+def _number(text: str) -> float | None:
     number = float(text)
-    if not math.isfinite(number):
-        raise _RejectedError("not a finite number", text, "JSON knows finite numbers only")
-    return number
+    return number if math.isfinite(number) else None  # NaN is what Python writes for a value that is absent
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
@@ -289,8 +287,8 @@ def _text(value: Any) -> str:
 
 
 def _id(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1:
+        return str(int(value))  # pandas writes 12.0 for 12
     if not isinstance(value, str):
         raise _WrongValueError("is neither a string nor an integer", value)
     return _text(value)

@@ -376,7 +376,7 @@ def replay(
         policy = settings.policy(seen=run.pipelines())
     else:
         origin = "the policy given"
-    report = run.report(policy, notes=run.intake.notes)
+    report = run.report(policy, notes=run.intake.sentences(examples=False))
     return replace(report, histories=run.history(report), gates_of=origin)
 
 
@@ -396,7 +396,7 @@ def _in_memory(records: Any, intake: ReadSummary, options: TableOptions) -> Iter
         if number == 1 and isinstance(record, dict) and is_gold(record):
             raise gold_as_traces("")
         try:
-            yield decode(msgspec.json.encode(record), None, options)
+            yield decode(msgspec.json.encode(record), partial(intake.miss_at, "records", number), options)
         except (Rejected, TypeError, ValueError, OverflowError) as error:
             hint = "a dict as a line of a trace file would hold it"
             raise InputError(f"record {number} is no trace: {error}", hint=hint) from error
