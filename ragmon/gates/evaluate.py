@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from ragmon.core import constants
@@ -15,7 +15,7 @@ from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES, Estimand, Gate, Outcome, Policy, Verdict
 from ragmon.gates.coverage import remedy_of_reason
 from ragmon.scoring.score_table import Stat
-from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.scoring.snapshot import ALL, Lost, SeriesStats, Snapshot
 from ragmon.stats.histograms import MICRO, quantile
 from ragmon.stats.intervals import clustered_or_missing, needed_for_pass, needed_to_decide, wilson
 from ragmon.stats.strata import Estimate
@@ -99,6 +99,7 @@ class Evidence:
         series: The series; None where there is no data.
         estimand: What the number estimates; "" without a gold set.
         weighted: The estimate over all calls where their number is known; then this is judged.
+        lost: What of the files could not be read. Whatever it holds, a verdict must stand.
     """
 
     gate: Gate
@@ -107,6 +108,7 @@ class Evidence:
     stat: Stat
     estimand: str
     weighted: Estimate | None = None
+    lost: Lost = field(default_factory=Lost)
 
     @property
     def value(self) -> float | None:
@@ -125,6 +127,13 @@ class Evidence:
             return self.stat.unknown
         known = (1 - self.weighted.unobserved) * (1 - self.weighted.unknown)
         return self.n * (1 - known) / known
+
+    def whole(self, lower: float, upper: float) -> tuple[float, float]:
+        """Bounds on what was read as bounds on the whole: all that could not be read may be in the denominator."""
+        if not self.lost.requests:
+            return lower, upper
+        unread = self.lost.requests / (self.n + self.unknown + self.lost.requests)
+        return (1 - unread) * lower, (1 - unread) * upper + unread
 
     def outcome(
         self,
@@ -153,7 +162,7 @@ class Evidence:
             n_eff=n_eff,
             of=self.series.of if self.series is not None else "",
             audited=self.stat.n,
-            unknown=self.unknown,
+            unknown=self.unknown + self.lost.requests,
         )
 
 
@@ -163,7 +172,7 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
         return _judge_distinct(gate, snapshot)
     if gate.kind == "quantile_ratio":
         return _judge_latency(gate, snapshot, window, policy.baseline_p95_ms.get(gate.pipeline))
-    evidence = find_evidence(gate, snapshot, window, whole_run=whole_run)
+    evidence = replace(find_evidence(gate, snapshot, window, whole_run=whole_run), lost=snapshot.lost)
     if lacks := _never_shown(evidence, snapshot, policy):
         return replace(evidence.outcome("insufficient", lacks), value=None, applicable=False)
     value = evidence.value
@@ -178,6 +187,8 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
         reason = f"{maturity:.0%} of the labels on these answers are here, at least {MIN_MATURITY:.0%} must be"
         return evidence.outcome("insufficient", reason)
     if policy.mode == "point":
+        if len(set(map(gate.holds, evidence.whole(value, value)))) > 1:
+            return evidence.outcome("insufficient", str(snapshot.lost), interval=evidence.whole(value, value))
         return evidence.outcome("pass" if gate.holds(value) else "fail", "point estimate, no interval")
     if whole_run and evidence.estimand == constants.GOLD_SET:
         return _judge_exact(evidence, evidence.series, snapshot)
@@ -233,6 +244,8 @@ def without_data(evidence: Evidence) -> Outcome:
         reason = f"no request could be assessed: {_unassessed(evidence.stat)}{_remedy(evidence, unassessed)}"
     else:
         reason = "no data" if evidence.series is None else "no request in the denominator"
+    if evidence.lost.requests:
+        reason += f"; {evidence.lost}"
     return evidence.outcome("insufficient", reason, needed=_needed_to_pass(evidence.gate))
 
 
@@ -257,9 +270,12 @@ def _never_shown(evidence: Evidence, snapshot: Snapshot, policy: Policy) -> str:
 def not_assessable(evidence: Evidence) -> str:
     """How many requests have no score for a reason that may depend on it, the reasons, and the remedy."""
     stat = evidence.stat
+    if not stat.unknown:
+        return str(evidence.lost)
     unknown = {reason: n for reason, n in stat.unassessed.items() if n and reason not in constants.IGNORABLE}
     reasons = ", ".join(sorted(unknown))
-    return f"{stat.unknown} of {stat.n + stat.unknown} not assessable: {reasons}{_remedy(evidence, unknown)}"
+    lost = f"; {evidence.lost}" if evidence.lost.requests else ""
+    return f"{stat.unknown} of {stat.n + stat.unknown} not assessable: {reasons}{_remedy(evidence, unknown)}{lost}"
 
 
 def _remedy(evidence: Evidence, unassessed: Mapping[str, int]) -> str:
@@ -280,7 +296,7 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) ->
     """
     gate = evidence.gate
     clusters = series.clusters.get(gate.metric)
-    interval = clustered_or_missing(clusters)[:2] if clusters else None
+    interval = evidence.whole(*clustered_or_missing(clusters)[:2]) if clusters else None
     size = next((g.items for g in snapshot.golds if (g.name, g.version) == (series.gold, series.gold_version)), 0)
     # The number of items in a slice is not known here, so the check is that the run covers the set.
     all_requests = snapshot.find(gate.pipeline, evidence.source, window=series.window, gold=series.gold) or series
@@ -294,9 +310,10 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) ->
         return evidence.outcome("insufficient", reason, interval=interval)
     # The verdict on all items holds whatever the scores are that could not be assessed.
     stat = evidence.stat
-    worst, best = sorted(stat.extremes or (0.0, 1.0), key=lambda x: x if gate.at_least else -x)
+    extremes = evidence.whole(*(stat.extremes or (0.0, 1.0)))
+    worst, best = sorted(extremes, key=lambda x: x if gate.at_least else -x)
     reason = f"exact over {series.traced} gold items"
-    if stat.unknown:
+    if stat.unknown or evidence.lost.requests:
         reason = f"over {series.traced} gold items, whatever the others are: {not_assessable(evidence)}"
         if gate.holds(best) and not gate.holds(worst):
             bounds = f"{100 * worst:.1f} % if they all broke the gate, {100 * best:.1f} % if none"
@@ -320,7 +337,7 @@ def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
     clusters = series.clusters[metric]
     total = round(math.fsum(y * times for (_, y, _), times in clusters.items()) * MICRO)
     item_stat = Stat(sum(n * times for (n, _, _), times in clusters.items()), total, 0, stat.unassessed)
-    by_item = Evidence(evidence.gate, evidence.source, series, item_stat, evidence.estimand)
+    by_item = replace(evidence, stat=item_stat, weighted=None)
     value = item_stat.value
     if value is None:
         return without_data(by_item)
@@ -330,10 +347,10 @@ def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
 
 def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, float], n_eff: float) -> Outcome:
     """Pass if the whole interval is on the good side, fail if it is on the bad side, else insufficient."""
-    gate, (lower, upper) = evidence.gate, interval
+    gate, (lower, upper) = evidence.gate, evidence.whole(*interval)
 
     def outcome(verdict: Verdict, reason: str, needed: int | None = None) -> Outcome:
-        return evidence.outcome(verdict, reason, interval=interval, needed=needed, n_eff=n_eff)
+        return evidence.outcome(verdict, reason, interval=(lower, upper), needed=needed, n_eff=n_eff)
 
     like_plain = not _in_requests(evidence) or n_eff >= PLAIN_RATIO * evidence.n
     kind = "clustered" if evidence.weighted is None else "weighted"
@@ -346,12 +363,13 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
     if not (gate.holds(lower) or gate.holds(upper)):
         return outcome("fail", f"the whole interval breaks the gate{worth}")
     assessed = wilson(value * n_eff, n_eff)
-    if evidence.stat.unknown and gate.holds(assessed[0]) == gate.holds(assessed[1]):  # they alone would decide
+    unknown = evidence.stat.unknown or evidence.lost.requests
+    if unknown and gate.holds(assessed[0]) == gate.holds(assessed[1]):  # they alone would decide
         return outcome("insufficient", f"{not_assessable(evidence)}{worth}")
     side = "keeps" if gate.holds(value) else "breaks"
     points = 100 * abs(value - gate.threshold)
     reason = f"the interval straddles the gate; the value {side} it by {points:.1f} points"
-    if evidence.stat.unknown:
+    if unknown:
         reason += f"; {not_assessable(evidence)}"
     if n_eff < _needed_to_pass(gate):
         reason += f"; no pass is possible with less than {_needed_to_pass(gate)} {_observations(evidence)}"
@@ -390,6 +408,12 @@ def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float 
     ratio = p95 / baseline
     verdict: Verdict = "pass" if gate.holds(ratio) else "fail"
     reason = f"p95 {p95:.0f} ms against a baseline of {baseline:.0f} ms"
+    if lost := snapshot.lost.requests + snapshot.lost.latencies:
+        # The unread ones may be the fastest or the slowest.
+        low, high = (quantile(histogram, max(0.0, (0.95 * (n + lost) - fastest) / n)) for fastest in (lost, 0))
+        slowest_fits = 0.95 * (n + lost) <= n and high is not None and gate.holds(high / baseline)
+        if gate.holds((low or 0.0) / baseline) != slowest_fits:
+            verdict, reason = "insufficient", f"{reason}; {lost} latencies could not be read"
     return Outcome(gate, source, "", "", ratio, None, None, n, None, verdict, reason)
 
 
@@ -405,4 +429,6 @@ def _judge_distinct(gate: Gate, snapshot: Snapshot) -> Outcome:
     build, hashes = max(by_build.items(), key=lambda entry: (len(entry[1]), entry[0]))
     verdict: Verdict = "pass" if gate.holds(len(hashes)) else "fail"
     reason = f"build {build or 'unknown'} answered from {', '.join(sorted(hashes))}"
+    if verdict == "pass" and snapshot.lost.requests > MAX_MISSING * snapshot.lost.lines:
+        verdict, reason = "insufficient", f"{reason}; {snapshot.lost}"
     return Outcome(gate, source, "", "", float(len(hashes)), None, None, len(by_build), None, verdict, reason)

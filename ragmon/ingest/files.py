@@ -225,8 +225,8 @@ class ReadSummary:
     def sentences(self, *, examples: bool) -> list[str]:
         """The notes, and what could not be read; examples are texts of users."""
         unread = [
-            f"{path}: {field}: {found.n} {'value' if found.n == 1 else 'values'} could not be read"
-            + (f", e.g. at {path}:{found.line}: {found.example}" if examples else "")
+            f"{field}: {found.n} {'value' if found.n == 1 else 'values'} could not be read"
+            + (f", e.g. at {path}:{found.line}: {found.example}" if examples else f" in {path}")
             + ("; --time-format says how times are written" if field == "ts" else "")
             for (path, field), found in self.unread.items()
         ]

@@ -473,6 +473,23 @@ class SeriesStats:
         return estimate if estimate is not None else self.metrics[metric].estimate
 
 
+class Lost(NamedTuple):
+    """What could not be read of files: no verdict knows how those requests were answered.
+
+    Attributes:
+        requests: Lines that may be requests.
+        lines: All lines.
+        latencies: Latencies of records that were read.
+    """
+
+    requests: int = 0
+    lines: int = 0
+    latencies: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.requests} of {self.lines} lines could not be read"
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """All series in all windows at one moment.
@@ -482,6 +499,7 @@ class Snapshot:
         matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
         gone: The series of removed pipelines, summed over all time, for totals that name no pipeline.
         strange_ids: The number of retrieved ids of each pipeline of which none ever occurred in gold.
+        lost: Of a replay, what could not be read.
     """
 
     now: float
@@ -496,6 +514,7 @@ class Snapshot:
     citing_metrics: frozenset[str] = frozenset()
     strange_ids: Mapping[str, int] = field(default_factory=dict)
     comparing_metrics: frozenset[str] = frozenset()
+    lost: Lost = field(default_factory=Lost)
 
     def find(
         self, pipeline: str, source: str, *, window: str = ALL, gold: str | None = "", where: str = ""

@@ -86,7 +86,13 @@ def test_a_sheet_that_is_wrong_is_refused_whole_with_its_lines(read, text, line,
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{broken\n", "this is no JSON"), ("[1]\n", "no column"), (b"\xff\xfe", "not UTF-8"), ("{}\n[]\n", "no object")],
+    [
+        ("{broken\n", "this is no JSON"),
+        ("[1]\n", "no object"),
+        ("[{\n", "no JSON"),
+        (b"\xff\xfe", "not UTF-8"),
+        ("{}\n[]\n", "no object"),
+    ],
 )
 def test_what_is_no_file_of_labels_is_said(read, text, message):
     with pytest.raises(InputError, match=message):

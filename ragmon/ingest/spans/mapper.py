@@ -481,6 +481,11 @@ def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
         return constants.INVALID_SCHEMA
     if record.source is not None and record.source not in constants.SOURCES:
         return constants.INVALID_SCHEMA
+    return with_span_defaults(record, trace_id, end_ns)
+
+
+def with_span_defaults(record: Record, trace_id: str, end_ns: int) -> Record:
+    """A record with the trace and the end of the span that holds it, where it names none."""
     if record.trace_id is None:
         record.trace_id = trace_id
     if record.ts is None:
