@@ -434,10 +434,7 @@ def decode(line: bytes, unknown: Unknown = _ignore, options: TableOptions = USUA
     except _DECODE_ERRORS as error:
         if line.startswith(BOM) and not line.startswith(BOM, len(BOM)):
             return decode(line[len(BOM) :], unknown, options)
-        rejection = _rejection(line, error)
-        if rejection.reason == constants.NON_FINITE:
-            return decode(finite(line), unknown, options)
-        raise rejection from None
+        return decode(_repaired(line, error), unknown, options)
     if record.v is None:
         needed = (record.qid, record.q, record.retrieved_ids, record.answer_json)
         is_of_contract = None not in needed and record.probe is None and not options.columns
@@ -448,6 +445,17 @@ def decode(line: bytes, unknown: Unknown = _ignore, options: TableOptions = USUA
     if len(line) <= SHORT and (record.latency_ms is None or latencies_in_range(record.latency_ms)):
         return record
     return _bounded(record, unknown)
+
+
+def _repaired(line: bytes, error: Exception) -> bytes:
+    """A line that numbers alone keep from being read, without them."""
+    rejection = _rejection(line, error)
+    if rejection.reason == constants.NON_FINITE:
+        return finite(line)
+    try:
+        raise rejection from None
+    finally:
+        del rejection  # else its traceback would hold this frame, and the frame the error
 
 
 def finite(data: bytes) -> bytes:
@@ -517,10 +525,7 @@ def _decode_any_format(line: bytes, unknown: Unknown, options: TableOptions) -> 
         if fields.kind == constants.LABEL:
             return parse_label(_decode_object(line))
     except _DECODE_ERRORS as error:
-        rejection = _rejection(line, error)
-        if rejection.reason == constants.NON_FINITE:
-            return decode(finite(line), unknown, options)
-        raise rejection from None
+        return decode(_repaired(line, error), unknown, options)
     except ValueError as error:
         raise Rejected(constants.INVALID_SCHEMA, str(error)) from None
     raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {fields.kind!r:.80}")

@@ -530,6 +530,12 @@ class Run:
         """The pipelines that have records, by name."""
         return tuple(sorted({series.pipeline for series in self.scorer.state.series} - {DROPPED_PIPELINES}))
 
+    @property
+    def lost(self) -> Lost:
+        """What could not be read."""
+        lines = self.intake.read - self.intake.totals - self.intake.labels
+        return Lost(self.intake.lost, lines, self.intake.unknown.get(f"latency_ms: {UNREADABLE}", 0))
+
     def finalise(self, labels: FinalLabels, proxy: Callable[[str], str]) -> None:
         """Count labels at the time of their answers in place of their arrival; `proxy` names a pipeline's score."""
         scorer = self.scorer
@@ -559,9 +565,7 @@ class Run:
         snapshot = self.scorer.snapshot(gated=gated)
         if self.labelled is not None:
             snapshot = replace(snapshot, maturity=self._maturity)
-        lines = self.intake.read - self.intake.totals - self.intake.labels
-        latencies = self.intake.unknown.get(f"latency_ms: {UNREADABLE}", 0)
-        snapshot = replace(snapshot, lost=Lost(self.intake.lost, lines, latencies))
+        snapshot = replace(snapshot, lost=self.lost)
         outcomes = evaluate(snapshot, policy, whole_run=True)
         if windows:
             series = list(snapshot.series)
@@ -584,7 +588,7 @@ class Run:
             outcomes=outcomes,
             verdict=verdict_of(outcomes, policy),
             digest=self.scorer.state.digest(),
-            read=lines,
+            read=self.lost.lines,
             scored=self.scorer.scored,
             unmatched=self.scorer.state.unmatched,
             duplicate=repeated(self.scorer) + self._left_out,
