@@ -605,13 +605,13 @@ def _rejection(line: bytes, error: Exception) -> Rejected:
 
 
 _NULL: Final[Schema] = {"type": "null"}
-_NUMBER: Final[Schema] = {"type": ["number", "null"]}
+_NUMBER: Final[Schema] = {"type": ["number", "string", "null"]}
 _FLAG: Final[Schema] = {"type": ["boolean", "null"]}
 _TEXT: Final[Schema] = {"type": ["string", "number", "null"]}
 _ID: Final[Schema] = {"type": ["string", "integer", "null"]}
 _DOCUMENT: Final[Schema] = {
-    "type": ["string", "integer", "object"],
-    "properties": {"id": {"type": ["string", "integer"]}},
+    "type": ["string", "integer", "object", "null"],
+    "properties": {"id": {"type": ["string", "integer", "null"]}},
 }
 _IDS: Final[Schema] = {"type": ["array", "null"], "items": _DOCUMENT}
 _VERDICT: Final[Schema] = {
@@ -642,7 +642,7 @@ _RECORD: Final[dict[str, Schema]] = {
     "v": {"anyOf": [{"const": CONTRACT_VERSION}, {"type": ["string", "null"]}]},
     "kind": _NULL,
     "trace_id": _TEXT,
-    "ts": {"type": ["number", "string", "null"], "minimum": 0, "exclusiveMaximum": LATEST},
+    "ts": {"type": ["number", "string", "null"], "minimum": 0, "exclusiveMaximum": LATEST * 1e9},
     "pipeline": _TEXT,
     "source": {"enum": [*constants.SOURCES, None]},
     "qid": _ID,
@@ -654,7 +654,7 @@ _RECORD: Final[dict[str, Schema]] = {
     "answer_json": _or_null("Answer"),
     "error": {},
     "latency_ms": {
-        "type": ["object", "number", "null"],
+        "type": ["object", "number", "string", "null"],
         "properties": {"total": _NUMBER, "retrieve": _NUMBER, "generate": _NUMBER},
     },
     "index_hash": _TEXT,
@@ -663,13 +663,13 @@ _RECORD: Final[dict[str, Schema]] = {
     "sampling": _or_null("Sampling"),
     "facts": _or_null("TextFacts"),
     "partial": _FLAG,
-    "ended": {},
+    "ended": _TEXT,
     "exported": _FLAG,
-    "parent_span_id": {},
+    "parent_span_id": _TEXT,
     "tags": _map({"type": ["string", "number", "boolean", "null"]}),
     "verdicts": {"type": ["array", "null"], "items": _VERDICT},
-    "measures": _map({"type": "number"}),
-    "matched": {},
+    "measures": _map(_NUMBER),
+    "matched": _TEXT,
     "probe": _FLAG,
     "model": {},
     "user": {},
@@ -679,11 +679,11 @@ _RECORD: Final[dict[str, Schema]] = {
 
 _MORE: Final = {
     "v": "The version of the contract: write 1. Absent, null or a text: a line of another program.",
-    "ts": "Seconds, not milliseconds; ISO 8601 is read too.",
+    "ts": "Milliseconds and less are known by their size; ISO 8601, RFC 2822 and other texts of one meaning are read.",
     "qid": "A whole number is read as its digits.",
-    "retrieved_ids": "An entry may be an object with an `id`.",
-    "candidate_ids": "An entry may be an object with an `id`.",
-    "latency_ms": "A number is the total.",
+    "retrieved_ids": "An entry may be an object with an `id`; null is left out.",
+    "candidate_ids": "An entry may be an object with an `id`; null is left out.",
+    "latency_ms": "A number is the total, also as a text with a unit: `0.8 s`.",
     "verdicts": "true and false, yes and no, or objects with a `verdict`.",
     "probe": "true: the source is `probe`. Older logs have it instead of a source.",
 }
@@ -731,7 +731,8 @@ def trace_schema() -> Schema:
         "title": "A line of a trace log of ragmon",
         "description": (
             "One JSON object on one line: a record of one request, a producer's totals, or a person's label. Members "
-            "that are not listed are allowed; those that ragmon does not know are passed over."
+            "that are not listed are allowed; those that ragmon does not know are passed over. A value of another "
+            "type is unknown, and the rest of the line is read."
         ),
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("Record", "Totals", "Label")],
         "$defs": {"Record": defs.pop("Record"), "Totals": totals, "Label": label} | defs,
