@@ -467,7 +467,7 @@ def trace_key(trace_id: str) -> str:
         return bare
     if _DECIMAL.fullmatch(text) and int(text) < _TRACE_IDS:
         return f"{int(text):032x}"
-    return text
+    return trace_id.lower()
 
 
 def check_trace_id(label: Label) -> Label:

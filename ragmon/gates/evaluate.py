@@ -409,10 +409,11 @@ def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float 
     verdict: Verdict = "pass" if gate.holds(ratio) else "fail"
     reason = f"p95 {p95:.0f} ms against a baseline of {baseline:.0f} ms"
     if lost := snapshot.lost.requests + snapshot.lost.latencies:
-        # The unread ones may be the fastest or the slowest.
-        low, high = (quantile(histogram, max(0.0, (0.95 * (n + lost) - fastest) / n)) for fastest in (lost, 0))
-        slowest_fits = 0.95 * (n + lost) <= n and high is not None and gate.holds(high / baseline)
-        if gate.holds((low or 0.0) / baseline) != slowest_fits:
+        # They may be the fastest or the slowest, and the slowest have no bound.
+        rank = 0.95 * (n + lost)
+        best, worst = quantile(histogram, max(0.0, rank - lost) / n), quantile(histogram, min(rank, n) / n)
+        worst_holds = rank <= n and gate.holds((worst or 0.0) / baseline)
+        if gate.holds((best or 0.0) / baseline) != worst_holds:
             verdict, reason = "insufficient", f"{reason}; {lost} latencies could not be read"
     return Outcome(gate, source, "", "", ratio, None, None, n, None, verdict, reason)
 

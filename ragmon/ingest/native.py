@@ -18,9 +18,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, D
 
 from ragmon.core import constants, semconv
 from ragmon.core.record import LARGEST, LONGEST_MS, SHORT, Record, Totals, bounded, encode, latencies_in_range
-from ragmon.ingest.lines import Rejected, decode, wrong_type
+from ragmon.ingest.lines import Rejected, wrong_type
 from ragmon.ingest.otlp import MAX_ITEMS, NativeSpan, check_size, parse_message, too_many
-from ragmon.ingest.spans.mapper import own_record, with_span_defaults
+from ragmon.ingest.spans.mapper import own_record
 from ragmon.ingest.spans.span import OWN_SCOPE
 from ragmon.metrics.builtin import AnswerCorrect
 from ragmon.stats.histograms import NOT_POSITIVE, bucket
@@ -54,15 +54,9 @@ def _note(unknown: dict[str, int], name: str, reason: str, _: str = "", /) -> No
 
 def record_in(native: NativeSpan, unknown: dict[str, int]) -> Record | str:
     """The record in a native span, or the reason why it cannot be read."""
-    record = own_record(native.line, native.trace_id.hex(), native.end_ns)
-    if isinstance(record, str):  # a line of other types, which is read as such a line of a trace file
-        try:
-            read = decode(native.line.encode("utf-8", "surrogatepass"), partial(_note, unknown))
-        except Rejected as error:
-            return error.reason
-        if not isinstance(read, Record) or read.v is None:
-            return record
-        record = with_span_defaults(read, native.trace_id.hex(), native.end_ns)
+    record = own_record(native.line, native.trace_id.hex(), native.end_ns, partial(_note, unknown))
+    if isinstance(record, str):
+        return record
     if record.source == constants.LABEL:  # ratings must come as labels, which are deduplicated
         return constants.INVALID_SCHEMA
     latency = record.latency_ms
