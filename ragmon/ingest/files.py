@@ -140,6 +140,9 @@ _HELD: Final = 10_000
 _HELD_CHARS: Final = 64 << 20
 """Rows, and characters, of a table that are held back until the form of its times and numbers is known."""
 _Row = tuple[int, Mapping[str, Any], dict[str, Any]]  # its number, its cells, its fields
+_Held = Sequence[
+    tuple[_Row, Mapping[str, Readings]]
+]  # rows, and what the times and numbers among their fields may mean
 _ID_LISTS: Final = ("retrieved_ids", "citations", "candidate_ids")
 _RUN_COLUMNS: Final = 6
 _SINGLE: Final = struct.Struct("f")
@@ -504,22 +507,23 @@ class _FileReader:
         """
         columns: dict[str, Column] = {}
         undecidable: set[str] = set()
-        held: list[_Row] = []
+        held: list[tuple[_Row, dict[str, Readings]]] = []
         size = 0
         for entry in rows:
+            _, row, fields = entry
+            written = {}
             for name in _WRITTEN:
-                if isinstance(value := entry[2].get(name), int | float | str):
-                    columns.setdefault(name, Column()).see(self.readings(name, value))
-            held.append(entry)
-            open_columns = [
-                name for name, column in columns.items() if len(column.forms) > 1 and name not in undecidable
-            ]
-            size += sum(len(cell) for cell in entry[1].values() if isinstance(cell, str)) if open_columns else 0
-            if open_columns and (len(held) >= _HELD or size > _HELD_CHARS):
+                if isinstance(value := fields.get(name), int | float | str):
+                    written[name] = self.readings(name, value)
+                    columns.setdefault(name, Column()).see(written[name])
+            held.append((entry, written))
+            undecided = [name for name in columns if len(columns[name].forms) > 1 and name not in undecidable]
+            if undecided:
+                size += sum(len(cell) for cell in row.values() if isinstance(cell, str))
+                if len(held) < _HELD and size < _HELD_CHARS:
+                    continue
                 self.decide(columns, held)
-                undecidable.update(open_columns)
-            elif open_columns:
-                continue
+                undecidable.update(undecided)
             yield from self.filled(columns, held)
             held, size = [], 0
         self.decide(columns, held)
@@ -532,29 +536,25 @@ class _FileReader:
             return formatted_time(value, self.options.time_format)
         return times(value)
 
-    def decide(self, columns: Mapping[str, Column], held: Sequence[_Row]) -> None:
+    def decide(self, columns: Mapping[str, Column], held: _Held) -> None:
         """Decide the form of times that all held rows leave open; only the user knows whether day or month is first."""
         column = columns.get("ts", Column())
         if column.forms == {EPOCH, EXCEL}:  # all of them are days of this century, or the same morning of 1970
             column.forms = frozenset((EXCEL,))
         if len(column.forms) <= 1:
             return
-        open_values = ((row, value) for _, row, fields in held if (value := fields.get("ts")) is not None)
-        row, example = next((row, value) for row, value in open_values if len(self.readings("ts", value)) > 1)
+        row, example = next((row, fields["ts"]) for (_, row, fields), found in held if len(found.get("ts", ())) > 1)
         name = assigned_columns(flat(row), self.options).get("ts", "ts")
         forms = sorted(column.forms)
         hint = " or ".join(f"--time-format {time_format(str(example), form)!r}" for form in forms)
         message = f"the times of column `{name}` may be {' or '.join(forms)}"
         raise InputError(message, path=self.path, value=example, hint=f"{hint}; --map ts= leaves times unread")
 
-    def filled(self, columns: Mapping[str, Column], rows: Iterable[_Row]) -> Iterator[_Row]:
-        for entry in rows:
+    def filled(self, columns: Mapping[str, Column], held: _Held) -> Iterator[_Row]:
+        for entry, written in held:
             number, _, fields = entry
-            for name in _WRITTEN:
-                if not isinstance(value := fields.get(name), int | float | str):
-                    continue
-                readings = self.readings(name, value)
-                found = columns[name].read(readings)
+            for name, readings in written.items():
+                value, found = fields[name], columns[name].read(readings)
                 if found is None and POINT in readings and len(columns[name].forms) > 1 and "," not in str(value):
                     found = readings[POINT]  # Python's own
                 if found is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -133,9 +133,11 @@ def as_number(value: Any, name: str) -> float | None:
 
 def as_time(value: Any, name: str, time_format: str | None = None) -> float | None:
     """Convert to seconds since the epoch; a time without an offset is UTC, on every machine."""
-    if value is None or (isinstance(value, str) and value.strip().lower() in ABSENT):
-        return None
+    if isinstance(value, float) and 0 <= value < LATEST:
+        return value
     is_text = isinstance(value, str)
+    if value is None or (is_text and value.strip().lower() in ABSENT):
+        return None
     readings = formatted_time(value, time_format) if is_text and time_format else times(value, serials=is_text)
     if len(readings) == 1:
         return next(iter(readings.values()))
@@ -253,26 +255,25 @@ def adapt(value: Any, unknown: Unknown = _ignore, time_format: str | None = None
     error = "not ok" if value.ok is False else None
     if value.error:
         error = value.error if isinstance(value.error, str) else shorten(value.error)
-    sampling = read(partial(as_type, kind=Sampling), value.sampling, "sampling")
-    if sampling is None and value.sampling is not None:
-        sampling = Sampling(stratum=constants.UNKNOWN_WEIGHT)
-    told = read(partial(as_type, kind=TextFacts), value.facts, "facts")
-    if told is None and value.facts is not None:
-        told = TextFacts(redacted=["claim", "contexts"])  # they may have been, so the texts say nothing
+    alone = {
+        name: read(convert, found, name) for name, convert in _ALONE if (found := getattr(value, name)) is not None
+    }
+    if value.sampling is not None:
+        alone["sampling"] = read(_SAMPLING, value.sampling, "sampling") or Sampling(stratum=constants.UNKNOWN_WEIGHT)
+    if value.facts is not None:  # which may be of texts that were changed, so the texts say nothing
+        facts = read(_FACTS, value.facts, "facts") or TextFacts(redacted=["claim", "contexts"])
     probe = read(as_flag, value.probe, "probe")
     source = read(as_source, value.source, "source")
     if value.source is None and probe is not None:
         source = constants.PROBE if probe else constants.LIVE
     record = Record(
+        **alone,
         v=CONTRACT_VERSION if has_version else None,
-        trace_id=read(as_text, value.trace_id, "trace_id"),
-        ts=read(partial(as_time, time_format=time_format), value.ts, "ts"),
-        pipeline=read(as_text, value.pipeline, "pipeline"),
+        ts=read(partial(as_time, time_format=time_format) if time_format else as_time, value.ts, "ts"),
         source=source,
         qid=read(as_id, value.qid, "qid") if value.qid is not None else read(as_id, value.q_id, "q_id"),
-        q=read(as_text, question, "question"),
+        q=question if isinstance(question, str) else read(as_text, question, "question"),
         retrieved_ids=retrieved_ids,
-        candidate_ids=read(as_ids, value.candidate_ids, "candidate_ids"),
         scores=read(_SCORES, _or_default(value.scores, _member_of_each(documents, "score")), "scores"),
         contexts=read(_TEXTS, _or_default(value.contexts, _member_of_each(documents, "text")), "contexts"),
         answer_json=answer,
@@ -280,20 +281,12 @@ def adapt(value: Any, unknown: Unknown = _ignore, time_format: str | None = None
         latency_ms=_latency(value, read),
         index_hash=read(as_text, _or_default(value.index_hash, retrieval.get("index_hash")), "index_hash"),
         build=read(as_text, _or_default(value.build, context.get("build")), "build"),
-        session=read(as_text, value.session, "session"),
         model=_name(value.model),
         user=_name(value.user),
-        sampling=sampling,
-        facts=_or_default(told, facts),
+        facts=facts,
         partial=read(as_flag, value.partial, "partial") or False,
         tags=_tags(value.tags, context, read),
-        verdicts=read(as_verdicts, value.verdicts, "verdicts"),
         measures=_measures(value.measures, read),
-        judge_versions=read(_VERSIONS, value.judge_versions, "judge_versions"),
-        ended=read(as_text, value.ended, "ended"),
-        exported=read(as_flag, value.exported, "exported"),
-        parent_span_id=read(as_text, value.parent_span_id, "parent_span_id"),
-        matched=read(as_text, value.matched, "matched"),
     )
     if record.v is None:
         values = (record.qid, record.q, record.retrieved_ids, record.contexts, record.answer_json, record.error)
@@ -392,7 +385,7 @@ def _tags(logged: Any, context: Mapping[str, Any], read: _Read) -> dict[str, str
 
 
 def _measures(logged: Any, read: _Read) -> dict[str, float] | None:
-    given = read(as_object_or_none, logged, "measures")
+    given = None if logged is None else read(as_object_or_none, logged, "measures")
     if given is None:
         return None
     found = {name: read(as_number, value, f"measures.{name}") for name, value in given.items()}
@@ -414,7 +407,16 @@ _BRACKETS: Final = 1 << 20
 _DIGITS_OF_INT64: Final = 19
 _SCORES: Final = partial(as_type, kind=list[float])
 _TEXTS: Final = partial(as_type, kind=list[str])
-_VERSIONS: Final = partial(as_type, kind=dict[str, str])
+_SAMPLING: Final = partial(as_type, kind=Sampling)
+_FACTS: Final = partial(as_type, kind=TextFacts)
+_ALONE: Final[Sequence[tuple[str, Callable[[Any, str], Any]]]] = (
+    *((name, as_text) for name in ("trace_id", "pipeline", "session", "ended", "parent_span_id", "matched")),
+    ("candidate_ids", as_ids),
+    ("exported", as_flag),
+    ("verdicts", as_verdicts),
+    ("judge_versions", partial(as_type, kind=dict[str, str])),
+)
+"""Fields that have one name, in every format."""
 _DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BYTE_OFFSET: Final = re.compile(r"\(byte (\d+)\)")
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")

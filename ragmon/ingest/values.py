@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final
@@ -60,6 +61,8 @@ def milliseconds(value: Any) -> Readings:
     if not isinstance(value, str) or len(value) > _LONGEST:
         return {}
     text = value.strip()
+    if text.isdecimal():
+        return {"": float(text)}
     if clock := _CLOCK_TIME.fullmatch(text):
         days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
         return {"": 1e3 * (((days * 24 + hours) * 60 + minutes) * 60 + seconds)}
@@ -155,6 +158,9 @@ def times(value: Any, *, serials: bool = True) -> Readings:
     ({'day/month/year': 1743638400.0, 'month/day/year': 1741046400.0}, {'epoch': 45981.375, 'excel': 1763629200.0})
     """
     if isinstance(value, str):
+        if value[4:5] == "-" and len(value) < _LONGEST:
+            with suppress(ValueError):
+                return _at(datetime.fromisoformat(value))
         text = _REMARK.sub("", " ".join(value.split()))  # Berlin's time with an offset names Berlin as well
         if len(text) > _LONGEST:
             return {}
@@ -173,12 +179,8 @@ def times(value: Any, *, serials: bool = True) -> Readings:
 
 def _dated(text: str) -> Readings:
     """The readings of a time that is no number."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        pass
-    else:
-        return _seconds({"": moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)})
+    with suppress(ValueError):
+        return _at(datetime.fromisoformat(text))
     hour = minute = second = 0
     fraction, offset = "", timedelta()
     if digits := _DIGITS.fullmatch(text):
@@ -204,6 +206,11 @@ def _dated(text: str) -> Readings:
         except ValueError:
             continue
     return _seconds(moments)
+
+
+def _at(moment: datetime) -> Readings:
+    seconds = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+    return {"": seconds} if 0 <= seconds < LATEST else {}
 
 
 def _seconds(moments: Mapping[str, datetime]) -> Readings:
@@ -250,11 +257,9 @@ def formatted_time(value: Any, form: str) -> Readings:
     ({'': 1743638400.0}, {})
     """
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
-    try:
-        moment = datetime.strptime(text, form)  # noqa: DTZ007 - it becomes UTC where the format has no offset
-    except ValueError:
-        return {}
-    return _seconds({"": moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)})
+    with suppress(ValueError):
+        return _at(datetime.strptime(text, form))  # noqa: DTZ007 - it becomes UTC where the format has no offset
+    return {}
 
 
 def time_format(text: str, form: str) -> str:

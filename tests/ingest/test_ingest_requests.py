@@ -494,7 +494,7 @@ def test_numbers_that_are_none_and_very_many_attributes_are_survived(as_json_too
 @ENCODINGS
 @pytest.mark.parametrize("member", ['"latency_ms":"812 parsecs"', '"ts":"03/04/2025"', '"tags":["de"]', '"qid":[1]'])
 def test_a_field_of_a_record_of_ragmons_own_that_cannot_be_read_is_unknown(as_json_too, member):
-    line = '{"v":1,"q":"Is it?","answer_json":{"claim":"Yes."},%s}' % member
+    line = '{"v":1,"q":"Is it?","answer_json":{"claim":"Yes."},' + member + "}"
     span = made({semconv.RAGMON_RECORD: line}, scope="ragmon")
     (native,) = received(export([span], scope="ragmon"), as_json_too).native
     unknown = {}
