@@ -130,7 +130,8 @@ def _columns(names: Iterable[str], path: Path, spelling: LabelSpelling) -> dict[
 
 def _label(row: Mapping[str, Any], spelling: LabelSpelling) -> Label | None:
     """The label of a row; None where the row has no judgement."""
-    given = {name: value for name, value in row.items() if str(value).strip().lower() not in ABSENT}
+    absent = ABSENT - {word.lower() for word in (*spelling.true, *spelling.false)}
+    given = {name: value for name, value in row.items() if str(value).strip().lower() not in absent}
     if not given.keys() & {"correct", "answerable", "relevant_ids"}:
         return None
     fields = dict(given)

@@ -182,6 +182,11 @@ def test_a_sheet_is_read_in_every_format_and_nan_in_a_cell_is_absent(tmp_path, n
     assert [(label.correct, label.comment) for label in labels] == [(True, None), (False, "wrong")]
 
 
+def test_a_word_that_means_false_is_not_absent(read):
+    (label,) = read(f"trace_id,correct,rater,comment\n{A},-,ada,-\n", true=["x"], false=["-"])
+    assert label.correct is False
+
+
 @pytest.mark.parametrize("ts", ["20.11.2025 09:00", "Thu, 20 Nov 2025 09:00:00 GMT", "1763629200000"])
 def test_when_a_label_was_given_is_read_in_every_usual_form(read, ts):
     (label,) = read(f'trace_id,correct,rater,ts\n{A},1,ada,"{ts}"\n')
