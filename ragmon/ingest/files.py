@@ -49,7 +49,17 @@ from ragmon.ingest.tables import (
     trace_fields,
 )
 from ragmon.ingest.trace_buffer import TOO_MANY, FileTraceBuffer
-from ragmon.ingest.values import EPOCH, EXCEL, POINT, Column, Readings, formatted_time, milliseconds, time_format, times
+from ragmon.ingest.values import (
+    EPOCH,
+    EXCEL,
+    POINT,
+    ColumnForms,
+    Readings,
+    formatted_time,
+    milliseconds,
+    time_format,
+    times,
+)
 
 GZIP: Final = b"\x1f\x8b"
 ZSTD: Final = (b"\x28\xb5\x2f\xfd", *(bytes([n]) + b"\x2a\x4d\x18" for n in range(0x50, 0x60)))
@@ -505,7 +515,7 @@ class _FileReader:
 
         A row that decides may be the last one. Of a long table the first rows decide.
         """
-        columns: dict[str, Column] = {}
+        columns: dict[str, ColumnForms] = {}
         undecidable: set[str] = set()
         held: list[tuple[_Row, dict[str, Readings]]] = []
         size = 0
@@ -515,7 +525,7 @@ class _FileReader:
             for name in _WRITTEN:
                 if isinstance(value := fields.get(name), int | float | str):
                     written[name] = self.readings(name, value)
-                    columns.setdefault(name, Column()).see(written[name])
+                    columns.setdefault(name, ColumnForms()).see(written[name])
             held.append((entry, written))
             undecided = [name for name in columns if len(columns[name].forms) > 1 and name not in undecidable]
             if undecided:
@@ -536,9 +546,9 @@ class _FileReader:
             return formatted_time(value, self.options.time_format)
         return times(value)
 
-    def decide(self, columns: Mapping[str, Column], held: _Held) -> None:
+    def decide(self, columns: Mapping[str, ColumnForms], held: _Held) -> None:
         """Decide the form of times that all held rows leave open; only the user knows whether day or month is first."""
-        column = columns.get("ts", Column())
+        column = columns.get("ts", ColumnForms())
         if column.forms == {EPOCH, EXCEL}:  # all of them are days of this century, or the same morning of 1970
             column.forms = frozenset((EXCEL,))
         if len(column.forms) <= 1:
@@ -550,7 +560,7 @@ class _FileReader:
         message = f"the times of column `{name}` may be {' or '.join(forms)}"
         raise InputError(message, path=self.path, value=example, hint=f"{hint}; --map ts= leaves times unread")
 
-    def filled(self, columns: Mapping[str, Column], held: _Held) -> Iterator[_Row]:
+    def filled(self, columns: Mapping[str, ColumnForms], held: _Held) -> Iterator[_Row]:
         for entry, written in held:
             number, _, fields = entry
             for name, readings in written.items():

@@ -281,7 +281,7 @@ def time_format(text: str, form: str) -> str:
 
 
 @dataclass
-class Column:
+class ColumnForms:
     """The forms in which the values of a column that were seen can be read."""
 
     forms: frozenset[str] = frozenset()

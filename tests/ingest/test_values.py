@@ -11,7 +11,7 @@ from ragmon.core.errors import InputError
 from ragmon.ingest import files
 from ragmon.ingest.files import ReadSummary, read_files, read_table
 from ragmon.ingest.tables import TableOptions, frame_table
-from ragmon.ingest.values import EPOCH, Column, milliseconds, time_format, times
+from ragmon.ingest.values import EPOCH, ColumnForms, milliseconds, time_format, times
 
 MORNING = 1_763_629_200.0
 """9:00 on 20 November 2025, UTC."""
@@ -129,7 +129,7 @@ def test_what_is_no_number_has_no_reading(written):
 
 
 def test_a_value_that_contradicts_its_column_changes_nothing():
-    column = Column()
+    column = ColumnForms()
     for text in ("03/04/2025", "20/11/2025", "11/20/2025"):
         column.see(times(text))
     assert column.forms == {DAY_FIRST}
