@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection
+from datetime import UTC, datetime
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ from ragmon.cli.main import Commands
 from ragmon.core.errors import InputError
 from ragmon.core.process import without_collector
 from ragmon.ingest.tables import EMPTY_REFERENCE, GOLD, TRACE, TableOptions, parse_map
+from ragmon.ingest.values import formatted_time
 
 STDIN: Final = "-"
 WAIT: Final = 15.0
@@ -37,7 +39,9 @@ _ESCAPES: Final = {"\\n": "\n", "\\t": "\t"}
 
 
 def table_options(fields: Collection[str], *, of: str) -> Callable[[_Command], Callable[..., Any]]:
-    """Add `--map` of fields and tags, `--encoding`, `--list-separator` and `--sheet`; the command gets `tables`.
+    """Add `--map` of fields and tags, `--encoding`, `--list-separator`, `--sheet` and `--time-format`.
+
+    The command gets `tables`.
 
     The help text calls the input `of`.
     """
@@ -51,6 +55,11 @@ def table_options(fields: Collection[str], *, of: str) -> Callable[[_Command], C
             columns |= pairs
         return columns
 
+    def time_format(_: click.Context, __: click.Parameter, form: str | None) -> str | None:
+        if form is not None and not formatted_time(datetime(2025, 11, 30, 9, tzinfo=UTC).strftime(form), form):
+            raise click.BadParameter(f"{form!r} is no format of dates, such as '%d/%m/%Y %H:%M'")
+        return form
+
     def add(command: _Command) -> Callable[..., Any]:
         @wraps(command)
         def with_tables(
@@ -59,14 +68,22 @@ def table_options(fields: Collection[str], *, of: str) -> Callable[[_Command], C
             encoding: str | None,
             list_separator: str | None,
             sheet: str | None,
+            time_format: str | None,
             **rest: Any,
         ) -> Any:
             for escape, char in _ESCAPES.items():
                 list_separator = list_separator and list_separator.replace(escape, char)
-            return command(*args, tables=TableOptions(mapping, encoding, list_separator, sheet), **rest)
+            tables = TableOptions(mapping, encoding, list_separator, sheet, time_format=time_format)
+            return command(*args, tables=tables, **rest)
 
         mapped = f"The columns or JSON members of {of}, where their names are not usual ones. Repeatable."
         for option in (
+            click.option(
+                "--time-format",
+                metavar="FORMAT",
+                callback=time_format,
+                help="How times are written, such as `%d/%m/%Y %H:%M`. Default: what the column shows.",
+            ),
             click.option("--sheet", metavar="NAME", help="The sheet of a workbook. Default: the first."),
             click.option(
                 "--list-separator",

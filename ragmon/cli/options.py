@@ -127,7 +127,7 @@ def score(
     unlisted = sum(run.intake.rejected.values()) - len(run.intake.examples)
     if unlisted > 0:
         click.echo(f"rejected: {unlisted} more, counted by reason in the report", err=True)
-    for note in run.intake.notes:
+    for note in run.intake.sentences(examples=True):
         click.echo(f"note: {printable_line(note)}", err=True)
     if labels_to_join := [*run.labels, *given_labels]:
         if STDIN in traces:

@@ -30,7 +30,7 @@ from ragmon.export.comparison import Canary, uncompared_gates
 from ragmon.export.report import Report
 from ragmon.export.text import render_gates, report_markdown
 from ragmon.gates import releases
-from ragmon.gates.releases import By, judge
+from ragmon.gates.releases import By, judge, unless_lost
 from ragmon.ingest.files import ReadSummary, unreadable
 from ragmon.ingest.gold import GoldSet
 from ragmon.ingest.tables import TableOptions
@@ -138,7 +138,7 @@ def _report_since_build(
     release, scorer = releases.release(build), run.scorer
     scorer.restore(release.state)
     policy, notes = _without_baseline_gates(policy_for(seen=run.pipelines()))
-    outcomes = judge(release, scorer.table, policy, golds=scorer.gold.infos())
+    outcomes = unless_lost(judge(release, scorer.table, policy, golds=scorer.gold.infos()), run.lost)
     build_notes = [
         f"records of build {build} alone; the gates' intervals hold at all looks together, those of the series at one",
         "a cluster of requests is one observation ([metrics] cluster)",
@@ -448,6 +448,7 @@ def compare(
         policy = policy_of(settings, pipeline, seen=run.pipelines())
         notes, golds, metrics = uncompared_gates(policy), scorer.gold.infos(), scorer.table.metrics
         outcomes = releases.compare(*pair, scorer.table, policy, golds=golds, max_drop=max_drop, intervals=intervals)
+        outcomes = unless_lost(outcomes, run.lost)
         if not gold_sets:
             without_gold = [found.gate.name for found in outcomes if metrics[found.gate.metric].needs_gold]
         result = Canary.of(by, baseline, candidate, max_drop, outcomes, [*splitter.notes(), *notes])

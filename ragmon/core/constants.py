@@ -152,6 +152,8 @@ OUT_OF_RANGE: Final = "out_of_range"
 """The number would make every sum it enters useless."""
 TOO_MANY_DOCUMENTS: Final = "too_many_documents"
 """The list of documents is longer than the depth to which ranks are kept; the rest is left out."""
+UNREADABLE: Final = "unreadable"
+"""The value is none of the field's: of another type, or written in a form that is not certain."""
 
 # Why a line did not become a record, or a record was not scored.
 MALFORMED_JSON: Final = "malformed_json"

@@ -416,6 +416,8 @@ LONGEST_COMMENT: Final = 10_000
 MAX_IDS: Final = 1000
 """Ids a label may hold: its trace, its rater and its documents."""
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_DECIMAL: Final = re.compile(r"[1-9]\d{19,38}", re.ASCII)
+_TRACE_IDS: Final = 1 << 128
 _FIELD_LIST: Final = f"{', '.join(FIELDS[:-1])} or {FIELDS[-1]}"
 
 
@@ -455,12 +457,30 @@ def parse_label(data: Any) -> Label:
     return label
 
 
+def trace_key(trace_id: str) -> str:
+    """The form in which trace ids are compared: 32 hex digits, where the id is those in another usual form.
+
+    >>> trace_key("{5A1C0000-0000-0000-0000-00000000000B}"), trace_key("0x5a1c000000000000000000000000000b")
+    ('5a1c000000000000000000000000000b', '5a1c000000000000000000000000000b')
+    >>> trace_key("119768115170133450894512352302214742027"), trace_key("Run 7")
+    ('5a1a7ffbfee08de5e0024979a6d5000b', 'run 7')
+    """
+    text = trace_id.strip().lower()
+    bare = text.removeprefix("urn:uuid:").strip("{}").removeprefix("0x").replace("-", "")
+    if _TRACE_ID.fullmatch(bare):
+        return bare
+    if _DECIMAL.fullmatch(text) and int(text) < _TRACE_IDS:
+        return f"{int(text):032x}"
+    return trace_id.lower()
+
+
 def check_trace_id(label: Label) -> Label:
-    """Return a label if its trace id is 32 hex digits, as a server's are; in a trace log an id may be any text.
+    """Return a label if its trace id is 32 hex digits in a usual form, as a server's are; in a log it may be any text.
 
     Raises:
         ValueError: It is not.
     """
+    label.trace_id = trace_key(label.trace_id)
     if not _TRACE_ID.fullmatch(label.trace_id):
         raise ValueError(f"trace_id is 32 hex digits, not {shorten(label.trace_id)}")
     return label

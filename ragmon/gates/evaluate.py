@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from ragmon.core import constants
@@ -16,7 +16,7 @@ from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES, Estimand, Gate, Outco
 from ragmon.gates.coverage import form_remedy, remedy_of_reason
 from ragmon.scoring.captured import AlikeIds
 from ragmon.scoring.score_table import Stat
-from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.scoring.snapshot import ALL, Lost, SeriesStats, Snapshot
 from ragmon.stats.histograms import MICRO, quantile
 from ragmon.stats.intervals import clustered_or_missing, needed_for_pass, needed_to_decide, wilson
 from ragmon.stats.strata import Estimate
@@ -101,6 +101,7 @@ class Evidence:
         estimand: What the number estimates; "" without a gold set.
         weighted: The estimate over all calls where their number is known; then this is judged.
         alike: Ids that differ from those of the gold set in form alone.
+        lost: What of the files could not be read. Whatever it holds, a verdict must stand.
     """
 
     gate: Gate
@@ -110,6 +111,7 @@ class Evidence:
     estimand: str
     weighted: Estimate | None = None
     alike: AlikeIds | None = None
+    lost: Lost = field(default_factory=Lost)
 
     @property
     def value(self) -> float | None:
@@ -128,6 +130,13 @@ class Evidence:
             return self.stat.unknown
         known = (1 - self.weighted.unobserved) * (1 - self.weighted.unknown)
         return self.n * (1 - known) / known
+
+    def whole(self, lower: float, upper: float) -> tuple[float, float]:
+        """Bounds on what was read as bounds on the whole: all that could not be read may be in the denominator."""
+        if not self.lost.requests:
+            return lower, upper
+        unread = self.lost.requests / (self.n + self.unknown + self.lost.requests)
+        return (1 - unread) * lower, (1 - unread) * upper + unread
 
     def outcome(
         self,
@@ -156,7 +165,7 @@ class Evidence:
             n_eff=n_eff,
             of=self.series.of if self.series is not None else "",
             audited=self.stat.n,
-            unknown=self.unknown,
+            unknown=self.unknown + self.lost.requests,
         )
 
 
@@ -166,7 +175,7 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
         return _judge_distinct(gate, snapshot)
     if gate.kind == "quantile_ratio":
         return _judge_latency(gate, snapshot, window, policy.baseline_p95_ms.get(gate.pipeline))
-    evidence = find_evidence(gate, snapshot, window, whole_run=whole_run)
+    evidence = replace(find_evidence(gate, snapshot, window, whole_run=whole_run), lost=snapshot.lost)
     outcome = _judge_share(evidence, snapshot, policy, whole_run=whole_run)
     if constants.ID_FORM in evidence.stat.unassessed and constants.ID_FORM not in outcome.reason:
         outcome = replace(outcome, reason=f"{outcome.reason}; {not_assessable(evidence)}")
@@ -189,6 +198,8 @@ def _judge_share(evidence: Evidence, snapshot: Snapshot, policy: Policy, *, whol
         reason = f"{maturity:.0%} of the labels on these answers are here, at least {MIN_MATURITY:.0%} must be"
         return evidence.outcome("insufficient", reason)
     if policy.mode == "point":
+        if len(set(map(gate.holds, evidence.whole(value, value)))) > 1:
+            return evidence.outcome("insufficient", str(snapshot.lost), interval=evidence.whole(value, value))
         return evidence.outcome("pass" if gate.holds(value) else "fail", "point estimate, no interval")
     if whole_run and evidence.estimand == constants.GOLD_SET:
         return _judge_exact(evidence, evidence.series, snapshot)
@@ -249,6 +260,8 @@ def without_data(evidence: Evidence) -> Outcome:
         reason = f"no request could be assessed: {_unassessed(evidence.stat)}{_remedy(evidence, unassessed)}"
     else:
         reason = "no data" if evidence.series is None else "no request in the denominator"
+    if evidence.lost.requests:
+        reason += f"; {evidence.lost}"
     return evidence.outcome("insufficient", reason, needed=_needed_to_pass(evidence.gate))
 
 
@@ -275,9 +288,12 @@ def _never_shown(evidence: Evidence, snapshot: Snapshot, policy: Policy) -> str:
 def not_assessable(evidence: Evidence) -> str:
     """How many requests have no score for a reason that may depend on it, the reasons, and the remedy."""
     stat = evidence.stat
+    if not stat.unknown:
+        return str(evidence.lost)
     unknown = {reason: n for reason, n in stat.unassessed.items() if n and reason not in constants.IGNORABLE}
     reasons = ", ".join(sorted(unknown))
-    return f"{stat.unknown} of {stat.n + stat.unknown} not assessable: {reasons}{_remedy(evidence, unknown)}"
+    lost = f"; {evidence.lost}" if evidence.lost.requests else ""
+    return f"{stat.unknown} of {stat.n + stat.unknown} not assessable: {reasons}{_remedy(evidence, unknown)}{lost}"
 
 
 def _remedy(evidence: Evidence, unassessed: Mapping[str, int]) -> str:
@@ -303,7 +319,7 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) ->
     """
     gate = evidence.gate
     clusters = series.clusters.get(gate.metric)
-    interval = clustered_or_missing(clusters)[:2] if clusters else None
+    interval = evidence.whole(*clustered_or_missing(clusters)[:2]) if clusters else None
     size = next((g.items for g in snapshot.golds if (g.name, g.version) == (series.gold, series.gold_version)), 0)
     # The number of items in a slice is not known here, so the check is that the run covers the set.
     all_requests = snapshot.find(gate.pipeline, evidence.source, window=series.window, gold=series.gold) or series
@@ -317,9 +333,10 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) ->
         return evidence.outcome("insufficient", reason, interval=interval)
     # The verdict on all items holds whatever the scores are that could not be assessed.
     stat = evidence.stat
-    worst, best = sorted(stat.extremes or (0.0, 1.0), key=lambda x: x if gate.at_least else -x)
+    extremes = evidence.whole(*(stat.extremes or (0.0, 1.0)))
+    worst, best = sorted(extremes, key=lambda x: x if gate.at_least else -x)
     reason = f"exact over {series.traced} gold items"
-    if stat.unknown:
+    if stat.unknown or evidence.lost.requests:
         reason = f"over {series.traced} gold items, whatever the others are: {not_assessable(evidence)}"
         if gate.holds(best) and not gate.holds(worst):
             bounds = f"{100 * worst:.1f} % if they all broke the gate, {100 * best:.1f} % if none"
@@ -353,10 +370,10 @@ def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
 
 def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, float], n_eff: float) -> Outcome:
     """Pass if the whole interval is on the good side, fail if it is on the bad side, else insufficient."""
-    gate, (lower, upper) = evidence.gate, interval
+    gate, (lower, upper) = evidence.gate, evidence.whole(*interval)
 
     def outcome(verdict: Verdict, reason: str, needed: int | None = None) -> Outcome:
-        return evidence.outcome(verdict, reason, interval=interval, needed=needed, n_eff=n_eff)
+        return evidence.outcome(verdict, reason, interval=(lower, upper), needed=needed, n_eff=n_eff)
 
     like_plain = not _in_requests(evidence) or n_eff >= PLAIN_RATIO * evidence.n
     kind = "clustered" if evidence.weighted is None else "weighted"
@@ -369,12 +386,13 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
     if not (gate.holds(lower) or gate.holds(upper)):
         return outcome("fail", f"the whole interval breaks the gate{worth}")
     assessed = wilson(value * n_eff, n_eff)
-    if evidence.stat.unknown and gate.holds(assessed[0]) == gate.holds(assessed[1]):  # they alone would decide
+    unknown = evidence.stat.unknown or evidence.lost.requests
+    if unknown and gate.holds(assessed[0]) == gate.holds(assessed[1]):  # they alone would decide
         return outcome("insufficient", f"{not_assessable(evidence)}{worth}")
     side = "keeps" if gate.holds(value) else "breaks"
     points = 100 * abs(value - gate.threshold)
     reason = f"the interval straddles the gate; the value {side} it by {points:.1f} points"
-    if evidence.stat.unknown:
+    if unknown:
         reason += f"; {not_assessable(evidence)}"
     if n_eff < _needed_to_pass(gate):
         reason += f"; no pass is possible with less than {_needed_to_pass(gate)} {_observations(evidence)}"
@@ -413,6 +431,13 @@ def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float 
     ratio = p95 / baseline
     verdict: Verdict = "pass" if gate.holds(ratio) else "fail"
     reason = f"p95 {p95:.0f} ms against a baseline of {baseline:.0f} ms"
+    if lost := snapshot.lost.requests + snapshot.lost.latencies:
+        # They may be the fastest or the slowest, and the slowest have no bound.
+        rank = 0.95 * (n + lost)
+        best, worst = quantile(histogram, max(0.0, rank - lost) / n), quantile(histogram, min(rank, n) / n)
+        worst_holds = rank <= n and gate.holds((worst or 0.0) / baseline)
+        if gate.holds((best or 0.0) / baseline) != worst_holds:
+            verdict, reason = "insufficient", f"{reason}; {lost} latencies could not be read"
     return Outcome(gate, source, "", "", ratio, None, None, n, None, verdict, reason)
 
 
@@ -428,4 +453,6 @@ def _judge_distinct(gate: Gate, snapshot: Snapshot) -> Outcome:
     build, hashes = max(by_build.items(), key=lambda entry: (len(entry[1]), entry[0]))
     verdict: Verdict = "pass" if gate.holds(len(hashes)) else "fail"
     reason = f"build {build or 'unknown'} answered from {', '.join(sorted(hashes))}"
+    if verdict == "pass" and snapshot.lost.requests > MAX_MISSING * snapshot.lost.lines:
+        verdict, reason = "insufficient", f"{reason}; {snapshot.lost}"
     return Outcome(gate, source, "", "", float(len(hashes)), None, None, len(by_build), None, verdict, reason)

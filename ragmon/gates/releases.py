@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
@@ -38,7 +38,7 @@ from ragmon.metrics.facts import Key
 from ragmon.scoring.buckets import MODEL_SLICE, State, Table, add_table
 from ragmon.scoring.minutes import CountedRequest, MinuteBatches, cluster_of
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.snapshot import ALL, ItemSums, SeriesStats, Snapshot, item_sums, take_snapshot
+from ragmon.scoring.snapshot import ALL, ItemSums, Lost, SeriesStats, Snapshot, item_sums, take_snapshot
 from ragmon.stats import betting
 from ragmon.stats.betting import Scores, at_most, checked_margin, coarse, log_not_worse, log_worse, pairs_at_most
 
@@ -338,6 +338,16 @@ def judge(release: Release, table: ScoreTable, policy: Policy, *, golds: Sequenc
     outcomes = [_judge(gate, release, snapshot, replace(policy, mode="interval")) for gate in policy.gates]
     # The number of calls of a build is unknown, because call totals are not split by build.
     return [replace(outcome, reason=f"since build {release.name}: {outcome.reason}", of="") for outcome in outcomes]
+
+
+_Verdict = TypeVar("_Verdict", Outcome, Comparison)
+
+
+def unless_lost(verdicts: Sequence[_Verdict], lost: Lost) -> list[_Verdict]:
+    """Verdicts on releases in files; where much could not be read, which may be of any release, nothing is proven."""
+    if lost.requests <= MAX_MISSING * lost.lines:
+        return list(verdicts)
+    return [replace(found, verdict="insufficient", reason=f"{lost}; {found.reason}") for found in verdicts]
 
 
 def _judge(gate: Gate, release: Release, snapshot: Snapshot, policy: Policy) -> Outcome:

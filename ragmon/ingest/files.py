@@ -16,7 +16,7 @@ import os
 import struct
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,9 +27,9 @@ from typing import IO, Any, Final
 import msgspec
 
 from ragmon.core import constants
-from ragmon.core.errors import InputError, RagmonError, printable
+from ragmon.core.errors import InputError, RagmonError, printable, shorten
 from ragmon.core.record import Line, Record
-from ragmon.ingest.lines import BOM, Rejected, decode, is_export, refuse_gold
+from ragmon.ingest.lines import BOM, NOTHING_TO_JUDGE, Rejected, decode, finite, is_export, refuse_gold
 from ragmon.ingest.spans.messages import NO_SPAN
 from ragmon.ingest.spans.span import NO_OPTIONS, NOT_RAG, UNKNOWN_CONVENTION, Mapped, SpanOptions
 from ragmon.ingest.tables import (
@@ -49,6 +49,17 @@ from ragmon.ingest.tables import (
     trace_fields,
 )
 from ragmon.ingest.trace_buffer import TOO_MANY, FileTraceBuffer
+from ragmon.ingest.values import (
+    EPOCH,
+    EXCEL,
+    POINT,
+    ColumnForms,
+    Readings,
+    formatted_time,
+    milliseconds,
+    time_format,
+    times,
+)
 
 GZIP: Final = b"\x1f\x8b"
 ZSTD: Final = (b"\x28\xb5\x2f\xfd", *(bytes([n]) + b"\x2a\x4d\x18" for n in range(0x50, 0x60)))
@@ -133,6 +144,15 @@ Reject = Callable[[int, str, str], None]
 """Called with the line number, the reason and the details of a line that cannot be read."""
 
 _TRACE_ID_DIGITS: Final = 32
+_WRITTEN: Final = ("ts", "latency_ms", "retrieval_ms", "generation_ms")
+"""Fields whose cells are written in a form."""
+_HELD: Final = 10_000
+_HELD_CHARS: Final = 64 << 20
+"""Rows, and characters, of a table that are held back until the form of its times and numbers is known."""
+_Row = tuple[int, Mapping[str, Any], dict[str, Any]]  # its number, its cells, its fields
+_Held = Sequence[
+    tuple[_Row, Mapping[str, Readings]]
+]  # rows, and what the times and numbers among their fields may mean
 _ID_LISTS: Final = ("retrieved_ids", "citations", "candidate_ids")
 _RUN_COLUMNS: Final = 6
 _SINGLE: Final = struct.Struct("f")
@@ -155,6 +175,8 @@ def is_run(line: bytes) -> bool:
 
 
 MAX_EXAMPLES: Final = 5
+_NO_REQUEST: Final = frozenset((NOT_RAG, NO_SPAN, UNKNOWN_CONVENTION))
+"""Reasons of traces of which it is known, or nothing says otherwise, that they are no requests to a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +193,15 @@ class Example:
 
 
 @dataclass
+class Unread:
+    """Values of one field in one file that could not be read: how many, and the first one."""
+
+    line: int
+    example: str
+    n: int = 0
+
+
+@dataclass
 class ReadSummary:
     """What a reader counted: lines, records, and rejected lines by reason.
 
@@ -179,6 +210,8 @@ class ReadSummary:
         read: Records, totals lines, labels and rejected lines together; complete when a file has been read to its end.
         unknown: Records with an unknown field, by `field: reason`.
         notes: What the reader of the report should know, one sentence each.
+        unread: Values that could not be read, by file and field.
+        lost: Rejected lines that may be requests: no verdict knows how those were answered.
     """
 
     lines: int = 0
@@ -189,6 +222,8 @@ class ReadSummary:
     unknown: dict[str, int] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unread: dict[tuple[str, str], Unread] = field(default_factory=dict)
+    lost: int = 0
 
     @property
     def rejections(self) -> int:
@@ -200,9 +235,20 @@ class ReadSummary:
         """The number of records, totals lines and labels that could be read."""
         return self.read - self.rejections
 
+    def sentences(self, *, examples: bool) -> list[str]:
+        """The notes, and what could not be read; examples are texts of users."""
+        unread = [
+            f"{field}: {found.n} {'value' if found.n == 1 else 'values'} could not be read"
+            + (f", e.g. at {path}:{found.line}: {found.example}" if examples else f" in {path}")
+            + ("; --time-format says how times are written" if field == "ts" else "")
+            for (path, field), found in self.unread.items()
+        ]
+        return [*self.notes, *unread]
+
     def reject(self, path: str, line: int, reason: str, detail: str = "", lost: int = 1) -> None:
         """Count one rejected line, or the spans that are lost with it."""
         self.rejected[reason] = self.rejected.get(reason, 0) + lost
+        self.lost += lost if reason not in _NO_REQUEST else 0
         if len(self.examples) < MAX_EXAMPLES:
             self.examples.append(Example(path, line, reason, detail))
 
@@ -210,6 +256,12 @@ class ReadSummary:
         """Count a record with an unknown field."""
         key = f"{name}: {reason}"
         self.unknown[key] = self.unknown.get(key, 0) + n
+
+    def miss_at(self, path: str, line: int, name: str, reason: str, found: str = "") -> None:
+        """Count a record with an unknown field, and keep the first value of a file that could not be read."""
+        self.miss(name, reason)
+        if reason == constants.UNREADABLE:
+            self.unread.setdefault((path, name), Unread(line, found)).n += 1
 
     def merge(self, other: ReadSummary, *, lines_before: int = 0) -> None:
         """Add the counts of another reader, which may have started in the middle of the file."""
@@ -220,6 +272,9 @@ class ReadSummary:
         examples = [replace(example, line=example.line + lines_before) for example in other.examples]
         self.examples = [*self.examples, *examples][:MAX_EXAMPLES]
         self.notes += other.notes
+        self.lost += other.lost
+        for place, found in other.unread.items():
+            self.unread.setdefault(place, Unread(found.line + lines_before, found.example)).n += found.n
         for counts, added in ((self.rejected, other.rejected), (self.unknown, other.unknown)):
             for key, n in added.items():
                 counts[key] = counts.get(key, 0) + n
@@ -409,21 +464,21 @@ class _FileReader:
         self.intake.lines = number
         self.intake.reject(self.path, number, reason, detail, lost)
 
+    def miss(self, number: int, name: str, reason: str, found: str = "", /) -> None:
+        self.intake.miss_at(self.path, number, name, reason, found)
+
     def table(self, table: TableRows) -> Iterator[Line]:
         first = next(table.rows, None)
         check_traces(table.columns, first[1] if first is not None else {}, self.options, self.path)
         known = TableOptions(id_from=self.options.id_from)  # columns are mapped already
         kept_commas: dict[str, tuple[int, str]] = {}  # by column: cells that are one id with a comma, and the first one
-        for number, row in chain([] if first is None else [first], table.rows):
-            if sum(len(cell) for cell in row.values() if isinstance(cell, str)) > MAX_ROW:
-                self.reject_row(number, constants.OVERSIZE, f"it is longer than {MAX_ROW} characters")
-                continue
+        for number, row, fields in self.settled(self.rows(chain([] if first is None else [first], table.rows))):
             try:
-                line = decode(msgspec.json.encode(trace_fields(row, self.options)), self.intake.miss, known)
+                line = decode(msgspec.json.encode(fields), partial(self.miss, number), known)
             except Rejected as rejected:
                 self.reject_row(number, rejected.reason, str(rejected))
                 continue
-            except (CellError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:
                 self.reject_row(number, constants.INVALID_SCHEMA, str(error))
                 continue
             members = flat(row)
@@ -441,6 +496,88 @@ class _FileReader:
             cells = f"{self.path}: {n} cells of `{column}` hold a comma and are one id each, such as {example[:40]!r}"
             self.intake.notes.append(f"{cells}; --list-separator , cuts them")
 
+    def rows(self, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[_Row]:
+        """The rows of a table with their fields."""
+        for number, row in rows:
+            if sum(len(cell) for cell in row.values() if isinstance(cell, str)) > MAX_ROW:
+                self.reject_row(number, constants.OVERSIZE, f"it is longer than {MAX_ROW} characters")
+                continue
+            try:
+                unread = partial(self.unread, number)
+                yield number, row, trace_fields(row, self.options, unread)
+            except (CellError, TypeError, ValueError, OverflowError, RecursionError) as error:
+                self.reject_row(number, constants.INVALID_SCHEMA, str(error))
+
+    def unread(self, number: int, name: str, why: str, /) -> None:
+        self.miss(number, name, constants.UNREADABLE, why)
+
+    def settled(self, rows: Iterable[_Row]) -> Iterator[_Row]:
+        """The rows with times and numbers in the one form of their columns, held back while it is not known.
+
+        A row that decides may be the last one. Of a long table the first rows decide.
+        """
+        columns: dict[str, ColumnForms] = {}
+        undecidable: set[str] = set()
+        held: list[tuple[_Row, dict[str, Readings]]] = []
+        size = 0
+        for entry in rows:
+            _, row, fields = entry
+            written = {}
+            for name in _WRITTEN:
+                if isinstance(value := fields.get(name), int | float | str):
+                    written[name] = self.readings(name, value)
+                    columns.setdefault(name, ColumnForms()).see(written[name])
+            held.append((entry, written))
+            undecided = [name for name in columns if len(columns[name].forms) > 1 and name not in undecidable]
+            if undecided:
+                size += sum(len(cell) for cell in row.values() if isinstance(cell, str))
+                if len(held) < _HELD and size < _HELD_CHARS:
+                    continue
+                self.decide(columns, held)
+                undecidable.update(undecided)
+            yield from self.filled(columns, held)
+            held, size = [], 0
+        self.decide(columns, held)
+        yield from self.filled(columns, held)
+
+    def readings(self, name: str, value: Any) -> Readings:
+        if name != "ts":
+            return milliseconds(value)
+        if self.options.time_format is not None:
+            return formatted_time(value, self.options.time_format)
+        return times(value)
+
+    def decide(self, columns: Mapping[str, ColumnForms], held: _Held) -> None:
+        """Decide the form of times that all held rows leave open; only the user knows whether day or month is first."""
+        column = columns.get("ts", ColumnForms())
+        if column.forms == {EPOCH, EXCEL}:  # all of them are days of this century, or the same morning of 1970
+            column.forms = frozenset((EXCEL,))
+        if len(column.forms) <= 1:
+            return
+        row, example = next((row, fields["ts"]) for (_, row, fields), found in held if len(found.get("ts", ())) > 1)
+        name = assigned_columns(flat(row), self.options).get("ts", "ts")
+        forms = sorted(column.forms)
+        hint = " or ".join(f"--time-format {time_format(str(example), form)!r}" for form in forms)
+        message = f"the times of column `{name}` may be {' or '.join(forms)}"
+        raise InputError(message, path=self.path, value=example, hint=f"{hint}; --map ts= leaves times unread")
+
+    def filled(self, columns: Mapping[str, ColumnForms], held: _Held) -> Iterator[_Row]:
+        for entry, written in held:
+            number, _, fields = entry
+            for name, readings in written.items():
+                value, found = fields[name], columns[name].read(readings)
+                if found is None and POINT in readings and len(columns[name].forms) > 1 and "," not in str(value):
+                    found = readings[POINT]  # Python's own
+                if found is None:
+                    kind = "number" if name != "ts" else "time"
+                    if readings:
+                        kind += f" in the form of its column ({' or '.join(sorted(columns[name].forms))})"
+                    elif name == "ts" and self.options.time_format is not None:
+                        kind += f" of the format {self.options.time_format!r}"
+                    self.unread(number, name, f"{name} is no {kind}: {shorten(value)}")
+                fields[name] = found
+            yield entry
+
     def csv(self, stream: IO[bytes]) -> Iterator[Line]:
         try:
             yield from self.table(csv_table(stream, self.path, self.options, self.reject_row))
@@ -451,8 +588,12 @@ class _FileReader:
         data = b""
         try:
             data = stream.read()
-            entries = msgspec.json.decode(data.removeprefix(BOM), type=list[msgspec.Raw])
-        except (msgspec.DecodeError, BrokenStreamError, UnicodeDecodeError, RecursionError) as error:
+            data = data.removeprefix(BOM)
+            try:
+                entries = msgspec.json.decode(data, type=list[msgspec.Raw])
+            except msgspec.DecodeError:
+                entries = msgspec.json.decode(finite(data), type=list[msgspec.Raw])
+        except (msgspec.DecodeError, BrokenStreamError, UnicodeDecodeError, RecursionError, Rejected) as error:
             if data.partition(b"\n")[0].rstrip().endswith(b"]"):  # one bad line, and lines after it
                 yield from self.lines(io.BytesIO(data))
                 return
@@ -464,7 +605,7 @@ class _FileReader:
         for number, entry in enumerate(entries, 1):  # the number of an entry stands for its line
             self.intake.read += 1
             try:
-                yield decode(bytes(entry), self.intake.miss, self.options)
+                yield decode(bytes(entry), partial(self.miss, number), self.options)
             except Rejected as rejected:
                 self.reject(number, rejected.reason, str(rejected))
 
@@ -490,10 +631,14 @@ class _FileReader:
             return
         if first is not None and (part is None or part[0] == 0):
             refuse_gold(first, self.path)
+
+        def miss(name: str, reason: str, found: str = "", /) -> None:
+            self.miss(reader.number, name, reason, found)
+
         try:
             for line in lines:
                 try:
-                    yield decode(line, self.intake.miss, self.options)
+                    yield decode(line, miss, self.options)
                 except Rejected as rejected:
                     self.reject(reader.number, rejected.reason, str(rejected))
         finally:
@@ -595,7 +740,7 @@ def unreadable(paths: Sequence[str], intake: ReadSummary, options: TableOptions 
         return InputError("there is no record in it", path=names, hint=FORMATS)
     first = intake.examples[0]
     message = f"no record could be read, {intake.rejections} rejected; the first: {first}"
-    if first.reason == constants.INVALID_SCHEMA and not options.columns:
+    if first.detail == NOTHING_TO_JUDGE and not options.columns:
         hint = "where the names are others, say which: --map question=NAME,answer=NAME,retrieved_ids=NAME"
     else:
         hint = FORMATS

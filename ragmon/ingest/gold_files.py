@@ -241,7 +241,7 @@ class _JsonText:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
+    members = {name: _known(value) for name, value in pairs}
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
         duplicate = next(name for name in names if names.count(name) > 1)
@@ -249,14 +249,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _number(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise _RejectedError("not a finite number", text, "JSON knows finite numbers only")
-    return number
+def _known(value: Any) -> Any:
+    """A member without what pandas writes for values that are absent: NaN, and numbers that no float holds."""
+    if isinstance(value, list):
+        return [entry for entry in value if not isinstance(entry, float) or math.isfinite(entry)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
 
 
 _MISSPELT: Final = 0.85
@@ -289,8 +289,8 @@ def _text(value: Any) -> str:
 
 
 def _id(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0:
+        return str(int(value))  # pandas writes 12.0 for 12
     if not isinstance(value, str):
         raise _WrongValueError("is neither a string nor an integer", value)
     return _text(value)

@@ -1,4 +1,4 @@
-"""Files of labels: JSON Lines, or a spreadsheet saved as CSV, with configurable columns and values."""
+"""Files of labels: JSON, or a spreadsheet as CSV, Parquet or a workbook, with configurable columns and values."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from ragmon.core.errors import InputError, RagmonError, shorten
 from ragmon.core.record import Label, parse_label
+from ragmon.ingest.tables import USUAL, binary_table, plain, table_format
+from ragmon.ingest.values import ABSENT, times
 
 NAMED: Final = 10
 """Wrong rows of a file that the error names."""
@@ -61,6 +62,13 @@ def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
 
 
 def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
+    kind = table_format(path)
+    if kind in ("parquet", "xlsx") and path.is_file():
+        table = binary_table(str(path), kind, USUAL)
+        columns = _columns(table.columns, path, spelling)
+        for number, cells in table.rows:
+            yield number, {field: plain(cells[column]) for field, column in columns.items()}
+        return
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -68,19 +76,28 @@ def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, 
         raise InputError(f"it cannot be read ({error.strerror})", path=str(path), hint=hint) from error
     except UnicodeDecodeError as error:
         raise InputError("it is not UTF-8", path=str(path), hint="save it as CSV UTF-8") from error
-    if path.suffix.lower() in (".csv", ".tsv") or not text.lstrip().startswith("{"):
+    if kind != "csv" and text.lstrip().startswith("["):
+        try:
+            entries = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError("this is no JSON", path=str(path), hint="a JSON array, or one object a line") from error
+        for number, row in enumerate(entries, 1):  # the number of an entry stands for its line
+            if not isinstance(row, dict):
+                raise InputError(
+                    "this is no object", path=str(path), line=number, value=row, hint="an array of objects"
+                )
+            yield number, {field: row[column] for field, column in spelling.columns.items() if column in row}
+        return
+    if kind == "csv" or not text.lstrip().startswith("{"):
         header = text.partition("\n")[0]
         reader = csv.DictReader(io.StringIO(text), delimiter=max(_DELIMITERS, key=header.count), strict=True)
         try:
-            headers = {name.strip().casefold(): name for name in reader.fieldnames or () if name}
-            found = ((name, headers.get(column.casefold())) for name, column in spelling.columns.items())
-            columns = {name: column for name, column in found if column is not None}
-            if "trace_id" not in columns:
-                hint = f"its columns: {', '.join(headers.values()) or 'none'}"
-                hint = f'say which it is: [labels] column = {{ trace_id = "…" }}; {hint}'
-                wanted = spelling.columns["trace_id"]
-                raise InputError("there is no column of this name", path=str(path), value=wanted, hint=hint)
+            columns = _columns(reader.fieldnames or (), path, spelling)
             for row in reader:
+                if all(
+                    row[column] == column for column in columns.values()
+                ):  # sheets were joined, each with its header
+                    continue
                 yield reader.line_num, {field: (row[column] or "").strip() for field, column in columns.items()}
         except csv.Error as error:
             number, hint = reader.line_num + 1, "save it as CSV UTF-8"
@@ -98,12 +115,28 @@ def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, 
             yield number, {field: row[column] for field, column in spelling.columns.items() if column in row}
 
 
+def _columns(names: Iterable[str], path: Path, spelling: LabelSpelling) -> dict[str, str]:
+    """The column of each field."""
+    headers = {name.strip().casefold(): name for name in names if name}
+    found = ((name, headers.get(column.casefold())) for name, column in spelling.columns.items())
+    columns = {name: column for name, column in found if column is not None}
+    if "trace_id" not in columns:
+        hint = f"its columns: {', '.join(headers.values()) or 'none'}"
+        hint = f'say which it is: [labels] column = {{ trace_id = "…" }}; {hint}'
+        wanted = spelling.columns["trace_id"]
+        raise InputError("there is no column of this name", path=str(path), value=wanted, hint=hint)
+    return columns
+
+
 def _label(row: Mapping[str, Any], spelling: LabelSpelling) -> Label | None:
     """The label of a row; None where the row has no judgement."""
-    given = {name: value for name, value in row.items() if value not in ("", None)}
+    absent = ABSENT - {word.lower() for word in (*spelling.true, *spelling.false)}
+    given = {name: value for name, value in row.items() if str(value).strip().lower() not in absent}
     if not given.keys() & {"correct", "answerable", "relevant_ids"}:
         return None
     fields = dict(given)
+    if isinstance(value := given.get("trace_id"), int):
+        fields["trace_id"] = str(value)
     for name in ("correct", "answerable"):
         if isinstance(value := given.get(name), str):
             fields[name] = _truth(name, value, spelling)
@@ -148,15 +181,10 @@ def _ids(value: str) -> list[str]:
 
 
 def _time(value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        raise ValueError(f"ts is {shorten(value)}: seconds since the epoch, or 2026-11-22T09:30:00Z") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    readings = times(value, serials=False)
+    if len(readings) != 1:
+        raise ValueError(f"ts is {shorten(value)}: seconds since the epoch, or 2026-11-22T09:30:00Z")
+    return next(iter(readings.values()))
 
 
 def template(rows: Iterable[Mapping[str, object]], words: LabelSpelling) -> str:

@@ -1,19 +1,21 @@
 """One line of a trace log becomes a record, a totals line or a label, or is rejected with a reason.
 
 Other programs' formats are read too: seeds 000 and 002, the WFGY live record, older logs. Their values are converted to
-the types of the trace contract; a value that fits no type is rejected, never guessed.
+the types of the trace contract. A value that fits no type is unknown, never guessed, and the record stays; a line is
+rejected where nothing in it can be judged. NaN and Infinity, which Python writes, are no values: absent.
 
-The JSON Schema of a line says what the reader accepts, which is more than the trace contract asks for: it never rejects
-a line that is read.
+The JSON Schema of a line says which values the reader reads, which is more than the trace contract asks for: it never
+rejects a line whose values are all read.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -43,8 +45,17 @@ from ragmon.core.record import (
     latencies_in_range,
     parse_label,
 )
-from ragmon.core.text import Path, look_up
-from ragmon.ingest.tables import USUAL, CellError, TableOptions, cut_citations, gold_as_traces, is_gold, usual_fields
+from ragmon.core.text import look_up
+from ragmon.ingest.tables import (
+    TAG,
+    USUAL,
+    TableOptions,
+    cut_citations,
+    gold_as_traces,
+    is_gold,
+    usual_fields,
+)
+from ragmon.ingest.values import ABSENT, POINT, formatted_time, milliseconds, times
 
 
 class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a program error
@@ -68,8 +79,6 @@ def wrong_type(name: str, expected: str, value: object) -> Rejected:
 OUT_OF_RANGE: Final = "out of range"
 """Part of msgspec's message about a number that does not fit in a float."""
 
-Unknown = Callable[[str, str], None]
-"""Called with a field of a record that is unknown or cut, and the reason."""
 _STR_ONLY: Final = frozenset({str})
 _BOOLEANS: Final = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False}
 
@@ -84,16 +93,18 @@ def as_text(value: Any, name: str) -> str | None:
 
 
 def as_id(value: Any, name: str) -> str | None:
-    """Convert to an id: a string, or an integer as a string."""
+    """Convert to an id: a string, or a whole number as its digits; pandas writes 12.0 for 12."""
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise wrong_type(name, "a string or an integer", value)
 
 
 def as_ids(value: Any, name: str) -> list[str] | None:
-    """Convert to an ordered list of ids; an entry is an id, or an object with an `id`."""
+    """Convert to an ordered list of ids; an entry is an id, an object with an `id`, or null, which is left out."""
     if value is None:
         return None
     if not isinstance(value, list):
@@ -101,43 +112,48 @@ def as_ids(value: Any, name: str) -> list[str] | None:
     ids: list[Any] = value
     kinds = set(map(type, ids))
     if dict in kinds:
-        ids = [entry.get("id") if isinstance(entry, dict) else entry for entry in ids]
+        ids = [entry.get("id", {}) if isinstance(entry, dict) else entry for entry in ids]
+        if {} in ids:
+            raise Rejected(constants.INVALID_SCHEMA, f"an entry of {name} has no id: {shorten(value)}")
         kinds = set(map(type, ids))
     if kinds <= _STR_ONLY:
         return ids
-    if None in ids:
-        raise Rejected(constants.INVALID_SCHEMA, f"an entry of {name} has no id: {shorten(value)}")
-    return [str(as_id(entry, f"an entry of {name}")) for entry in ids]
+    known = [entry for entry in ids if entry is not None]
+    if not known:
+        raise Rejected(constants.INVALID_SCHEMA, f"no entry of {name} has an id: {shorten(value)}")
+    return [str(as_id(entry, f"an entry of {name}")) for entry in known]
 
 
 def as_number(value: Any, name: str) -> float | None:
-    """Convert to a finite number."""
+    """Convert to a finite number; of a text that allows two readings, only Python's own is taken."""
     if value is None or (isinstance(value, float) and math.isfinite(value)):
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise wrong_type(name, "a number", value)
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise Rejected(constants.NON_FINITE, f"{name} is not finite or has too many digits")
-    return number
+    if isinstance(value, str) and value.strip().lower() in ABSENT:
+        return None
+    readings = milliseconds(value)
+    if len(readings) == 1:
+        return next(iter(readings.values()))
+    if POINT in readings and "," not in str(value):
+        return readings[POINT]
+    if readings:
+        raise wrong_type(name, "a number whose decimal mark is known", value)
+    raise wrong_type(name, "a number", value)
 
 
-def as_time(value: Any, name: str) -> float | None:
-    """Convert to seconds since the epoch; ISO 8601 without an offset is UTC, on every machine."""
-    seconds = value
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            raise wrong_type(name, "seconds since 1970 or ISO 8601", value) from None
-        seconds = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
-    number = as_number(seconds, name)
-    if number is not None and not 0 <= number < LATEST:
-        raise wrong_type(name, "seconds (not milliseconds) since 1970, before the year 10000", value)
-    return number
+def as_time(value: Any, name: str, time_format: str | None = None) -> float | None:
+    """Convert to seconds since the epoch; a time without an offset is UTC, on every machine."""
+    if isinstance(value, float) and 0 <= value < LATEST:
+        return value
+    is_text = isinstance(value, str)
+    if value is None or (is_text and value.strip().lower() in ABSENT):
+        return None
+    readings = formatted_time(value, time_format) if is_text and time_format else times(value, serials=is_text)
+    if len(readings) == 1:
+        return next(iter(readings.values()))
+    if readings:
+        raise wrong_type(name, f"a time of one meaning, where it may be {' or '.join(readings)}", value)
+    expected = f"a time as --time-format {time_format!r}" if is_text and time_format else "a time since 1970"
+    raise wrong_type(name, expected, value)
 
 
 def as_flag(value: Any, name: str) -> bool | None:
@@ -152,12 +168,12 @@ def as_object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def as_verdicts(value: Any) -> list[bool] | None:
+def as_verdicts(value: Any, name: str) -> list[bool] | None:
     """Convert the relevance of each document: booleans, yes and no, or objects with a `verdict`."""
     if value is None:
         return None
     if not isinstance(value, list):
-        raise wrong_type("verdicts", "a list", value)
+        raise wrong_type(name, "a list", value)
     relevance = []
     for entry in value:
         verdict = entry.get("verdict") if isinstance(entry, dict) else entry
@@ -168,7 +184,21 @@ def as_verdicts(value: Any) -> list[bool] | None:
     return relevance
 
 
-def as_type(value: Any, kind: Any, name: str) -> Any:
+def as_source(value: Any, name: str) -> str | None:
+    """Check for a source."""
+    if value is not None and value not in constants.SOURCES:
+        raise wrong_type(name, f"one of {', '.join(constants.SOURCES)}", value)
+    return as_text(value, name)
+
+
+def as_object_or_none(value: Any, name: str) -> dict[str, Any] | None:
+    """Check for an object."""
+    if value is None or isinstance(value, dict):
+        return value
+    raise wrong_type(name, "an object", value)
+
+
+def as_type(value: Any, name: str, kind: Any) -> Any:
     """Convert a part of a record by the rules of the trace contract."""
     if value is None:
         return None
@@ -189,26 +219,51 @@ AnyShape: Final[Any] = msgspec.defstruct("AnyShape", [(name, Any, None) for name
 """Every member of every known format, with any value; unknown ones are ignored."""
 
 
-def adapt(value: Any, id_from: Path | None = None, unknown: Unknown | None = None) -> Record:
-    """Convert a line of any known format to a record.
+class Unknown(Protocol):
+    """Called with a field of a record that is unknown or cut, the reason, and what was found where it is unreadable."""
 
-    `id_from` is the location of the id in a citation that is an object; `unknown` is called as by `decode`.
-    """
+    def __call__(self, field: str, reason: str, found: str = "", /) -> None:
+        """Take it."""
+
+
+def _ignore(field: str, reason: str, found: str = "", /) -> None:
+    pass
+
+
+_Value = TypeVar("_Value")
+
+
+class _Read(Protocol):
+    """Converts the value of a field; one that cannot be read is reported, and None."""
+
+    def __call__(self, convert: Callable[[Any, str], _Value | None], value: Any, name: str, /) -> _Value | None: ...
+
+
+def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL) -> Record:
+    """Convert a line of any known format to a record; a field that cannot be read is unknown."""
+
+    def read(convert: Callable[[Any, str], _Value | None], found: Any, name: str, /) -> _Value | None:
+        try:
+            return convert(found, name)
+        except Rejected as error:
+            unknown(name.partition(".")[0], constants.UNREADABLE, str(error))
+            return None
+
     retrieval, context = as_object(value.retrieval), as_object(value.context)
     documents = value.chunks if value.chunks is not None else retrieval.get("topk")
     ids = value.retrieved_ids if value.retrieved_ids is not None else documents
     question = value.q if value.q is not None else value.question
-    retrieved_ids = as_ids(ids, "retrieved_ids")
+    retrieved_ids = read(as_ids, ids, "retrieved_ids")
 
     def cited(citations: Any) -> list[str] | None:
-        names = shapes.cited_names(cut_citations(citations), retrieved_ids, id_from)
-        if names is None and citations and unknown is not None:
+        names = shapes.cited_names(cut_citations(citations), retrieved_ids, options.id_from)
+        if names is None and citations:
             unknown("citations", constants.NO_IDS)
         return names
 
-    answer, facts = _answer(value, cited)
+    answer, facts = _answer(value, cited, read)
     # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.
-    if isinstance(value.answer, str) or (answer is not None and answer.citations):
+    if (isinstance(value.answer, str) and value.citations is None) or (answer is not None and answer.citations):
         answer = with_marks(answer, retrieved_ids)
     has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
     if has_version and (isinstance(value.v, bool) or value.v != CONTRACT_VERSION):
@@ -216,43 +271,47 @@ def adapt(value: Any, id_from: Path | None = None, unknown: Unknown | None = Non
     error = "not ok" if value.ok is False else None
     if value.error:
         error = value.error if isinstance(value.error, str) else shorten(value.error)
+    alone = {
+        name: read(convert, found, name) for name, convert in _ALONE if (found := getattr(value, name)) is not None
+    }
+    if value.sampling is not None:
+        alone["sampling"] = read(_SAMPLING, value.sampling, "sampling") or Sampling(stratum=constants.UNKNOWN_WEIGHT)
+    if value.facts is not None:  # which may be of texts that were changed, so the texts say nothing
+        facts = read(_FACTS, value.facts, "facts") or TextFacts(redacted=["claim", "contexts"])
+    probe = read(as_flag, value.probe, "probe")
+    source = read(as_source, value.source, "source")
+    if value.source is None and probe is not None:
+        source = constants.PROBE if probe else constants.LIVE
     record = Record(
+        **alone,
         v=CONTRACT_VERSION if has_version else None,
-        trace_id=as_text(value.trace_id, "trace_id"),
-        ts=as_time(value.ts, "ts"),
-        pipeline=as_text(value.pipeline, "pipeline"),
-        source=_source(value),
-        qid=as_id(value.qid, "qid") if value.qid is not None else as_id(value.q_id, "q_id"),
-        q=as_text(question, "the question"),
+        ts=read(partial(as_time, time_format=options.time_format) if options.time_format else as_time, value.ts, "ts"),
+        source=source,
+        qid=read(as_id, value.qid, "qid") if value.qid is not None else read(as_id, value.q_id, "q_id"),
+        q=question if isinstance(question, str) else read(as_text, question, "question"),
         retrieved_ids=retrieved_ids,
-        candidate_ids=as_ids(value.candidate_ids, "candidate_ids"),
-        scores=as_type(_or_default(value.scores, _member_of_each(documents, "score")), list[float], "scores"),
-        contexts=as_type(_or_default(value.contexts, _member_of_each(documents, "text")), list[str], "contexts"),
+        scores=read(_SCORES, _or_default(value.scores, _member_of_each(documents, "score")), "scores"),
+        contexts=read(_TEXTS, _or_default(value.contexts, _member_of_each(documents, "text")), "contexts"),
         answer_json=answer,
         error=error,
-        latency_ms=_latency(value),
-        index_hash=as_text(_or_default(value.index_hash, retrieval.get("index_hash")), "index_hash"),
-        build=as_text(_or_default(value.build, context.get("build")), "build"),
-        session=as_text(value.session, "session"),
+        latency_ms=_latency(value, read),
+        index_hash=read(as_text, _or_default(value.index_hash, retrieval.get("index_hash")), "index_hash"),
+        build=read(as_text, _or_default(value.build, context.get("build")), "build"),
         model=_name(value.model),
         user=_name(value.user),
-        sampling=as_type(value.sampling, Sampling, "sampling"),
-        facts=_or_default(as_type(value.facts, TextFacts, "facts"), facts),
-        partial=as_flag(value.partial, "partial") or False,
-        tags=_tags(value.tags, context),
-        verdicts=as_verdicts(value.verdicts),
-        measures=as_type(value.measures, dict[str, float], "measures"),
-        judge_versions=as_type(value.judge_versions, dict[str, str], "judge_versions"),
-        ended=as_text(value.ended, "ended"),
-        exported=as_flag(value.exported, "exported"),
-        parent_span_id=as_text(value.parent_span_id, "parent_span_id"),
-        matched=as_text(value.matched, "matched"),
+        facts=facts,
+        partial=read(as_flag, value.partial, "partial") or False,
+        tags=_tags(value.tags, context, read),
+        measures=_measures(value.measures, read),
     )
     if record.v is None:
         values = (record.qid, record.q, record.retrieved_ids, record.contexts, record.answer_json, record.error)
         if all(field is None for field in (*values, record.verdicts)):
-            raise Rejected(constants.INVALID_SCHEMA, "it has no question, no document, no answer and no error")
+            raise Rejected(constants.INVALID_SCHEMA, NOTHING_TO_JUDGE)
     return record
+
+
+NOTHING_TO_JUDGE: Final = "it has no question, no document, no answer and no error"
 
 
 def _name(value: Any) -> str | None:
@@ -260,39 +319,30 @@ def _name(value: Any) -> str | None:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
-def _source(line: Any) -> str | None:
-    probe = as_flag(line.probe, "probe")
-    if line.source is None and probe is not None:
-        return constants.PROBE if probe else constants.LIVE
-    if line.source is not None and line.source not in constants.SOURCES:
-        raise wrong_type("source", f"one of {', '.join(constants.SOURCES)}", line.source)
-    return as_text(line.source, "source")
-
-
-def _answer(line: Any, cited: Callable[[Any], list[str] | None]) -> tuple[Answer | None, TextFacts | None]:
-    if isinstance(line.answer_json, dict):
-        claim = as_text(line.answer_json.get("claim"), "claim")
-        ranks = as_type(line.answer_json.get("ranks"), list[Count], "ranks")
-        return Answer(claim, cited(line.answer_json.get("citations")), ranks), None
-    if line.answer_json is not None:
-        raise wrong_type("answer_json", "an object", line.answer_json)
-    if isinstance(line.answer, dict):
-        # A WFGY live record has citations with offsets, and no text unless it was added.
-        citations = cited(line.answer.get("citations"))
-        if "claim" in line.answer:
-            return Answer(claim=as_text(line.answer["claim"], "claim"), citations=citations), None
-        # An answer with citations is no refusal; without citations it may be either.
-        facts = TextFacts(answered=True, refused=False) if citations else TextFacts()
-        return Answer(citations=citations), facts
-    text = as_text(line.answer, "answer")
+def _answer(line: Any, cited: Callable[[Any], list[str] | None], read: _Read) -> tuple[Answer | None, TextFacts | None]:
+    """The answer; one that cannot be read was given, and whether it refused is not known."""
+    if line.answer_json is not None or isinstance(line.answer, dict):
+        of_contract = line.answer_json is not None
+        given = read(as_object_or_none, line.answer_json, "answer_json") if of_contract else line.answer
+        if given is None:
+            return Answer(), TextFacts()
+        citations = cited(given.get("citations"))
+        if of_contract or "claim" in given:
+            claim, ranks = read(as_text, given.get("claim"), "claim"), read(_RANKS, given.get("ranks"), "ranks")
+            is_unread = claim is None and given.get("claim") is not None
+            return Answer(claim, citations, ranks), TextFacts() if is_unread else None
+        # A WFGY live record has citations with offsets, and no text unless it was added. An answer with citations is
+        # no refusal; without citations it may be either.
+        return Answer(citations=citations), TextFacts(answered=True, refused=False) if citations else TextFacts()
+    text = read(as_text, line.answer, "answer")
     if text is None:
-        return None, None
+        return (None, None) if line.answer is None else (Answer(), TextFacts())
     claim, inline = split_citations(text)
     citations = cited(line.citations)
     return Answer(claim=claim, citations=citations if citations is not None else inline), None
 
 
-def _latency(line: Any) -> Latency | None:
+def _latency(line: Any, read: _Read) -> Latency | None:
     # A format that times its stages alone has their sum as total. An object is that of the trace contract, where a
     # total that is not there is unknown: a live record without one has none either.
     perf = as_object(line.perf)
@@ -306,13 +356,13 @@ def _latency(line: Any) -> Latency | None:
     if total is None and retrieve is None and generate is None:
         return Latency() if is_of_contract else None
     latency = Latency(
-        as_number(total, "latency_ms"),
-        as_number(retrieve, "the latency of retrieval"),
-        as_number(generate, "the latency of generation"),
+        read(as_number, total, "latency_ms"),
+        read(as_number, retrieve, "latency_ms.retrieve"),
+        read(as_number, generate, "latency_ms.generate"),
     )
     if (
         not is_of_contract
-        and latency.total is None
+        and total is None
         and latency.retrieve is not None
         and latency.generate is not None
         and latencies_in_range(latency)
@@ -332,19 +382,25 @@ def _member_of_each(documents: Any, name: str) -> list[Any] | None:
     return None if None in members else members
 
 
-def _tags(logged: Any, context: Mapping[str, Any]) -> dict[str, str] | None:
-    if not isinstance(logged, dict | None):
-        raise wrong_type("tags", "an object", logged)
+def _tags(logged: Any, context: Mapping[str, Any], read: _Read) -> dict[str, str] | None:
     tags = {}
-    for name, value in (logged or {}).items():
+    for name, value in (read(as_object_or_none, logged, "tags") or {}).items():
         # Other programs use numbers and booleans, too; a null tag is left out.
-        text = str(value).lower() if isinstance(value, bool) else as_text(value, f"the tag {name!r}")
+        text = str(value).lower() if isinstance(value, bool) else read(as_text, value, f"{TAG}{name}")
         if text is not None:
             tags[name] = text
     for name in ("client", "region"):
         if isinstance(context.get(name), str):
             tags.setdefault(name, context[name])
     return tags or None
+
+
+def _measures(logged: Any, read: _Read) -> dict[str, float] | None:
+    given = None if logged is None else read(as_object_or_none, logged, "measures")
+    if given is None:
+        return None
+    found = {name: read(as_number, value, f"measures.{name}") for name, value in given.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 _decode_record = msgspec.json.Decoder(Record).decode
@@ -359,16 +415,31 @@ DEEPEST: Final = 400
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _BRACKETS: Final = 1 << 20
+_DIGITS_OF_INT64: Final = 19
+_SCORES: Final = partial(as_type, kind=list[float])
+_TEXTS: Final = partial(as_type, kind=list[str])
+_RANKS: Final = partial(as_type, kind=list[Count])
+_SAMPLING: Final = partial(as_type, kind=Sampling)
+_FACTS: Final = partial(as_type, kind=TextFacts)
+_ALONE: Final[Sequence[tuple[str, Callable[[Any, str], Any]]]] = (
+    *((name, as_text) for name in ("trace_id", "pipeline", "session", "ended", "parent_span_id", "matched")),
+    ("candidate_ids", as_ids),
+    ("exported", as_flag),
+    ("verdicts", as_verdicts),
+    ("judge_versions", partial(as_type, kind=dict[str, str])),
+)
+"""Fields that have one name, in every format."""
 _DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BYTE_OFFSET: Final = re.compile(r"\(byte (\d+)\)")
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 
 
-def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = USUAL) -> Line:
+def decode(line: bytes, unknown: Unknown = _ignore, options: TableOptions = USUAL) -> Line:
     """Decode one line of any trace format ragmon reads.
 
     A line of the trace contract takes one pass in C. Other lines are decoded again by the rules of all formats, where
-    `options` say which members hold which field. `unknown` is called for each field of the record that is out of range.
+    `options` say which members hold which field. `unknown` is called for each field of the record that cannot be read
+    or is out of range.
     """
     try:
         record = _decode_record(line)
@@ -377,7 +448,7 @@ def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = 
     except _DECODE_ERRORS as error:
         if line.startswith(BOM) and not line.startswith(BOM, len(BOM)):
             return decode(line[len(BOM) :], unknown, options)
-        raise _rejection(line, error) from None
+        return decode(_repaired(line, error), unknown, options)
     if record.v is None:
         needed = (record.qid, record.q, record.retrieved_ids, record.answer_json)
         is_of_contract = None not in needed and record.probe is None and not options.columns
@@ -392,15 +463,50 @@ def decode(line: bytes, unknown: Unknown | None = None, options: TableOptions = 
     return _bounded(record, unknown)
 
 
-def _bounded(record: Record, unknown: Unknown | None) -> Record:
+def _repaired(line: bytes, error: Exception) -> bytes:
+    """A line that numbers alone keep from being read, without them."""
+    rejection = _rejection(line, error)
+    if rejection.reason == constants.NON_FINITE:
+        return finite(line)
+    try:
+        raise rejection from None
+    finally:
+        del rejection  # else its traceback would hold this frame, and the frame the error
+
+
+def finite(data: bytes) -> bytes:
+    """JSON without the numbers that no float holds and that Python writes as NaN and Infinity: null stands for them.
+
+    >>> finite(b'{"faithfulness": NaN, "scores": [1, 1e999]}')
+    b'{"faithfulness":null,"scores":[1,null]}'
+    """
+
+    def number(text: str) -> float | None:
+        value = float(text)
+        return value if math.isfinite(value) else None
+
+    def whole(text: str) -> float | None:
+        return int(text) if len(text) < _DIGITS_OF_INT64 else number(text)
+
+    try:
+        value = json.loads(data, parse_constant=lambda _: None, parse_float=number, parse_int=whole)
+        return msgspec.json.encode(value)
+    except RecursionError:
+        raise Rejected(constants.DEPTH, "it is nested too deeply") from None
+    except UnicodeError:
+        raise Rejected(constants.INVALID_UTF8, "half a surrogate pair is no character") from None
+    except ValueError as error:
+        raise Rejected(constants.MALFORMED_JSON, str(error)) from None
+
+
+def _bounded(record: Record, unknown: Unknown) -> Record:
     kept, reasons = bounded(record)
-    if unknown is not None:
-        for field, reason in reasons.items():
-            unknown(field, reason)
+    for field, reason in reasons.items():
+        unknown(field, reason)
     return kept
 
 
-def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptions) -> Line:
+def _decode_any_format(line: bytes, unknown: Unknown, options: TableOptions) -> Line:
     try:
         fields = _decode_any_shape(line)
         if fields.kind is None:
@@ -420,8 +526,8 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
                 for entry in map(as_object, entries):
                     if shapes.document_hints.room > 0 and isinstance(entry.get("id"), str):
                         shapes.document_hints.note(entry["id"], entry, entry.get("metadata"))
-            _add_usual_names(fields, line, options)
-            return _bounded(adapt(fields, options.id_from, unknown), unknown)
+            _add_usual_names(fields, line, options, unknown)
+            return _bounded(adapt(fields, unknown, options), unknown)
         if fields.kind == "totals":
             totals = _decode_totals(line)
             for key, n in (
@@ -435,13 +541,13 @@ def _decode_any_format(line: bytes, unknown: Unknown | None, options: TableOptio
         if fields.kind == constants.LABEL:
             return parse_label(_decode_object(line))
     except _DECODE_ERRORS as error:
-        raise _rejection(line, error) from None
+        return decode(_repaired(line, error), unknown, options)
     except ValueError as error:
         raise Rejected(constants.INVALID_SCHEMA, str(error)) from None
     raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {fields.kind!r:.80}")
 
 
-def _add_usual_names(fields: Any, line: bytes, options: TableOptions) -> None:
+def _add_usual_names(fields: Any, line: bytes, options: TableOptions, unknown: Unknown) -> None:
     """Fill fields that a line has under the names of other programs, such as Ragas' `user_input`."""
     alike = {
         "question": ("question", "q"),
@@ -464,11 +570,11 @@ def _add_usual_names(fields: Any, line: bytes, options: TableOptions) -> None:
         row = _decode_object(line)
     except _DECODE_ERRORS:  # in a member that no field is read from
         return
+    missing = [name for name, is_there in has.items() if not is_there]
     try:
-        found = usual_fields(row, options, [name for name, is_there in has.items() if not is_there])
-    except (CellError, InputError) as error:
-        hint = error.hint if isinstance(error, InputError) else ""
-        raise Rejected(constants.INVALID_SCHEMA, f"{error}{hint and f'; {hint}'}") from None
+        found = usual_fields(row, options, missing, lambda name, what: unknown(name, constants.UNREADABLE, what))
+    except InputError as error:
+        raise Rejected(constants.INVALID_SCHEMA, f"{error}; {error.hint}") from None
     for name, value in found.items():
         setattr(fields, name, value)
         if name == "question":
@@ -515,13 +621,13 @@ def _rejection(line: bytes, error: Exception) -> Rejected:
 
 
 _NULL: Final[Schema] = {"type": "null"}
-_NUMBER: Final[Schema] = {"type": ["number", "null"]}
+_NUMBER: Final[Schema] = {"type": ["number", "string", "null"]}
 _FLAG: Final[Schema] = {"type": ["boolean", "null"]}
 _TEXT: Final[Schema] = {"type": ["string", "number", "null"]}
 _ID: Final[Schema] = {"type": ["string", "integer", "null"]}
 _DOCUMENT: Final[Schema] = {
-    "type": ["string", "integer", "object"],
-    "properties": {"id": {"type": ["string", "integer"]}},
+    "type": ["string", "integer", "object", "null"],
+    "properties": {"id": {"type": ["string", "integer", "null"]}},
 }
 _IDS: Final[Schema] = {"type": ["array", "null"], "items": _DOCUMENT}
 _CITATIONS: Final[Schema] = {"anyOf": [{"type": "string"}, {"type": "object"}, _IDS, {"not": _NULL}]}
@@ -553,7 +659,7 @@ _RECORD: Final[dict[str, Schema]] = {
     "v": {"anyOf": [{"const": CONTRACT_VERSION}, {"type": ["string", "null"]}]},
     "kind": _NULL,
     "trace_id": _TEXT,
-    "ts": {"type": ["number", "string", "null"], "minimum": 0, "exclusiveMaximum": LATEST},
+    "ts": {"type": ["number", "string", "null"], "minimum": 0, "exclusiveMaximum": LATEST * 1e9},
     "pipeline": _TEXT,
     "source": {"enum": [*constants.SOURCES, None]},
     "qid": _ID,
@@ -565,7 +671,7 @@ _RECORD: Final[dict[str, Schema]] = {
     "answer_json": _or_null("Answer"),
     "error": {},
     "latency_ms": {
-        "type": ["object", "number", "null"],
+        "type": ["object", "number", "string", "null"],
         "properties": {"total": _NUMBER, "retrieve": _NUMBER, "generate": _NUMBER},
     },
     "index_hash": _TEXT,
@@ -574,13 +680,13 @@ _RECORD: Final[dict[str, Schema]] = {
     "sampling": _or_null("Sampling"),
     "facts": _or_null("TextFacts"),
     "partial": _FLAG,
-    "ended": {},
+    "ended": _TEXT,
     "exported": _FLAG,
-    "parent_span_id": {},
+    "parent_span_id": _TEXT,
     "tags": _map({"type": ["string", "number", "boolean", "null"]}),
     "verdicts": {"type": ["array", "null"], "items": _VERDICT},
-    "measures": _map({"type": "number"}),
-    "matched": {},
+    "measures": _map(_NUMBER),
+    "matched": _TEXT,
     "probe": _FLAG,
     "model": {},
     "user": {},
@@ -590,11 +696,11 @@ _RECORD: Final[dict[str, Schema]] = {
 
 _MORE: Final = {
     "v": "The version of the contract: write 1. Absent, null or a text: a line of another program.",
-    "ts": "Seconds, not milliseconds; ISO 8601 is read too.",
+    "ts": "Milliseconds and less are known by their size; ISO 8601, RFC 2822 and other texts of one meaning are read.",
     "qid": "A whole number is read as its digits.",
-    "retrieved_ids": "An entry may be an object with an `id`.",
-    "candidate_ids": "An entry may be an object with an `id`.",
-    "latency_ms": "A number is the total.",
+    "retrieved_ids": "An entry may be an object with an `id`; null is left out.",
+    "candidate_ids": "An entry may be an object with an `id`; null is left out.",
+    "latency_ms": "A number is the total, also as a text with a unit: `0.8 s`.",
     "verdicts": "true and false, yes and no, or objects with a `verdict`.",
     "probe": "true: the source is `probe`. Older logs have it instead of a source.",
 }
@@ -641,7 +747,8 @@ def trace_schema() -> Schema:
         "title": "A line of a trace log of ragmon",
         "description": (
             "One JSON object on one line: a record of one request, a producer's totals, or a person's label. Members "
-            "that are not listed are allowed; those that ragmon does not know are passed over."
+            "that are not listed are allowed; those that ragmon does not know are passed over. A value of another "
+            "type is unknown, and the rest of the line is read."
         ),
         "anyOf": [{"$ref": f"#/$defs/{name}"} for name in ("Record", "Totals", "Label")],
         "$defs": {"Record": defs.pop("Record"), "Totals": totals, "Label": label} | defs,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.json_format import Parse, ParseError  # type: ignore[import-untyped]
@@ -17,7 +18,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, D
 
 from ragmon.core import constants, semconv
 from ragmon.core.record import LARGEST, LONGEST_MS, SHORT, Record, Totals, bounded, encode, latencies_in_range
-from ragmon.ingest.lines import Rejected, decode, wrong_type
+from ragmon.ingest.lines import Rejected, wrong_type
 from ragmon.ingest.otlp import MAX_ITEMS, NativeSpan, check_size, parse_message, too_many
 from ragmon.ingest.spans.mapper import own_record
 from ragmon.ingest.spans.span import OWN_SCOPE
@@ -47,14 +48,14 @@ def native_record(native: NativeSpan, unknown: dict[str, int]) -> NativeRecord |
     return NativeRecord(key, native.end_ns / 1e9, native.trace_id, record, encode(record))
 
 
+def _note(unknown: dict[str, int], name: str, reason: str, _: str = "", /) -> None:
+    unknown[f"{name}|{reason}"] = unknown.get(f"{name}|{reason}", 0) + 1
+
+
 def record_in(native: NativeSpan, unknown: dict[str, int]) -> Record | str:
     """The record in a native span, or the reason why it cannot be read."""
-    record = own_record(native.line, native.trace_id.hex(), native.end_ns)
+    record = own_record(native.line, native.trace_id.hex(), native.end_ns, partial(_note, unknown))
     if isinstance(record, str):
-        try:
-            decode(native.line.encode("utf-8", "surrogatepass"))
-        except Rejected as error:
-            return error.reason  # the reason of such a line in a trace file
         return record
     if record.source == constants.LABEL:  # ratings must come as labels, which are deduplicated
         return constants.INVALID_SCHEMA
@@ -62,7 +63,7 @@ def record_in(native: NativeSpan, unknown: dict[str, int]) -> Record | str:
     if len(native.line) > SHORT or (latency is not None and not latencies_in_range(latency)):
         record, out_of_range = bounded(record)
         for field_name, reason in out_of_range.items():
-            unknown[f"{field_name}|{reason}"] = unknown.get(f"{field_name}|{reason}", 0) + 1
+            _note(unknown, field_name, reason)
     if record.measures is not None:
         record.measures.pop(AnswerCorrect.name, None)
     if record.source is None:

@@ -40,6 +40,7 @@ from ragmon.core.errors import InputError, RagmonError, UnknownNameError, printa
 from ragmon.core.shapes import normalised
 from ragmon.core.text import Path as MemberPath
 from ragmon.core.text import look_up, normalise_question
+from ragmon.ingest.values import ABSENT
 
 _SEPARATORS: Final = ("|", "\n", ";")
 _COMMA_LIST: Final = re.compile(r"[^\s,]+(?:,\s+[^\s,]+)+")
@@ -50,7 +51,6 @@ _STRING: Final = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*(,?)"
 _MISSING_TYPES: Final = frozenset({"NAType", "NaTType"})
 _TRUE: Final = frozenset({"true", "yes", "1", "y", "t"})
 _FALSE: Final = frozenset({"false", "no", "0", "n", "f"})
-_NO_NUMBER: Final = frozenset({"nan", "none", "null", "na", "n/a", "-"})
 _NO_ERROR: Final = frozenset({"false", "0", "no", "none", "null", "nan", "ok"})
 _ID_KEYS: Final = ("id", "doc_id", "document_id", "chunk_id")
 _TEXT_KEYS: Final = ("text", "page_content", "content")
@@ -117,26 +117,13 @@ def as_text(value: Any) -> str | None:
     raise CellError(f"is no text: {shorten(value)}")
 
 
-def as_number(value: Any) -> float | None:
-    """The number in a cell; None for the words that programs write instead of a number."""
+def as_written(value: Any) -> float | str | None:
+    """A time or a number: as a number, or as the text that the reader of a line or of a column reads; None without."""
     if isinstance(value, str):
-        if value.strip().lower() in _NO_NUMBER or not value.strip():
-            return None
-        try:
-            value = float(value)
-        except ValueError:
-            raise CellError(f"is no number: {shorten(value)}") from None
+        return None if value.strip().lower() in ABSENT else value.strip()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise CellError(f"is no number: {shorten(value)}")
     return value
-
-
-def as_time(value: Any) -> float | str | None:
-    """A time as seconds since 1970, or as the text it is written in (ISO 8601 is checked where it is read)."""
-    try:
-        return as_number(value)
-    except CellError:
-        return value.strip() if isinstance(value, str) else as_text(value)
 
 
 def as_flag(value: Any) -> bool | None:
@@ -148,7 +135,7 @@ def as_flag(value: Any) -> bool | None:
     word = (as_text(value) or "").strip().lower()
     if word in _TRUE or word in _FALSE:
         return word in _TRUE
-    if word in _NO_NUMBER or not word:
+    if word in ABSENT:
         return None
     raise CellError(f"is neither true nor false: {shorten(value)}")
 
@@ -314,6 +301,7 @@ class TableOptions:
         list_separator: What separates the entries of a list in one cell; None: see `ragmon.ingest.tables`.
         sheet: The sheet of a workbook; None is the first one.
         id_from: The location of a document's id; None tries the usual places.
+        time_format: The format of times, as of `strptime`; None finds it out (`ragmon.ingest.values`).
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -321,6 +309,7 @@ class TableOptions:
     list_separator: str | None = None
     sheet: str | None = None
     id_from: MemberPath | None = None
+    time_format: str | None = None
 
 
 EMPTY_REFERENCE: Final = ("unanswerable", "skip")
@@ -374,10 +363,10 @@ TRACE: Final[Mapping[str, UsualNames]] = {
     "candidate_ids": _names("candidate_ids", read_list=as_ids),
     "qid": _QID,
     "trace_id": _names("trace_id traceid", read=as_id),
-    "ts": _names("ts timestamp", "time datetime date end_time created_at", read=as_time),
-    "latency_ms": _names("latency_ms latency_ms_total duration_ms response_time_ms", read=as_number),
-    "retrieval_ms": _names("retrieval_ms latency_ms_retrieve", read=as_number),
-    "generation_ms": _names("generation_ms latency_ms_generate", read=as_number),
+    "ts": _names("ts timestamp", "time datetime date end_time created_at", read=as_written),
+    "latency_ms": _names("latency_ms latency_ms_total duration_ms response_time_ms", read=as_written),
+    "retrieval_ms": _names("retrieval_ms latency_ms_retrieve", read=as_written),
+    "generation_ms": _names("generation_ms latency_ms_generate", read=as_written),
     "error": _names("error", "error_message exception", read=as_error),
     "session": _names("session session_id conversation_id thread_id chat_id", read=as_id),
     "build": _names("build app_version release", read=as_id),
@@ -476,6 +465,8 @@ def assign(columns: Sequence[str], names: Mapping[str, UsualNames], mapping: Map
         weak = [key for key in usual.weak if not (is_deep_eval and name == "contexts" and key == "context")]
         found = [column for key in usual.strong for column in by_key.get(key, ())]
         found = found or [column for key in weak for column in by_key.get(key, ())]
+        if len(found) > 1 and found[0] == found[1]:
+            raise InputError(f"several columns are called {shorten(found[0])}", hint="rename them in the file")
         if len(found) > 1:
             both = " and ".join(f"`{column}`" for column in found[:2])
             example = f'--map {name}={found[0]} (in Python: columns={{"{name}": "{found[0]}"}})'
@@ -518,6 +509,8 @@ _STRUCTURED: Final = frozenset(
 )
 """Fields of the trace contract that are lists or objects."""
 _FLAGS: Final = frozenset({"partial", "exported", "probe"})
+_UNREAD: Final[Mapping[str, Any]] = {"answer": {}}
+"""What stands for a value that cannot be read, where its absence would say something: that nothing was answered."""
 
 
 @lru_cache(maxsize=256)
@@ -549,8 +542,16 @@ def value_of(name: str, cell: Any, options: TableOptions) -> Any:
         raise CellError(f"{name} {error}") from None
 
 
-def trace_fields(row: Mapping[str, Any], options: TableOptions) -> dict[str, Any]:
-    """The fields of a trace in a row of a table, for the decoder of trace lines.
+Unread = Callable[[str, str], None]
+"""Called with a field whose cell or member cannot be read, and why."""
+
+
+def _no_matter(field: str, why: str, /) -> None:
+    pass
+
+
+def trace_fields(row: Mapping[str, Any], options: TableOptions, unread: Unread = _no_matter) -> dict[str, Any]:
+    """The fields of a trace in a row of a table, for the decoder of trace lines; without those that cannot be read.
 
     >>> trace_fields({"user_input": "Why?", "response": "So.", "docs": "a; b", "tags.lang": "en"}, TableOptions())
     {'tags': {'lang': 'en'}, 'question': 'Why?', 'answer': 'So.', 'retrieved_ids': ['a', 'b']}
@@ -567,12 +568,16 @@ def trace_fields(row: Mapping[str, Any], options: TableOptions) -> dict[str, Any
             elif name in _FLAGS:
                 value = as_flag(value)
             elif name == "ts":
-                value = as_number(value)
+                value = as_written(value)
             fields[name] = _without_absent(value)
         return {**fields, "v": CONTRACT_VERSION}
     members = flat(row)
     for name, column in assigned_columns(members, options).items():
-        value = value_of(name, members[column], options)
+        try:
+            value = value_of(name, members[column], options)
+        except CellError as error:
+            unread(name, str(error))
+            value = _UNREAD.get(name)
         if value is None:
             continue
         if name.startswith(TAG):
@@ -598,7 +603,9 @@ def _without_absent(value: Any) -> Any:
     return value
 
 
-def usual_fields(row: Mapping[str, Any], options: TableOptions, missing: Collection[str]) -> dict[str, Any]:
+def usual_fields(
+    row: Mapping[str, Any], options: TableOptions, missing: Collection[str], unread: Unread = _no_matter
+) -> dict[str, Any]:
     """Fields of a line of JSON that has none of the contract's names for them.
 
     A member that holds no value of the field is no such field, except where the user maps it. The fields that the user
@@ -615,10 +622,11 @@ def usual_fields(row: Mapping[str, Any], options: TableOptions, missing: Collect
             continue
         try:
             value = value_of(name, members[column], options)
-        except CellError:
-            if name in options.columns:
-                raise
-            continue
+        except CellError as error:
+            if name not in options.columns:
+                continue
+            unread(name, str(error))
+            value = _UNREAD.get(name)
         if value is not None:
             fields["chunks" if _are_documents(name, value) else name] = value
     return fields
@@ -939,7 +947,7 @@ def _split(text: str, delimiter: str) -> list[str]:
 
 
 def _csv_rows(
-    lines: _Lines, columns: Sequence[str], delimiter: str, reject: RejectRow
+    lines: _Lines, columns: list[str], delimiter: str, reject: RejectRow
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     # The limit is of the whole process, and 128 KiB unless it was changed: a cell of contexts may be longer.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW))
@@ -956,7 +964,7 @@ def _csv_rows(
         except _OversizeError:
             reject(start, OVERSIZE, f"it is longer than {MAX_ROW} characters", 1)
             continue
-        if not any(cells):
+        if not any(cells) or [cell.strip() for cell in cells] == columns:  # files were joined, each with its header
             continue
         if len(cells) > width and not any(cells[width:]):
             del cells[width:]

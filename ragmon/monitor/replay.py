@@ -26,7 +26,7 @@ from ragmon.alarms.pipelines import AlarmEngine, AlarmTransition, as_alert_line
 from ragmon.alarms.plan import detectable_in_run
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED_SECONDS, REPLAY
+from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED_SECONDS, REPLAY, UNREADABLE
 from ragmon.core.errors import InputError, RagmonError, printable_json
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.process import current_version, without_collector
@@ -56,7 +56,7 @@ from ragmon.scoring.buckets import State
 from ragmon.scoring.labels import FinalLabels, Labelled, Prediction, predictions
 from ragmon.scoring.minutes import CountedRequest, Minute, MinuteBatches
 from ragmon.scoring.scorer import Scorer, ScorerFactory
-from ragmon.scoring.snapshot import ALL, take_history
+from ragmon.scoring.snapshot import ALL, Lost, take_history
 
 HOLD: Final = 600.0  # seconds a minute stays open for records that come later in the file
 WINDOWS: Final = 60  # most windows in which a run is shown over time
@@ -137,11 +137,21 @@ def report_of(
     if not drops and not policy.baseline_p95_ms:
         hint = "it needs a value for at least one of the gates that are judged now"
         raise InputError("the baseline has nothing to compare with", path=baseline.path, hint=hint)
-    failed = {(drop.gate.pipeline, drop.gate.name): drop for drop in drops if drop.verdict == "fail"}
+    lost = report.snapshot.lost
+    if lost.requests:
+        # What could not be read may be worse by all that it is of the run.
+        unread = lost.requests / lost.lines
+        drops = [
+            replace(drop, verdict="insufficient", reason=f"{drop.reason}; {lost}")
+            if drop.verdict == "pass" and (drop.drop or 0.0) + unread > max_drop
+            else drop
+            for drop in drops
+        ]
+    moved = {(drop.gate.pipeline, drop.gate.name): drop for drop in drops if drop.verdict != "pass"}
     outcomes = list(report.outcomes)
     for index, outcome in enumerate(outcomes):
-        drop = failed.get((outcome.gate.pipeline, outcome.gate.name))
-        if drop is not None:
+        drop = moved.get((outcome.gate.pipeline, outcome.gate.name))
+        if drop is not None and (drop.verdict == "fail" or outcome.verdict == "pass"):
             outcomes[index] = replace(outcome, verdict=drop.verdict, needed=None, reason=drop.reason)
     versions = {} if baseline.report is None else {gold.name: gold.version for gold in baseline.report.gold}
     changed = [
@@ -376,7 +386,7 @@ def replay(
         policy = settings.policy(seen=run.pipelines())
     else:
         origin = "the policy given"
-    report = run.report(policy, notes=run.intake.notes)
+    report = run.report(policy, notes=run.intake.sentences(examples=False))
     return replace(report, histories=run.history(report), gates_of=origin)
 
 
@@ -396,7 +406,7 @@ def _in_memory(records: Any, intake: ReadSummary, options: TableOptions) -> Iter
         if number == 1 and isinstance(record, dict) and is_gold(record):
             raise gold_as_traces("")
         try:
-            yield decode(msgspec.json.encode(record), None, options)
+            yield decode(msgspec.json.encode(record), partial(intake.miss_at, "records", number), options)
         except (Rejected, TypeError, ValueError, OverflowError) as error:
             hint = "a dict as a line of a trace file would hold it"
             raise InputError(f"record {number} is no trace: {error}", hint=hint) from error
@@ -520,6 +530,12 @@ class Run:
         """The pipelines that have records, by name."""
         return tuple(sorted({series.pipeline for series in self.scorer.state.series} - {DROPPED_PIPELINES}))
 
+    @property
+    def lost(self) -> Lost:
+        """What could not be read."""
+        lines = self.intake.read - self.intake.totals - self.intake.labels
+        return Lost(self.intake.lost, lines, self.intake.unknown.get(f"latency_ms: {UNREADABLE}", 0))
+
     def finalise(self, labels: FinalLabels, proxy: Callable[[str], str]) -> None:
         """Count labels at the time of their answers in place of their arrival; `proxy` names a pipeline's score."""
         scorer = self.scorer
@@ -549,6 +565,7 @@ class Run:
         snapshot = self.scorer.snapshot(gated=gated)
         if self.labelled is not None:
             snapshot = replace(snapshot, maturity=self._maturity)
+        snapshot = replace(snapshot, lost=self.lost)
         outcomes = evaluate(snapshot, policy, whole_run=True)
         if windows:
             series = list(snapshot.series)
@@ -571,7 +588,7 @@ class Run:
             outcomes=outcomes,
             verdict=verdict_of(outcomes, policy),
             digest=self.scorer.state.digest(),
-            read=self.intake.read - self.intake.totals - self.intake.labels,
+            read=self.lost.lines,
             scored=self.scorer.scored,
             unmatched=self.scorer.state.unmatched,
             duplicate=repeated(self.scorer) + self._left_out,

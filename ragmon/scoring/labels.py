@@ -23,7 +23,7 @@ import msgspec
 from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE, LABEL, LABELS, OTHER
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.record import Answer, Label, Line, Record, TextFacts, accepts_labels, is_redacted
+from ragmon.core.record import Answer, Label, Line, Record, TextFacts, accepts_labels, is_redacted, trace_key
 from ragmon.core.refusals import TOKEN
 from ragmon.core.text import READ
 from ragmon.metrics import facts as bits
@@ -185,7 +185,7 @@ class FinalLabels:
 
         Where the arrival is unknown, a label without a time, or with one in the future, is older than all others.
         """
-        labelled = self._answers_by_trace.setdefault(label.trace_id, _LabelledAnswer())
+        labelled = self._answers_by_trace.setdefault(trace_key(label.trace_id), _LabelledAnswer())
         given = given_at(label, self._now if arrival is None else arrival)
         given = arrival or 0.0 if given is None else given
         labelled.labels += 1
@@ -195,7 +195,7 @@ class FinalLabels:
 
     @property
     def traces(self) -> Collection[str]:
-        """The traces of the labelled answers, in lower case where labels are."""
+        """The traces of the labelled answers, by `trace_key`."""
         return self._answers_by_trace.keys()
 
     def meet(self, lines: Iterable[Line]) -> None:
@@ -204,7 +204,7 @@ class FinalLabels:
             if (
                 isinstance(line, Record)
                 and line.trace_id
-                and (labelled := self._answers_by_trace.get(line.trace_id.lower()))
+                and (labelled := self._answers_by_trace.get(trace_key(line.trace_id)))
             ):
                 labelled.answer = line
 

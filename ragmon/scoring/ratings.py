@@ -23,7 +23,7 @@ import msgspec
 
 from ragmon.core.constants import CLOCK_AHEAD, JUDGE_PREFIX, QUARANTINED
 from ragmon.core.errors import printable
-from ragmon.core.record import FAILING_ENTRY, FIELDS, Label, Line, Record, accepts_labels
+from ragmon.core.record import FAILING_ENTRY, FIELDS, Label, Line, Record, accepts_labels, trace_key
 
 SHARE: Final = 8
 """One rater may use one part in so many of the limit before the labels of that rater are evicted first."""
@@ -395,9 +395,9 @@ def queue(lines: Iterable[Line], most: int) -> list[Record]:
     answers: dict[str, Record] = {}
     for line in lines:
         if isinstance(line, Label):
-            done.add(line.trace_id)
+            done.add(trace_key(line.trace_id))
         elif isinstance(line, Record) and line.trace_id and line.error is None and accepts_labels(line):
-            answers[line.trace_id.lower()] = line
+            answers[trace_key(line.trace_id)] = line
     unlabelled = [(trace_id, record) for trace_id, record in answers.items() if trace_id not in done]
     return [record for _, record in nsmallest(most, unlabelled, key=lambda entry: _priority(*entry))]
 

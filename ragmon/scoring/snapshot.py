@@ -486,6 +486,23 @@ class SeriesStats:
         return estimate if estimate is not None else self.metrics[metric].estimate
 
 
+class Lost(NamedTuple):
+    """What could not be read of files: no verdict knows how those requests were answered.
+
+    Attributes:
+        requests: Lines that may be requests.
+        lines: All lines.
+        latencies: Latencies of records that were read.
+    """
+
+    requests: int = 0
+    lines: int = 0
+    latencies: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.requests} of {self.lines} lines could not be read"
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """All series in all windows at one moment.
@@ -497,6 +514,7 @@ class Snapshot:
         strange_ids: The number of retrieved ids of each pipeline of which none ever occurred in gold.
         alike_ids: By pipeline and gold set, the ids that differ from gold ids in form alone.
         gold_sources: The pipelines and sources that ever had a gold item, or a label that stands for one.
+        lost: Of a replay, what could not be read.
     """
 
     now: float
@@ -513,6 +531,7 @@ class Snapshot:
     alike_ids: Mapping[tuple[str, str], AlikeIds] = field(default_factory=dict)
     comparing_metrics: frozenset[str] = frozenset()
     gold_sources: frozenset[tuple[str, str]] = frozenset()
+    lost: Lost = field(default_factory=Lost)
 
     def find(
         self, pipeline: str, source: str, *, window: str = ALL, gold: str | None = "", where: str = ""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.core.record import Label, Line, Record
+from ragmon.core.record import Label, Line, Record, trace_key
 from ragmon.export.report import Report
 from ragmon.ingest.files import ReadSummary
 from ragmon.ingest.gold import load_gold
@@ -72,14 +72,14 @@ def _count(plan: ScorerFactory, lines: Iterable[str]) -> RunCounts:
 
 def _find(traces: frozenset[str], lines: Iterable[str]) -> list[Line]:
     decoded = _decoded(lines, ReadSummary())
-    return [line for line in decoded if isinstance(line, Record) and (line.trace_id or "").lower() in traces]
+    return [line for line in decoded if isinstance(line, Record) and trace_key(line.trace_id or "") in traces]
 
 
 def _decoded(lines: Iterable[str], intake: ReadSummary) -> Iterator[Line]:
     for line in lines:
         intake.read += 1
         try:
-            decoded = decode(line.encode("utf-8", "surrogatepass"))
+            decoded = decode(line.encode("utf-8", "surrogatepass"), partial(intake.miss_at, "a line", intake.read))
         except Rejected as rejected:
             intake.reject("a line", intake.read, rejected.reason, str(rejected))
             continue

@@ -354,6 +354,10 @@ class PartitionCounter:
         self._arrived.received += n
         count(self._arrived.dropped, reason, n)
 
+    def miss(self, name: str) -> None:
+        """Account for a field of a record of the current message that is unknown, by `field|reason`."""
+        count(self._arrived.unknown, name)
+
     def _count(self, line: Line) -> None:
         if isinstance(line, Totals):
             self._counter.report(line, self.now)
@@ -925,6 +929,7 @@ class StreamWorker:
             return list(counter.take_request(offset, arrival, value, is_ahead=is_ahead))
         lines: list[Line] = []
         rejected: list[str] = []
+        unknown: list[str] = []
         if value and topic == self._stream.metrics:
             try:
                 lines = list(totals(value, json=False)[0])
@@ -937,12 +942,14 @@ class StreamWorker:
                 texts = LineReader(io.BytesIO(value), lambda _, reason, __: rejected.append(reason))
             for text in texts:
                 try:
-                    lines.append(decode(text))
+                    lines.append(decode(text, lambda name, reason, _="": unknown.append(f"{name}|{reason}")))
                 except Rejected as found:
                     rejected.append(found.reason)
         chunks = list(counter.take(offset, arrival, value, lines, is_ahead=is_ahead))
         for reason in rejected:
             counter.reject(reason)
+        for name in unknown:
+            counter.miss(name)
         return chunks
 
     def _put(self, key: tuple[str, int], chunk: Chunk) -> None:

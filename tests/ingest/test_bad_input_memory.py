@@ -99,7 +99,7 @@ assert gc.isenabled()
 
 def test_two_hundred_thousand_bad_lines_are_forgotten_one_by_one(tmp_path):
     """The garbage collector rests during a replay, so a rejected line must not leave a cycle behind."""
-    bad = b'{"qid":tru}\n{"qid":true}\n{"qid":"\xff"}\n{"ts":NaN}\n'
+    bad = b'{"qid":tru}\n{"qid":true}\n{"qid":"\xff"}\n{"ts":NaN}\n'  # a NaN is read, and nothing is left
     files = [write(tmp_path / "small.jsonl", bad), write(tmp_path / "big.jsonl", bad * 50_000)]
     command = [sys.executable, "-c", PEAK + MANY_REJECTS, *files]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])

@@ -60,7 +60,7 @@ def test_a_mapping_settles_which_of_two_it_is():
 
 def test_a_column_that_is_there_twice_is_ambiguous_only_where_it_is_needed():
     assert assign(["question", "note", "note", "answer"], TRACE, {}) == {"question": "question", "answer": "answer"}
-    with pytest.raises(InputError, match="`answer` and `answer`"):
+    with pytest.raises(InputError, match="several columns are called 'answer'"):
         assign(["answer", "answer"], TRACE, {})
 
 

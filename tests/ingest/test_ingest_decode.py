@@ -7,10 +7,15 @@ import time
 
 import pytest
 
-from ragmon.core.record import Answer, Latency, Record
+from ragmon.core.record import Answer, Latency, Record, TextFacts
 from ragmon.ingest.lines import AnyShape, Rejected, as_flag, decode
+from ragmon.ingest.tables import TableOptions
+from ragmon.metrics.facts import FactReader, Facts, Unassessed
 
 CORE = b'"qid":"a","q":"A?","retrieved_ids":["d"],"answer_json":{"claim":"x","citations":["d"]}'
+
+MORNING = 1_763_629_200
+"""9:00 on 20 November 2025, UTC."""
 
 
 @pytest.fixture
@@ -86,17 +91,8 @@ def test_a_line_that_is_no_record_has_one_reason():
         (rb'{"qid":"\udc00"}', "invalid_utf8"),
         (rb'{"qid":"\ud800\u0041"}', "invalid_utf8"),
         (rb'{"unknown":"\ud800"}', "invalid_utf8"),
-        (b'{"qid":"a","ts":NaN}', "non_finite"),
-        (b'{"qid":"a","unknown":NaN}', "non_finite"),
-        (b'{"qid":"a","ts":Infinity}', "non_finite"),
-        (b'{"qid":"a","ts":-Infinity}', "non_finite"),
-        (b'{"qid":"a","ts":1e999}', "non_finite"),
-        (b'{"qid":"a","scores":[0.5,-1e999]}', "non_finite"),
-        (b'{"qid":"a","ts":' + b"9" * 400 + b"}", "non_finite"),
-        (b'{"qid":"a","scores":[' + b"9" * 400 + b"]}", "non_finite"),
-        (b'{"qid":"a","latency_ms":' + b"9" * 400 + b"}", "non_finite"),
-        (b'{"qid":' + b"9" * 5000 + b"}", "non_finite"),
-        (b'{"kind":"totals","ts":1e999}', "non_finite"),
+        (b'{"qid":' + b"9" * 5000 + b"}", "invalid_schema"),
+        (b'{"kind":"totals","ts":1e999}', "invalid_schema"),
         (b'{"kind":"totals","ts":1,"instance":"\xff"}', "invalid_utf8"),
         (b'{"tags":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "depth"),
         (b'{"qid":"a","unknown":' + b'{"x":' * 100_000 + b"1" + b"}" * 100_001, "depth"),
@@ -136,13 +132,20 @@ def test_a_byte_order_mark_before_a_line_is_passed_over():
     assert reason(b"\xef\xbb\xbf" * 3 + b"{}")[0] == "malformed_json"
 
 
-def test_a_mistyped_field_is_named_with_what_was_found_and_what_belongs_there():
+def unread(line):
+    """The record of a line, and what of it could not be read, with its reason by field."""
+    found = {}
+    record = decode(line, lambda field, reason, told="": found.update({field: (reason, told)}))
+    return record, found
+
+
+def test_a_mistyped_field_is_unknown_and_named_with_what_was_found_and_what_belongs_there():
+    """The rest of the line is read."""
     for field, said in [
-        ('"ts":1763683200000', "ts is seconds (not milliseconds) since 1970, before the year 10000, not 1763683200000"),
         ('"ts":-1', "not -1"),
         ('"ts":1e300', "not 1e+300"),
-        ('"ts":"yesterday"', "ts is seconds since 1970 or ISO 8601, not 'yesterday'"),
-        ('"ts":true', "ts is a number, not True"),
+        ('"ts":"yesterday"', "ts is a time since 1970, not 'yesterday'"),
+        ('"ts":true', "ts is a time since 1970, not True"),
         ('"source":"web"', "source is one of live, probe, match, label, replay, not 'web'"),
         ('"source":3', "not 3"),
         ('"latency_ms":"fast"', "latency_ms is a number, not 'fast'"),
@@ -159,25 +162,119 @@ def test_a_mistyped_field_is_named_with_what_was_found_and_what_belongs_there():
         ('"retrieved_ids":[false]', "an entry of retrieved_ids is a string or an integer, not False"),
         ('"retrieved_ids":[{"doc":1}]', "an entry of retrieved_ids has no id: [{'doc': 1}]"),
         ('"retrieved_ids":[["d"]]', "an entry of retrieved_ids is a string or an integer, not ['d']"),
-        ('"candidate_ids":[null]', "an entry of candidate_ids has no id"),
+        ('"candidate_ids":[null]', "no entry of candidate_ids has an id"),
         ('"answer_json":"the answer"', "answer_json is an object, not 'the answer'"),
         ('"answer_json":{"claim":["x"]}', "claim is text, not ['x']"),
         ('"tags":["de"]', "tags is an object, not ['de']"),
-        ('"tags":{"lang":["de"]}', "the tag 'lang' is text, not ['de']"),
+        ('"tags":{"lang":["de"]}', "tags.lang is text, not ['de']"),
         ('"verdicts":[2]', "a verdict is yes or no, not 2"),
         ('"verdicts":"yes"', "verdicts is a list, not 'yes'"),
-        ('"measures":{"m":"x"}', "measures: Expected `float`"),
+        ('"measures":{"m":"x"}', "measures.m is a number, not 'x'"),
         ('"contexts":[1]', "contexts: Expected `str`"),
         ('"scores":"high"', "scores: Expected `array`"),
         ('"facts":{"refused":"no"}', "facts: Expected `bool | null`"),
     ]:
-        kind, told = reason(b"{%s,%s}" % (CORE, field.encode()))
-        assert kind == "invalid_schema", (field, said)
+        record, found = unread(b"{%s,%s}" % (CORE, field.encode()))
+        ((kind, told),) = found.values()
+        assert kind == "unreadable", (field, said)
         assert said in told, (field, said)
+        assert record.q == "A?", (field, said)
 
 
 def test_long_values_are_cut_before_they_are_shown():
-    assert len(reason(b'{"qid":"a","retrieved_ids":"%s"}' % (b"d" * 10_000))[1]) < 200
+    assert len(unread(b'{"qid":"a","retrieved_ids":"%s"}' % (b"d" * 10_000))[1]["retrieved_ids"][1]) < 200
+
+
+@pytest.mark.parametrize("answer", ['"answer_json":"x"', '"answer_json":{"claim":["x"]}', '"answer":["x"]'])
+def test_whether_an_answer_that_cannot_be_read_refused_is_not_known(answer):
+    """It is not taken for no answer, which would be a fault."""
+    record, _ = unread(b'{"qid":"a","q":"A?",%s}' % answer.encode())
+    assert (record.answer_json.claim, record.facts) == (None, TextFacts())
+
+
+def test_what_cannot_be_read_of_a_draw_or_of_facts_is_not_taken_for_its_default():
+    record, _ = unread(b'{%s,"sampling":{"p":0},"facts":{"refused":"no"}}' % CORE)
+    assert record.sampling.stratum == "unknown_weight"
+    facts = Facts._make(FactReader().read(record, None))
+    with pytest.raises(Unassessed):
+        _ = facts.refusal_like
+
+
+def test_marks_do_not_stand_for_a_list_of_citations_that_cannot_be_read():
+    line = b'{"q":"A?","answer":"Yes [1].","retrieved_ids":["d1"],"citations":[["d2"]]}'
+    assert unread(line)[0].answer_json.citations is None
+    assert unread(line.replace(b'[["d2"]]', b"null"))[0].answer_json.citations == ["d1"]
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"9" * 5000])
+@pytest.mark.parametrize(
+    "place", [b'"ts":%s', b'"faithfulness":%s', b'"scores":[1,%s]', b'"x":{"y":[%s]}', b'"measures":{"m":%s}']
+)
+def test_a_number_that_no_float_holds_is_absent(number, place):
+    """Python writes NaN for what pandas and Ragas have no value for."""
+    record, _ = unread(b"{%s,%s}" % (CORE, place % number))
+    assert (record.q, record.ts, record.scores, record.measures or {}) == ("A?", None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [('[null,"p"]', ["p"]), ('["p",null,null]', ["p"]), ("[12.0,3]", ["12", "3"]), ('[{"id":7.0},null]', ["7"])],
+)
+@pytest.mark.parametrize("name", ["retrieved_ids", "candidate_ids"])
+def test_entries_that_are_null_are_left_out_and_whole_numbers_are_their_digits(written, read, name):
+    record, found = unread(f'{{"qid":12.0,"{name}":{written}}}'.encode())
+    assert (record.qid, getattr(record, name), found) == ("12", read, {})
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ('"20.11.2025 09:00"', MORNING),
+        ('"11/20/2025 9:00 AM"', MORNING),
+        ('"2025-11-20 09:00:00 UTC"', MORNING),
+        ('"Thu, 20 Nov 2025 10:00:00 +0100"', MORNING),
+        ('"Nov 20, 2025 @ 09:00:00.000"', MORNING),
+        ("1763629200000", MORNING),
+        ("1763629200000000", MORNING),
+        ('"1763629200"', MORNING),
+        ('"NaT"', None),
+        ('""', None),
+    ],
+)
+def test_a_time_of_one_meaning_is_read(written, seconds):
+    record, found = unread(b'{%s,"ts":%s}' % (CORE, written.encode()))
+    assert (record.ts, found) == (seconds, {})
+
+
+@pytest.mark.parametrize("written", ['"03/04/2025"', '"3-4-2025 09:00"', '"45981.375"', '"25/11/20"'])
+def test_a_time_of_two_meanings_is_unknown_in_a_line_that_has_no_column(written):
+    record, found = unread(b'{%s,"ts":%s}' % (CORE, written.encode()))
+    assert record.ts is None
+    assert " or " in found["ts"][1]
+    told = decode(b'{%s,"ts":"03/04/2025"}' % CORE, options=TableOptions(time_format="%d/%m/%Y"))
+    assert told.ts == 1_743_638_400
+
+
+@pytest.mark.parametrize(
+    ("written", "milliseconds"),
+    [
+        ('"812 ms"', 812),
+        ('"812,5"', 812.5),
+        ('"0.8 s"', 800),
+        ('"1.234,5"', 1234.5),
+        ('"1.234"', 1.234),
+        ('"nan"', None),
+    ],
+)
+def test_a_number_with_a_unit_or_a_decimal_comma_is_read(written, milliseconds):
+    record, found = unread(b'{%s,"latency_ms":%s}' % (CORE, written.encode()))
+    assert (record.latency_ms or Latency()).total == milliseconds
+    assert found == {}
+
+
+def test_a_number_of_two_meanings_is_unknown():
+    record, found = unread(b'{%s,"latency_ms":"1,234"}' % CORE)
+    assert (record.latency_ms.total, [*found]) == (None, ["latency_ms"])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from ragmon.core import constants, semconv
 from ragmon.core.record import Record
 from ragmon.ingest.lines import Rejected, decode
+from ragmon.ingest.native import record_in
 from ragmon.ingest.otlp import IS_READ, MALFORMED_PROTOBUF, SpanBatch, read
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.span import Event, Span
@@ -488,3 +489,18 @@ def test_numbers_that_are_none_and_very_many_attributes_are_survived(as_json_too
     record = to_record(spans_of(received(export(spans), as_json_too))).record
     assert record.retrieved_ids == [f"d{n}" for n in range(1001)]
     assert record.scores is None
+
+
+@ENCODINGS
+@pytest.mark.parametrize("member", ['"latency_ms":"812 parsecs"', '"ts":"03/04/2025"', '"tags":["de"]', '"qid":[1]'])
+def test_a_field_of_a_record_of_ragmons_own_that_cannot_be_read_is_unknown(as_json_too, member):
+    line = '{"v":1,"q":"Is it?","answer_json":{"claim":"Yes."},' + member + "}"
+    span = made({semconv.RAGMON_RECORD: line}, scope="ragmon")
+    (native,) = received(export([span], scope="ragmon"), as_json_too).native
+    unknown = {}
+    found = record_in(native, unknown)
+    assert (found.q, found.answer_json.claim, found.source, found.trace_id) == ("Is it?", "Yes.", "live", span.trace_id)
+    assert found.ts == span.end_ns / 1e9
+    assert unknown == {f"{json.loads('{' + member + '}').popitem()[0]}|unreadable": 1}
+    mapped = to_record([span])
+    assert (mapped.record.q, [*mapped.missing.values()]) == ("Is it?", ["unreadable"])

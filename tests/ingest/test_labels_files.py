@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 
+import pandas as pd
 import pytest
+from msgspec.structs import replace
 
 from ragmon.config.load import defaults
 from ragmon.core.errors import InputError, RagmonError
+from ragmon.core.record import check_trace_id
 from ragmon.ingest.labels import LabelSpelling, read_labels, template
 from ragmon.monitor.engine import Engine
 from ragmon.scoring.labels import FinalLabels
@@ -86,7 +90,13 @@ def test_a_sheet_that_is_wrong_is_refused_whole_with_its_lines(read, text, line,
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{broken\n", "this is no JSON"), ("[1]\n", "no column"), (b"\xff\xfe", "not UTF-8"), ("{}\n[]\n", "no object")],
+    [
+        ("{broken\n", "this is no JSON"),
+        ("[1]\n", "no object"),
+        ("[{\n", "no JSON"),
+        (b"\xff\xfe", "not UTF-8"),
+        ("{}\n[]\n", "no object"),
+    ],
 )
 def test_what_is_no_file_of_labels_is_said(read, text, message):
     with pytest.raises(InputError, match=message):
@@ -111,6 +121,81 @@ def test_a_queue_is_a_sheet_to_fill_in_and_is_read_again(read):
 def test_nothing_to_label_is_an_error_with_a_hint():
     with pytest.raises(RagmonError, match="nothing to label"):
         template([], LabelSpelling())
+
+
+UUID = "5a1c0000-1111-2222-3333-44445555666b"
+HEX = UUID.replace("-", "")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        UUID,
+        UUID.upper(),
+        f"{{{UUID}}}",
+        f"urn:uuid:{UUID}",
+        HEX,
+        HEX.upper(),
+        f"0x{HEX}",
+        f" {HEX} ",
+        str(int(HEX, 16)),
+    ],
+)
+@pytest.mark.parametrize("logged", [HEX, UUID, HEX.upper(), str(int(HEX, 16))])
+def test_a_label_finds_its_answer_in_every_usual_form_of_a_trace_id(read, written, logged):
+    (label,) = read(f'trace_id,correct,rater\n"{written}",1,ada\n')
+    assert check_trace_id(replace(label)).trace_id == HEX
+    labels = FinalLabels()
+    labels.add(label)
+    labels.meet([make_record(trace_id=logged)])
+    assert labels.finalise(Scorer()).orphans == 0
+
+
+@pytest.mark.parametrize("logged", ["run 7", "17", HEX[:-1], "a" * 16])
+def test_any_other_id_of_a_log_is_compared_as_it_is_without_case(read, logged):
+    (label,) = read(f"trace_id,correct,rater\n{logged.upper()},1,ada\n")
+    labels = FinalLabels()
+    labels.add(label)
+    labels.meet([make_record(trace_id=logged)])
+    assert labels.finalise(Scorer()).orphans == 0
+
+
+ROWS = [
+    {"trace_id": A, "correct": True, "rater": "ada", "comment": None},
+    {"trace_id": UUID, "correct": False, "rater": "ada", "comment": "wrong"},
+    {"trace_id": B, "correct": None, "rater": "ada", "comment": None},
+]
+
+
+@pytest.mark.parametrize("name", ["labels.json", "labels.jsonl", "labels.csv", "labels.xlsx", "labels.parquet"])
+def test_a_sheet_is_read_in_every_format_and_nan_in_a_cell_is_absent(tmp_path, name):
+    frame, path = pd.DataFrame(ROWS), tmp_path / name
+    write = {
+        "json": lambda: path.write_text(json.dumps([{**row, "ts": float("nan")} for row in ROWS])),
+        "jsonl": lambda: path.write_text("".join(json.dumps(row) + "\n" for row in ROWS)),
+        "csv": lambda: frame.to_csv(path, index=False, na_rep="nan"),
+        "xlsx": lambda: frame.to_excel(path, index=False),
+        "parquet": lambda: frame.to_parquet(path, index=False),
+    }
+    write[path.suffix[1:]]()
+    labels = read_labels(path, LabelSpelling())
+    assert [(label.correct, label.comment) for label in labels] == [(True, None), (False, "wrong")]
+
+
+def test_a_word_that_means_false_is_not_absent(read):
+    (label,) = read(f"trace_id,correct,rater,comment\n{A},-,ada,-\n", true=["x"], false=["-"])
+    assert label.correct is False
+
+
+@pytest.mark.parametrize("ts", ["20.11.2025 09:00", "Thu, 20 Nov 2025 09:00:00 GMT", "1763629200000"])
+def test_when_a_label_was_given_is_read_in_every_usual_form(read, ts):
+    (label,) = read(f'trace_id,correct,rater,ts\n{A},1,ada,"{ts}"\n')
+    assert label.ts == 1_763_629_200
+
+
+def test_a_header_that_is_repeated_is_no_label(read):
+    text = f"trace_id,correct,rater\n{A},1,ada\n"
+    assert len(read(text + text)) == 2
 
 
 # --- several ratings of one answer ------------------------------------------------------------------------------------

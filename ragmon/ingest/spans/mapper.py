@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -22,9 +23,10 @@ from ragmon.core import constants, semconv
 from ragmon.core.citations import with_marks
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import shown_name
-from ragmon.core.record import LATEST, Answer, Latency, Record, bounded
+from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
 from ragmon.core.shapes import first_of, instrumentation_hints
 from ragmon.core.text import Path
+from ragmon.ingest.lines import Rejected, Unknown, decode
 from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import (
     Retrievals,
@@ -420,14 +422,20 @@ def to_record(
     trace = spans if isinstance(spans, Trace) else Trace(translated(spans), retrieving)
     own_spans = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if own_spans:
-        record = own_record(own_spans[0].attributes[semconv.RAGMON_RECORD], own_spans[0].trace_id, own_spans[0].end_ns)
+        own, unread = own_spans[0], dict[str, str]()
+        record = own_record(
+            own.attributes[semconv.RAGMON_RECORD],
+            own.trace_id,
+            own.end_ns,
+            lambda field, reason, _="": unread.update({field: reason}),
+        )
         if isinstance(record, str):
             return Mapped(None, record)
         filled = fill(record, trace.spans, id_from=id_from, merge=merge, retrievers=retrievers)
         if record.facts is None:
             filled.answer_json = with_marks(filled.answer_json, filled.retrieved_ids)
         kept, out_of_range = bounded(filled)
-        return Mapped(kept, "", out_of_range)
+        return Mapped(kept, "", {**unread, **out_of_range})
     if not trace.is_rag:
         scope = unknown_scope(trace.spans)
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
@@ -470,19 +478,21 @@ def incomplete(mapped: Mapped) -> Mapped:
     return mapped._replace(record=record, missing={**mapped.missing, "retrieved_ids": INCOMPLETE})
 
 
-def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
-    """The record in the attribute of a root span of ragmon, or the reason why it cannot be read."""
-    try:
-        record = _decode(line) if isinstance(line, str) else None
-    except msgspec.ValidationError:
+def own_record(line: object, trace_id: str, end_ns: int, unknown: Unknown) -> Record | str:
+    """The record in the attribute of a root span of ragmon, or the reason why such a line cannot be read."""
+    if not isinstance(line, str):
         return constants.INVALID_SCHEMA
-    except RecursionError:
-        return constants.DEPTH
-    except ValueError:  # msgspec's own errors, and text that UTF-8 cannot encode
-        return constants.MALFORMED_JSON
-    if record is None or record.v != constants.CONTRACT_VERSION or record.kind is not None:
-        return constants.INVALID_SCHEMA
-    if record.source is not None and record.source not in constants.SOURCES:
+    record: Line | None = None
+    with suppress(ValueError, RecursionError):  # msgspec's own errors, and text that UTF-8 cannot encode
+        found = _decode(line)
+        if found.kind is None and found.source in (None, *constants.SOURCES):
+            record = found
+    if record is None:
+        try:
+            record = decode(line.encode("utf-8", "surrogatepass"), unknown)
+        except Rejected as rejected:
+            return rejected.reason
+    if not isinstance(record, Record) or record.v != constants.CONTRACT_VERSION:
         return constants.INVALID_SCHEMA
     if record.trace_id is None:
         record.trace_id = trace_id
