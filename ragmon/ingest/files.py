@@ -29,13 +29,13 @@ import msgspec
 from ragmon.core import constants
 from ragmon.core.errors import InputError, RagmonError, printable
 from ragmon.core.record import Line, Record
+from ragmon.ingest.cells import CellError, kept_comma
 from ragmon.ingest.lines import BOM, Rejected, decode, is_export, refuse_gold
 from ragmon.ingest.spans.messages import NO_SPAN
 from ragmon.ingest.spans.span import NO_OPTIONS, NOT_RAG, UNKNOWN_CONVENTION, Mapped, SpanOptions
 from ragmon.ingest.tables import (
     MAX_ROW,
     USUAL,
-    CellError,
     TableOptions,
     TableRows,
     assigned_columns,
@@ -44,7 +44,6 @@ from ragmon.ingest.tables import (
     csv_table,
     flat,
     is_header,
-    kept_comma,
     table_format,
     trace_fields,
 )

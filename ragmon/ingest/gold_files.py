@@ -40,12 +40,12 @@ from typing import Any, Final, NamedTuple, NoReturn
 from ragmon.core.errors import GoldError, InputError
 from ragmon.core.gold_item import GoldItem, Match
 from ragmon.core.json_schema import DRAFT, Schema, identifier
+from ragmon.ingest.cells import CellError
 from ragmon.ingest.tables import (
     EMPTY_REFERENCE,
     TRACES_AS_GOLD,
     TRACES_HINT,
     USUAL,
-    CellError,
     MissingReferenceError,
     TableOptions,
     TableRows,

@@ -43,7 +43,8 @@ from ragmon.core.record import (
     parse_label,
 )
 from ragmon.core.text import look_up
-from ragmon.ingest.tables import USUAL, CellError, TableOptions, gold_as_traces, is_gold, usual_fields
+from ragmon.ingest.cells import CellError
+from ragmon.ingest.tables import USUAL, TableOptions, gold_as_traces, is_gold, usual_fields
 
 
 class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a program error

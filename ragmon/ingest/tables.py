@@ -4,10 +4,9 @@ A row is a dictionary by column; objects in it are looked into. A field's column
 the names that Ragas, DeepEval, LangSmith, Langfuse and Phoenix give, and plain words. Names are compared without case
 and punctuation: `User Input`, `userInput` and `user_input` are one name.
 
-A list in a cell is a JSON array, a Python list as pandas writes it, or entries with separators. `|`, line breaks and
-`;` separate ids and phrases: the first of these that occurs. A comma separates ids only where white space follows each
-and no id holds any: `a#1, b#2` is two ids, `Smith,2020` is one. A text is never cut: a cell of contexts that is no
-array is one context. Where `TableOptions.list_separator` is given, it alone separates.
+`ragmon.ingest.cells` says which lists a cell may hold. Where `TableOptions.list_separator` is given, it separates the
+entries of a text that is none of them. A question or an answer may be JSON: messages, or an object that holds it. What
+is in the JSON of a cell has a path, `input[-1].content`, which the user's mapping may name.
 
 The rows of CSV and TSV are read as a stream, those of Parquet and XLSX by the extra `table`. A row that cannot be read
 is rejected with its line, and the next row is read.
@@ -15,7 +14,6 @@ is rejected with its line, and the next row is read.
 
 from __future__ import annotations
 
-import ast
 import csv
 import difflib
 import hashlib
@@ -39,34 +37,15 @@ from ragmon.core.constants import CONTRACT_VERSION, MALFORMED_ROW, OVERSIZE, SOU
 from ragmon.core.errors import InputError, RagmonError, UnknownNameError, printable, shorten
 from ragmon.core.text import Path as MemberPath
 from ragmon.core.text import look_up, normalise_question
+from ragmon.ingest.cells import CellError, as_list, as_structure, cut_ids, cut_phrases, is_absent
+from ragmon.ingest.spans.messages import answer_in, question_in
 
-_SEPARATORS: Final = ("|", "\n", ";")
-_COMMA_LIST: Final = re.compile(r"[^\s,]+(?:,\s+[^\s,]+)+")
-_STRING: Final = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*(,?)""", re.DOTALL)
-_MISSING_TYPES: Final = frozenset({"NAType", "NaTType"})
 _TRUE: Final = frozenset({"true", "yes", "1", "y", "t"})
 _FALSE: Final = frozenset({"false", "no", "0", "n", "f"})
 _NO_NUMBER: Final = frozenset({"nan", "none", "null", "na", "n/a", "-"})
 _NO_ERROR: Final = frozenset({"false", "0", "no", "none", "null", "nan", "ok"})
-_ID_KEYS: Final = ("id", "doc_id", "document_id", "chunk_id")
+_ID_KEYS: Final = ("id", "doc_id", "document_id", "chunk_id", "id_", "node_id")
 _TEXT_KEYS: Final = ("text", "page_content", "content")
-
-
-class CellError(ValueError):
-    """A cell that holds no value of its field."""
-
-
-def is_absent(value: Any) -> bool:
-    """Whether a cell is empty: None, an empty text, or what pandas and numpy write for missing values.
-
-    >>> is_absent(""), is_absent(float("nan")), is_absent([]), is_absent(0)
-    (True, True, False, False)
-    """
-    if value is None:
-        return True
-    if isinstance(value, float):
-        return math.isnan(value)
-    return value == "" if isinstance(value, str) else type(value).__name__ in _MISSING_TYPES
 
 
 def plain(value: Any) -> Any:
@@ -74,9 +53,9 @@ def plain(value: Any) -> Any:
 
     Objects that are none of these stay as they are.
     """
-    if value is None or isinstance(value, str | bool | int | float):
+    if isinstance(value, str | bool | int | float):
         return value
-    if type(value).__name__ in _MISSING_TYPES:
+    if is_absent(value):
         return None
     if isinstance(value, datetime):
         return (value if value.tzinfo is not None else value.replace(tzinfo=UTC)).isoformat()
@@ -160,26 +139,128 @@ def as_id(value: Any) -> str | None:
     return (as_text(value) or "").strip() or None
 
 
+def as_question(value: Any) -> str | None:
+    """The text of a question, or the question in JSON: in messages, or under a usual name.
+
+    >>> as_question('[{"role": "user", "content": "Why?"}]'), as_question('"Why?"'), as_question("Why?")
+    ('Why?', 'Why?', 'Why?')
+    """
+    inner = _json_in(value)
+    text = inner if isinstance(inner, str) else None if inner is None else question_in(inner)
+    return as_text(value) if text is None else text
+
+
+def as_answer(value: Any) -> Any:
+    """The text of an answer, or the answer in JSON; with its citations where the JSON has them.
+
+    >>> as_answer('{"answer": "So.", "citations": ["a"]}'), as_answer('"So."')
+    ({'claim': 'So.', 'citations': ['a']}, 'So.')
+    """
+    inner = _json_in(value)
+    if inner is None or isinstance(inner, str):
+        return as_text(value) if inner is None else inner
+    found = answer_in(inner)
+    if found is None or found.claim is None:
+        return as_text(value)
+    return found.claim if found.citations is None else {"claim": found.claim, "citations": found.citations}
+
+
+def _json_in(value: Any) -> Any:
+    """What a text holds that is JSON or a list or object of Python; None for a plain text."""
+    if not isinstance(value, str):
+        return value if isinstance(value, list | dict) else None
+    bare = value.strip()
+    if bare.startswith('"'):
+        try:
+            text = json.loads(bare)
+        except (ValueError, RecursionError):
+            return None
+        return text if _json_in(text) is None else _json_in(text)
+    with suppress(CellError):
+        return as_structure(bare)
+    return None
+
+
 def as_ids(value: Any, separator: str | None, id_from: MemberPath | None = None) -> list[Any] | None:
     """The ids of a cell; documents that are objects stay objects, with the keys `id`, `text` and `score`.
 
-    Without a separator, the usual ones are tried.
+    Without a separator, the usual ones are tried. Absent entries are left out. An object of numbers by id holds the
+    ids in the order of their scores.
 
-    >>> as_ids("['p1#2', 'p1#3']", None), as_ids("a, b", None), as_ids("Smith,2020", None), as_ids("[]", None)
-    (['p1#2', 'p1#3'], ['a', 'b'], ['Smith,2020'], [])
+    >>> as_ids("['p1#2', nan]", None), as_ids("a, b", None), as_ids("Smith,2020", None), as_ids("[]", None)
+    (['p1#2'], ['a', 'b'], ['Smith,2020'], [])
+    >>> as_ids('{"a": 0.1, "b": 0.9}', None)
+    [{'id': 'b', 'score': 0.9}, {'id': 'a', 'score': 0.1}]
     """
-    entries = as_list(value, separator, _cut_ids)
-    if entries and all(isinstance(entry, dict) for entry in entries):
-        return [_document(entry, id_from) for entry in entries]
-    ids = [as_id(entry) for entry in entries]
-    if None in ids:
-        raise CellError(f"has an empty entry: {shorten(value)}")
+    entries = as_list(value, separator, cut_ids)
+    if len(entries) == 1 and isinstance(entries[0], dict):
+        entries = _entries(entries[0])
+    ids = [_scored(entry, id_from) for entry in entries if not is_absent(entry) and not str(entry).isspace()]
+    if any(isinstance(name, dict) for name in ids):
+        return [name if isinstance(name, dict) else {"id": name} for name in ids]
     return ids
+
+
+def as_names(value: Any, separator: str | None) -> list[str]:
+    """The ids of a cell alone; of documents with a score those above zero, as in relevance judgements."""
+    ids = as_ids(value, separator) or []
+    return [name["id"] if isinstance(name, dict) else name for name in ids if not _is_irrelevant(name)]
+
+
+def _is_irrelevant(name: Any) -> bool:
+    score = name.get("score") if isinstance(name, dict) else None
+    return isinstance(score, int | float) and score <= 0
+
+
+def _entries(written: dict[str, Any]) -> list[Any]:
+    """The entries of a list that is written as an object: numbers by id, or values by index."""
+    numbers = [entry for entry in written.values() if isinstance(entry, int | float) and not isinstance(entry, bool)]
+    if written and len(numbers) == len(written):
+        return [[name, written[name]] for name in sorted(written, key=lambda name: -written[name])]
+    return list(written.values()) if [*written] == [str(index) for index in range(len(written))] else [written]
+
+
+def _scored(entry: Any, id_from: MemberPath | None) -> Any:
+    """An entry as an id or a document: an id, an object, or a pair of either with its score."""
+    score = None
+    if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], int | float):
+        entry, score = entry
+    if isinstance(entry, dict):
+        node = entry.get("node")  # LlamaIndex
+        entry = {**node, "score": entry.get("score")} if isinstance(node, dict) else entry
+        document = _document(entry, id_from)
+        return document if score is None else {**document, "score": score}
+    return as_id(entry) if score is None else {"id": as_id(entry), "score": score}
 
 
 def as_phrases(value: Any, separator: str | None) -> list[str]:
     """The phrases of a cell, which are never cut at a comma."""
-    return [text for entry in as_list(value, separator, _cut_at_separator) if (text := (as_text(entry) or "").strip())]
+    entries = as_list(value, separator, cut_phrases)
+    return [text for entry in entries if not is_absent(entry) and (text := _phrase(entry).strip())]
+
+
+def _phrase(entry: Any) -> str:
+    found = as_answer(entry)
+    return as_text(found["claim"] if isinstance(found, dict) else found) or ""
+
+
+def as_answers(value: Any, separator: str | None) -> list[str]:
+    """The right answers in a cell as data sets write them: texts, or an object with them and their aliases.
+
+    >>> as_answers("{'text': ['Ada', 'Ada L.', 'Ada'], 'answer_start': [0, 0, 0]}", None)
+    ['Ada', 'Ada L.']
+    >>> as_answers({"value": "Ada", "aliases": ["A. L."]}, None)
+    ['Ada', 'A. L.']
+    """
+    texts: list[str] = []
+    for entry in as_list(value, separator, cut_phrases):
+        if isinstance(entry, dict):
+            members = {normalised(name): member for name, member in entry.items()}
+            given = [members[name] for name in ("text", "value", "aliases") if not is_absent(members.get(name))]
+            texts += chain.from_iterable(as_phrases(each, separator) for each in given)
+        else:
+            texts += as_phrases([entry], separator)
+    return list(dict.fromkeys(texts))
 
 
 def as_texts(value: Any, separator: str | None) -> list[str]:
@@ -189,67 +270,12 @@ def as_texts(value: Any, separator: str | None) -> list[str]:
     (['Cats; dogs'], ['Cats'])
     """
     entries = as_list(value, separator, lambda text: [text])
+    if isinstance(value, str) and any(
+        isinstance(entry, dict) and not _first_of(entry, _TEXT_KEYS) for entry in entries
+    ):
+        return [value]  # a text that is JSON
     texts = [_first_of(entry, _TEXT_KEYS) if isinstance(entry, dict) else entry for entry in entries]
-    return [as_text(text) or "" for text in texts]
-
-
-def as_list(value: Any, separator: str | None, cut: Callable[[str], Sequence[Any]]) -> list[Any]:
-    """The entries of a cell."""
-    if isinstance(value, list):
-        return value
-    if not isinstance(value, str):
-        return [value]
-    written = as_structure(value) if value.strip().startswith("[") else None
-    if isinstance(written, list):
-        return written
-    if separator is not None:
-        return [text for text in value.split(separator) if text.strip()]
-    return list(cut(value))
-
-
-def _cut_ids(text: str) -> list[str]:
-    """Ids with separators; the brackets of a list without quotes are left out."""
-    bare = text.strip()
-    if bare.startswith("[") and bare.endswith("]"):
-        return [name for name in re.split(r"[,|;\s]+", bare[1:-1]) if name]
-    return re.split(r",\s+", bare) if _COMMA_LIST.fullmatch(bare) else _cut_at_separator(bare)
-
-
-def _cut_at_separator(text: str) -> list[str]:
-    used = next((separator for separator in _SEPARATORS if separator in text.strip()), None)
-    return [text] if used is None else [entry.strip() for entry in text.split(used) if entry.strip()]
-
-
-def kept_comma(value: Any, separator: str | None) -> bool:
-    """Whether a cell is one id that contains a comma, which may be meant as a list."""
-    return isinstance(value, str) and separator is None and len(as_list(value, None, _cut_ids)) == 1 and "," in value
-
-
-def as_structure(text: str) -> Any:
-    """The list or object that a text writes, in JSON, as Python or as numpy prints it; None where it writes neither.
-
-    >>> as_structure('["a"]'), as_structure("[{'id': 'a', 'score': None}]"), as_structure("['a' 'b']")
-    (['a'], [{'id': 'a', 'score': None}], ['a', 'b'])
-    """
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    bare = text.strip()
-    if bare.startswith("[") and bare.endswith("]"):
-        # numpy writes strings without commas, where Python would join them to one.
-        strings, position, end = [], 1, len(bare) - 1
-        while match := _STRING.match(bare, position, end):
-            strings.append(match[1])
-            position = match.end()
-        if position == end and strings:
-            with suppress(ValueError, SyntaxError):
-                return [ast.literal_eval(string) for string in strings]
-    try:
-        value = ast.literal_eval(bare)
-    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        return None
-    return plain(value) if isinstance(value, list | tuple | dict | set) else None
+    return [as_text(text) or "" for text in texts if text == "" or not is_absent(text)]
 
 
 def _document(entry: Mapping[str, Any], id_from: MemberPath | None) -> dict[str, Any]:
@@ -330,7 +356,8 @@ def _names(
 _QUESTION: Final = _names(
     "question q query user_question user_query user_input user_message inputs_question inputs_query input_question "
     "input_query attributes_input_value input_value",
-    "input inputs_input prompt",
+    "input inputs inputs_input prompt",
+    read=as_question,
 )
 _QID: Final = _names("qid q_id question_id query_id", read=as_id)
 
@@ -340,7 +367,8 @@ TRACE: Final[Mapping[str, UsualNames]] = {
         "answer response bot_answer bot_response actual_output generated_answer model_answer answer_json_claim "
         "outputs_answer outputs_response outputs_output output_answer output_response attributes_output_value "
         "output_value",
-        "output completion result reply",
+        "output outputs completion result reply",
+        read=as_answer,
     ),
     "retrieved_ids": _names(
         "retrieved_ids retrieved_context_ids retrieved_doc_ids retrieved_document_ids retrieved_chunk_ids doc_ids "
@@ -377,16 +405,17 @@ GOLD: Final[Mapping[str, UsualNames]] = {
         read_list=as_phrases,
     ),
     "gold_claim_substr": _names("gold_claim_substr gold_phrases expected_phrases", "phrases", read_list=as_phrases),
+    "answers": _names("answers possible_answers answer_aliases", read_list=as_answers),
     "gold_ids": _names(
         "gold_ids gold_citations relevant reference_context_ids relevant_ids relevant_doc_ids gold_doc_ids "
         "expected_ids expected_doc_ids expected_sources expected_docs gold_docs relevant_docs",
-        read_list=as_ids,
+        read_list=as_names,
     ),
     "gold_contexts": _names(
         "gold_contexts reference_contexts gold_context ideal_context expected_context", "context", read_list=as_texts
     ),
     "paraphrases": _names("paraphrases", read_list=as_phrases),
-    "negatives": _names("negatives", read_list=as_ids),
+    "negatives": _names("negatives", read_list=as_names),
 }
 
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.ingest.tables import CellError, as_error, as_flag, as_ids, as_phrases, as_texts, is_absent, plain
+from ragmon.ingest.cells import CellError, is_absent
+from ragmon.ingest.tables import as_error, as_flag, as_ids, as_phrases, as_texts, plain
 
 
 @pytest.mark.parametrize(

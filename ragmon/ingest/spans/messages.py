@@ -165,9 +165,9 @@ def answer(trace: Trace) -> Answer | None:
             answered = parse(text)
         answered = (
             answered
-            or _answer_in(attributes.get(semconv.OUTPUT_VALUE))
-            or _answer_in(decode(attributes.get(semconv.ENTITY_OUTPUT)))
-            or _answer_in(attributes.get(semconv.TRULENS_OUTPUT))
+            or answer_in(attributes.get(semconv.OUTPUT_VALUE))
+            or answer_in(decode(attributes.get(semconv.ENTITY_OUTPUT)))
+            or answer_in(attributes.get(semconv.TRULENS_OUTPUT))
         )
         if answered is None:
             continue
@@ -236,7 +236,7 @@ def _citations(entries: Any) -> list[str] | None:
     return ids
 
 
-def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
+def answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
     """The answer in an output: the value itself, or a member under one of the keys frameworks use."""
     output = decode_container(value)
     if isinstance(output, str):
@@ -275,7 +275,7 @@ def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
 
 
 def _first_answer(values: Iterable[Any], depth: int) -> Answer | None:
-    return next((nested for value in values if (nested := _answer_in(value, depth - 1)) is not None), None)
+    return next((nested for value in values if (nested := answer_in(value, depth - 1)) is not None), None)
 
 
 _INPUT_KEYS: Final = (
@@ -300,9 +300,9 @@ def question(trace: Trace) -> str | None:
         text = (
             first_of(attributes, _QUERY_ATTRIBUTES, nonempty_text)
             or last(input_messages(span), USER)
-            or _question_in(attributes.get(semconv.INPUT_VALUE))
-            or _question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
-            or _question_in(attributes.get(semconv.TRULENS_INPUT))
+            or question_in(attributes.get(semconv.INPUT_VALUE))
+            or question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
+            or question_in(attributes.get(semconv.TRULENS_INPUT))
         )
         if text:
             return text
@@ -321,7 +321,7 @@ def _first_of_turn(conversation: list[Message]) -> str | None:
     return text
 
 
-def _question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
+def question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
     """The question in an input: the value itself, or a member under one of the keys frameworks use."""
     input_value = decode_container(value)
     if isinstance(input_value, str):
@@ -340,7 +340,7 @@ def _question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
 
 
 def _first_question(values: Iterable[Any], depth: int) -> str | None:
-    return next((text for value in values if (text := _question_in(value, depth - 1))), None)
+    return next((text for value in values if (text := question_in(value, depth - 1))), None)
 
 
 LOG_SCOPE: Final = "ragmon.log_record"
