@@ -40,6 +40,7 @@ from ragmon.ingest.tables import (
     TableRows,
     assigned_columns,
     binary_table,
+    cell_at,
     check_traces,
     csv_table,
     flat,
@@ -421,13 +422,14 @@ class _FileReader:
             except Rejected as rejected:
                 self.reject_row(number, rejected.reason, str(rejected))
                 continue
-            except (CellError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            except (CellError, InputError, TypeError, ValueError, OverflowError, RecursionError) as error:
                 self.reject_row(number, constants.INVALID_SCHEMA, str(error))
                 continue
             members = flat(row)
             for name, column in assigned_columns(members, self.options).items():
-                if name in _ID_LISTS and kept_comma(members[column], self.options.list_separator):
-                    n, example = kept_commas.get(column, (0, members[column]))
+                cell = cell_at(members, column)
+                if name in _ID_LISTS and kept_comma(cell, self.options.list_separator):
+                    n, example = kept_commas.get(column, (0, cell))
                     kept_commas[column] = (n + 1, example)
             if isinstance(line, Record) and line.trace_id is None:
                 # The same id in every run over the same file; the folder does not count.

@@ -36,7 +36,7 @@ from ragmon.core import shapes
 from ragmon.core.constants import CONTRACT_VERSION, MALFORMED_ROW, OVERSIZE, SOURCES
 from ragmon.core.errors import InputError, RagmonError, UnknownNameError, printable, shorten
 from ragmon.core.text import Path as MemberPath
-from ragmon.core.text import look_up, normalise_question
+from ragmon.core.text import look_up, normalise_question, parse
 from ragmon.ingest.cells import CellError, as_list, as_structure, cut_ids, cut_phrases, is_absent
 from ragmon.ingest.spans.messages import answer_in, question_in
 
@@ -214,9 +214,9 @@ def _is_irrelevant(name: Any) -> bool:
 
 def _entries(written: dict[str, Any]) -> list[Any]:
     """The entries of a list that is written as an object: numbers by id, or values by index."""
-    numbers = [entry for entry in written.values() if isinstance(entry, int | float) and not isinstance(entry, bool)]
-    if written and len(numbers) == len(written):
-        return [[name, written[name]] for name in sorted(written, key=lambda name: -written[name])]
+    scores = {name: entry for name, entry in written.items() if not is_absent(entry)}
+    if scores and all(isinstance(entry, int | float) and not isinstance(entry, bool) for entry in scores.values()):
+        return [[name, scores[name]] for name in sorted(scores, key=lambda name: -scores[name])]
     return list(written.values()) if [*written] == [str(index) for index in range(len(written))] else [written]
 
 
@@ -463,6 +463,36 @@ def flat(row: Mapping[str, Any], depth: int = _MAX_DEPTH) -> dict[str, Any]:
     return members
 
 
+def _path_to(wanted: str, columns: Iterable[str]) -> tuple[str, MemberPath] | None:
+    """The column at the beginning of a path, and the path in its cells; None where no column begins it.
+
+    >>> _path_to("chat.input[-1].content", ["chat.input", "id"])
+    ('chat.input', (-1, 'content'))
+    """
+    heads = [column for column in columns if column and wanted.startswith((f"{column}.", f"{column}["))]
+    head = max(heads, key=len, default="")
+    with suppress(RagmonError):
+        return (head, parse(wanted[len(head) :].removeprefix("."), "a mapping")) if head else None
+    return None
+
+
+def cell_at(members: Mapping[str, Any], column: str) -> Any:
+    """The cell of a column, or what a path names in the JSON of a cell; None where there is none.
+
+    >>> cell_at({"input": '[{"content": "Why?"}]'}, "input[-1].content")
+    'Why?'
+    """
+    if column in members:
+        return members[column]
+    found = _path_to(column, members)
+    if found is None:
+        return None
+    value = members[found[0]]
+    for step in found[1]:
+        value = look_up(_json_in(plain(value)), (step,))
+    return value
+
+
 def assign(columns: Sequence[str], names: Mapping[str, UsualNames], mapping: Mapping[str, str]) -> dict[str, str]:
     """The column of each field.
 
@@ -478,6 +508,8 @@ def assign(columns: Sequence[str], names: Mapping[str, UsualNames], mapping: Map
             alike = [column for column in columns if column == wanted] or [
                 column for column in columns if normalised(column) == normalised(wanted)
             ]
+            if not alike and _path_to(wanted, columns) is not None:
+                alike = [wanted]
             if not alike:
                 raise InputError(f"there is no column for {name}", value=wanted, hint=f"its columns: {_shown(columns)}")
             if len(alike) > 1:
@@ -590,7 +622,7 @@ def trace_fields(row: Mapping[str, Any], options: TableOptions) -> dict[str, Any
         return {**fields, "v": CONTRACT_VERSION}
     members = flat(row)
     for name, column in assigned_columns(members, options).items():
-        value = value_of(name, members[column], options)
+        value = value_of(name, cell_at(members, column), options)
         if value is None:
             continue
         if name.startswith(TAG):
@@ -625,14 +657,18 @@ def usual_fields(row: Mapping[str, Any], options: TableOptions, missing: Collect
     members = flat(row)
     fields: dict[str, Any] = {}
     # A mapped member may be absent in some lines.
-    mapping = tuple((name, column) for name, column in options.columns.items() if column in members or not column)
+    mapping = tuple(
+        (name, column)
+        for name, column in options.columns.items()
+        if not column or column in members or _path_to(column, members) is not None
+    )
     mapped = dict(mapping)
     names = tuple(name for name in TRACE if name in missing or name in mapped)
     for name, column in _assigned(tuple(members), gold=False, mapping=mapping, only=names).items():
         if name.startswith(TAG) and name not in mapped:
             continue
         try:
-            value = value_of(name, members[column], options)
+            value = value_of(name, cell_at(members, column), options)
         except CellError:
             if name in options.columns:
                 raise
@@ -673,7 +709,7 @@ def gold_fields(
     found = {
         name: value
         for name, column in assigned_columns(members, options, gold=True).items()
-        if (value := value_of(name, members[column], options)) not in (None, [])
+        if (value := value_of(name, cell_at(members, column), options)) not in (None, [])
     }
     question, qid, claim = found.pop("question", None), found.pop("qid", None), found.pop("gold_claim", None)
     if qid is None and not (question and question.strip()):
@@ -786,11 +822,17 @@ def _assigned_members(
 ) -> tuple[list[str], dict[str, str]]:
     """The columns with the members of objects in the first row, and the column of each field."""
     members = [column for column in columns if column]
-    members += [name for name in flat(plain(first)) if name not in members and name]
+    flattened = flat(plain(first))
+    members += [name for name in flattened if name not in members and name]
     try:
-        return members, assign(members, names, options.columns)
+        assigned = assign(members, names, options.columns)
     except InputError as error:
         raise InputError(str(error), path=path, hint=error.hint) from None
+    for column in assigned.values():
+        found = None if column in members else _path_to(column, flattened)
+        if found is not None and cell_at(flattened, column) is None and not is_absent(flattened[found[0]]):
+            raise InputError(f"there is no {column} in the first row", path=path, hint=shorten(flattened[found[0]]))
+    return members, assigned
 
 
 MAX_ROW: Final = 8 << 20
