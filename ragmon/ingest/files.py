@@ -30,6 +30,7 @@ from ragmon.core import constants
 from ragmon.core.errors import InputError, RagmonError, printable
 from ragmon.core.record import Line, Record
 from ragmon.ingest.cells import CellError, kept_comma
+from ragmon.ingest.datasets import rows_of
 from ragmon.ingest.lines import BOM, Rejected, decode, is_export, refuse_gold
 from ragmon.ingest.spans.messages import NO_SPAN
 from ragmon.ingest.spans.span import NO_OPTIONS, NOT_RAG, UNKNOWN_CONVENTION, Mapped, SpanOptions
@@ -370,8 +371,8 @@ def read_file(
             return
         if kind == "csv" or is_header(start, options):
             entries = reader.csv(stream)
-        elif _is_array(start):
-            entries = reader.array(stream)
+        elif _is_array(start) or _is_document(start):
+            entries = reader.document(stream)
         else:
             entries = reader.lines(stream, part)
         for number, entry in enumerate(entries, 1):
@@ -389,6 +390,20 @@ def _is_array(start: bytes) -> bool:
     """Whether a file whose first line starts so is one JSON array of objects."""
     bare = start.removeprefix(BOM).strip()
     return bare.startswith(b"[") and bare[1:].lstrip()[:1] in (b"{", b"]", b"")
+
+
+def _is_document(start: bytes) -> bool:
+    """Whether a file whose first line starts so is one JSON object over several lines."""
+    bare = start.removeprefix(BOM).strip()
+    return bare.startswith(b"{") and bare.endswith((b"{", b"[", b","))
+
+
+def _is_table(line: bytes) -> bool:
+    """Whether a line holds the rows of a whole file, and is no row itself."""
+    try:
+        return rows_of(msgspec.json.decode(line), gold=False) is not None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 @dataclass
@@ -447,28 +462,35 @@ class _FileReader:
         except BrokenStreamError as error:
             self.reject_row(self.intake.lines + 1, constants.TRUNCATED, str(error))
 
-    def array(self, stream: IO[bytes]) -> Iterator[Line]:
-        data = b""
+    def document(self, stream: IO[bytes]) -> Iterator[Line]:
+        """The records of a JSON array, or of one JSON object that holds them."""
+        data, is_object = b"", False
         try:
-            data = stream.read()
-            entries = msgspec.json.decode(data.removeprefix(BOM), type=list[msgspec.Raw])
+            data = stream.read().removeprefix(BOM)
+            is_object = data.lstrip().startswith(b"{")
+            if is_object:
+                value = msgspec.json.decode(data)
+                rows = rows_of(value, gold=False)
+                entries = [*map(msgspec.json.encode, [value] if rows is None else rows)]
+            else:
+                entries = [*map(bytes, msgspec.json.decode(data, type=list[msgspec.Raw]))]
         except (msgspec.DecodeError, BrokenStreamError, UnicodeDecodeError, RecursionError) as error:
-            if data.partition(b"\n")[0].rstrip().endswith(b"]"):  # one bad line, and lines after it
-                yield from self.lines(io.BytesIO(data))
+            if is_object or data.partition(b"\n")[0].rstrip().endswith(b"]"):  # one bad line, and lines after it
+                yield from self.lines(io.BufferedReader(io.BytesIO(data)))
                 return
             self.intake.read += 1
             self.reject(1, constants.MALFORMED_JSON, f"it starts as a JSON array: {error}")
             return
         if entries:
-            refuse_gold(bytes(entries[0]), self.path)
+            refuse_gold(entries[0], self.path)
         for number, entry in enumerate(entries, 1):  # the number of an entry stands for its line
             self.intake.read += 1
             try:
-                yield decode(bytes(entry), self.intake.miss, self.options)
+                yield decode(entry, self.intake.miss, self.options)
             except Rejected as rejected:
                 self.reject(number, rejected.reason, str(rejected))
 
-    def lines(self, stream: IO[bytes], part: tuple[int, int] | None = None) -> Iterator[Line]:
+    def lines(self, stream: io.BufferedReader, part: tuple[int, int] | None = None) -> Iterator[Line]:
         if part is not None:
             stream.seek(part[0])
         reader = LineReader(stream, self.reject, length=part[1] - part[0] if part is not None else None)
@@ -489,6 +511,9 @@ class _FileReader:
             self.intake.lines = reader.number
             return
         if first is not None and (part is None or part[0] == 0):
+            if first.lstrip().startswith(b"{") and _is_table(first) and not stream.peek(_SKIP_BYTES).strip():
+                yield from self.document(io.BytesIO(first))
+                return
             refuse_gold(first, self.path)
         try:
             for line in lines:
@@ -582,7 +607,7 @@ def splittable(path: str, options: TableOptions = USUAL) -> bool:
         if stream is not raw:
             return False
         start = stream.peek(_SKIP_BYTES).partition(b"\n")[0]
-        if is_header(start, options) or _is_array(start):
+        if is_header(start, options) or _is_array(start) or _is_document(start):
             return False
         first = next(iter(LineReader(stream, lambda *_: None)), None)
         return first is None or not (is_run(first) or is_export(first))

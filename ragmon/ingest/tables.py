@@ -448,15 +448,22 @@ def parse_map(text: str, known: Iterable[str]) -> dict[str, str]:
     return columns
 
 
+_SPOKEN: Final = frozenset(name for field in ("question", "answer") for name in TRACE[field].strong + TRACE[field].weak)
+
+
 def flat(row: Mapping[str, Any], depth: int = _MAX_DEPTH) -> dict[str, Any]:
     """The members of an object, and those of the objects in it under dotted names.
 
-    >>> flat({"inputs": {"question": "Why?"}, "docs": ["a"]})
-    {'inputs.question': 'Why?', 'docs': ['a']}
+    What may be a question or an answer stays an object as well, such as a message.
+
+    >>> flat({"meta": {"lang": "en"}, "docs": ["a"]}), flat({"output": {"content": "So."}})
+    ({'meta.lang': 'en', 'docs': ['a']}, {'output': {'content': 'So.'}, 'output.content': 'So.'})
     """
     members: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict) and depth > 0:
+            if normalised(str(name)) in _SPOKEN:
+                members[name] = value
             members |= {f"{name}.{inner}": member for inner, member in flat(value, depth - 1).items()}
         else:
             members[str(name)] = value
@@ -679,7 +686,11 @@ def usual_fields(row: Mapping[str, Any], options: TableOptions, missing: Collect
 
 
 _SAYS_WHAT_WAS_ANSWERED: Final = ("answer", "retrieved_ids", "contexts", "citations", "error", "latency_ms")
-_SAYS_WHAT_IS_RIGHT: Final = ("answerable", "gold_claim", "gold_claim_substr", "gold_ids", "gold_contexts")
+_SAYS_WHAT_IS_RIGHT: Final = (
+    *("answerable", "gold_claim", "gold_claim_substr", "answers", "gold_ids", "gold_contexts"),
+)
+_REFERENCES: Final = frozenset(("gold_claim", "gold_claim_substr", "answers"))
+"""Fields that say in words what is right."""
 _ANSWERED: Final = frozenset(name for field in _SAYS_WHAT_WAS_ANSWERED for name in TRACE[field].strong)
 _RIGHT: Final = frozenset(name for field in _SAYS_WHAT_IS_RIGHT for name in GOLD[field].strong)
 """The names of these fields that mean nothing else."""
@@ -706,28 +717,37 @@ def gold_fields(
     {'qid': 'q-2be23c585f15', 'question': 'Why?', 'answerable': True, 'gold_citations': ['a'], 'gold_claim': 'So.'}
     """
     members = flat(row)
+    columns = assigned_columns(members, options, gold=True)
     found = {
         name: value
-        for name, column in assigned_columns(members, options, gold=True).items()
-        if (value := value_of(name, cell_at(members, column), options)) not in (None, [])
+        for name, column in columns.items()
+        if (value := value_of(name, cell_at(members, column), options)) is not None
     }
+    has_no_answer = found.get("answers") == []  # as SQuAD says it
+    found = {name: value for name, value in found.items() if value != []}
     question, qid, claim = found.pop("question", None), found.pop("qid", None), found.pop("gold_claim", None)
     if qid is None and not (question and question.strip()):
         raise CellError("it has neither a question nor a qid")
     if claim is not None and not (len(claim) == 1 and claim[0].strip().lower() in _NO_REFERENCE):
         found["gold_claim"] = "; ".join(claim)
+    if answers := found.pop("answers", None):
+        found["gold_claim_substr"] = list(dict.fromkeys([*found.get("gold_claim_substr", ()), *answers]))
     answerable = found.pop("answerable", None)
     if answerable is None:
-        if found.keys() & _SAYS_WHAT_IS_RIGHT:
-            answerable = True
-        elif empty_reference is None:
+        # Where the user says what an empty reference means, documents beside it do not say that there is an answer.
+        has_column = empty_reference is not None and not columns.keys().isdisjoint(_REFERENCES)
+        if not found.keys().isdisjoint(_REFERENCES if has_column else _SAYS_WHAT_IS_RIGHT):
+            answerable = not (has_no_answer and found.keys().isdisjoint(_REFERENCES))
+        elif empty_reference is None and not has_no_answer:
             raise MissingReferenceError(
                 "the row names no answer: is its question unanswerable, or is it to be left out?"
             )
-        elif empty_reference == "unanswerable":
-            answerable = False
-        else:
+        elif empty_reference == "skip":
             return None
+        else:
+            answerable = False
+        if not answerable:
+            found = {name: value for name, value in found.items() if name not in _SAYS_WHAT_IS_RIGHT}
     if not answerable:
         found.pop("gold_claim", None)  # what a right refusal says, not what the answer contains
     tags = {name.removeprefix(TAG): found.pop(name) for name in list(found) if name.startswith(TAG)}
