@@ -198,13 +198,11 @@ def adapted(row: Mapping[str, Any], options: TableOptions) -> Mapping[str, Any]:
             row = {("answers" if name == by_name["answer"] else name): cell for name, cell in row.items()}
             by_name = {normalised(name): name for name in row}
     is_impossible = by_name.get("is_impossible")
-    if is_impossible is not None and not is_absent(row[is_impossible]) and "answerable" not in by_name:
-        row = {**row, "answerable": not as_flag(row[is_impossible])}
-    if (
-        {"answers", "is_impossible"} & by_name.keys()
-        and "id" in by_name
-        and by_name.keys().isdisjoint(GOLD["qid"].strong)
-    ):
+    if is_impossible is not None and not is_absent(row[is_impossible]) and as_flag(row[is_impossible]):
+        row = {name: cell for name, cell in row.items() if normalised(str(name)) != "answers"} | {"answers": []}
+        by_name["answers"] = "answers"
+    has_answers = not by_name.keys().isdisjoint(GOLD["answers"].strong)
+    if has_answers and "id" in by_name and by_name.keys().isdisjoint(GOLD["qid"].strong):
         row = {("qid" if name == by_name["id"] else name): cell for name, cell in row.items()}
     return row
 

@@ -364,14 +364,14 @@ def read_file(
     with open_bytes(path, utf_16=options.encoding is not None) as (stream, raw):
         progress_callback = progress if raw.seekable() else None
         try:
-            start = b"" if part is not None else stream.peek(_SKIP_BYTES).partition(b"\n")[0]
+            start, newline, _ = (b"" if part is not None else stream.peek(_SKIP_BYTES)).partition(b"\n")
         except BrokenStreamError as error:
             intake.read, intake.lines = intake.read + 1, 1
             reader.reject(1, constants.TRUNCATED, str(error))
             return
         if kind == "csv" or is_header(start, options):
             entries = reader.csv(stream)
-        elif _is_array(start) or _is_document(start):
+        elif _is_array(start) or (newline and _is_document(start)):
             entries = reader.document(stream)
         else:
             entries = reader.lines(stream, part)

@@ -648,13 +648,12 @@ class RowReader:
 
     def objects(self, rows: Iterable[tuple[JsonLocation, Any]]) -> Iterator[tuple[JsonLocation, GoldItem]]:
         """The items of JSON objects: rows of gold files, or rows with the usual names of other programs."""
-        for location, raw in self._adapted(rows):
-            is_foreign = isinstance(raw, dict) and _OWN_MEMBERS.isdisjoint(raw)
+        for location, raw, is_foreign in self._adapted(rows):
             if isinstance(raw, dict) and (self.options.columns or (is_foreign and has_reference(raw))):
                 item = self._row(location, raw)
             elif isinstance(raw, dict) and is_trace(raw):
                 raise location.error(TRACES_AS_GOLD, hint=TRACES_HINT)
-            elif is_foreign and "qid" not in raw and not any(_is_misspelt(name) for name in raw):
+            elif is_foreign and raw.keys().isdisjoint(("qid", "vars")) and not any(map(_is_misspelt, raw)):
                 self._check(list(raw), raw, location.path, location.line)
                 item = self._row(location, raw)
             else:
@@ -668,7 +667,7 @@ class RowReader:
             given = [(JsonLocation(path, number), row) for number, row in table.rows]
         except InputError as error:
             raise _as_gold_error(error) from None
-        rows = list(self._adapted(given))
+        rows = [(location, row) for location, row, _ in self._adapted(given)]
         if rows or not given:
             first = rows[0][1] if rows else {}
             is_adapted = bool(given) and first is not given[0][1]
@@ -684,18 +683,21 @@ class RowReader:
         except InputError as error:
             raise _as_gold_error(error, line) from None
 
-    def _adapted(self, rows: Iterable[tuple[JsonLocation, Any]]) -> Iterator[tuple[JsonLocation, Any]]:
-        """The rows of data sets with the usual names; the judgements of a question as one row, after all others."""
+    def _adapted(self, rows: Iterable[tuple[JsonLocation, Any]]) -> Iterator[tuple[JsonLocation, Any, bool]]:
+        """The rows, and whether they have other names than gold files.
+
+        Those of data sets have the usual names, and the judgements of a question are one row, after all others.
+        """
         judged: dict[str, tuple[JsonLocation, dict[str, Any]]] = {}
         seen: dict[tuple[str, str], JsonLocation] = {}
         for location, raw in rows:
             if not isinstance(raw, Mapping) or not _OWN_MEMBERS.isdisjoint(raw):
-                yield location, raw
+                yield location, raw, False
                 continue
             try:
                 found = judgement(raw, self.options)
                 if found is None:
-                    yield location, adapted(raw, self.options)
+                    yield location, adapted(raw, self.options), True
                     continue
             except UnreadAssertionError as error:
                 if self.empty_reference != "skip":
@@ -710,7 +712,8 @@ class RowReader:
                 raise location.error(f"judged twice, first on line {earlier.line}", what, "keep one of them")
             _, item = judged.setdefault(found.key, (location, {**found.row, found.column: []}))
             item[found.column] += [found.document] if found.is_relevant else []
-        yield from judged.values()
+        for location, row in judged.values():
+            yield location, row, True
 
     def _row(self, location: JsonLocation, row: Mapping[str, Any]) -> GoldItem | None:
         try:

@@ -448,13 +448,17 @@ def parse_map(text: str, known: Iterable[str]) -> dict[str, str]:
     return columns
 
 
-_SPOKEN: Final = frozenset(name for field in ("question", "answer") for name in TRACE[field].strong + TRACE[field].weak)
+_SPOKEN: Final = frozenset(
+    name
+    for usual in (TRACE["question"], TRACE["answer"], GOLD["answers"], GOLD["gold_claim"])
+    for name in usual.strong + usual.weak
+)
 
 
 def flat(row: Mapping[str, Any], depth: int = _MAX_DEPTH) -> dict[str, Any]:
     """The members of an object, and those of the objects in it under dotted names.
 
-    What may be a question or an answer stays an object as well, such as a message.
+    What may be a question or an answer, such as a message, stays an object as well.
 
     >>> flat({"meta": {"lang": "en"}, "docs": ["a"]}), flat({"output": {"content": "So."}})
     ({'meta.lang': 'en', 'docs': ['a']}, {'output': {'content': 'So.'}, 'output.content': 'So.'})
@@ -702,7 +706,10 @@ _WRITTEN: Final = {"gold_ids": "gold_citations"}
 """Names of fields in gold files, where the table's field has another one."""
 _QID_DIGITS: Final = 12
 TRACES_AS_GOLD: Final = "these are traces, which say what was answered, and no gold, which says what is right"
-TRACES_HINT: Final = "traces come first, gold after --gold"
+TRACES_HINT: Final = (
+    "traces come first, gold after --gold; a column that says what is right is mapped by ragmon gold from-table --map "
+    "gold_claim=COLUMN"
+)
 
 
 def gold_fields(
@@ -828,8 +835,7 @@ def check_gold(columns: Sequence[str], first: Mapping[str, Any], options: TableO
     if assigned.keys() & _SAYS_WHAT_IS_RIGHT and assigned.keys() & {"question", "qid"}:
         return
     if _is_answered(dict.fromkeys(members)) and not assigned.keys() & _SAYS_WHAT_IS_RIGHT:
-        hint = f"{TRACES_HINT}; a column that says what is right is mapped by ragmon gold from-table --map"
-        raise InputError(TRACES_AS_GOLD, path=path, hint=f"{hint} gold_claim=COLUMN")
+        raise InputError(TRACES_AS_GOLD, path=path, hint=TRACES_HINT)
     message = f"no column is known as the question and what is right; its columns: {_shown(members) or 'none'}"
     unknown = [name for name in ("question", "gold_claim") if name not in assigned]
     mapping = suggestion(members, GOLD, unknown)
