@@ -948,8 +948,20 @@ class _OversizeError(Exception):
     """A row is longer than `MAX_ROW`; the next line that is read belongs to another row."""
 
 
+_ESCAPED: Final = re.compile(r'(\\+)"')
+
+
+def _doubled(match: re.Match[str]) -> str:
+    backslashes = len(match[1])
+    return backslashes // 2 * "\\" + ('""' if backslashes % 2 else '"')
+
+
 class _Lines:
-    """The lines of a text; a row that takes too many characters is an error after which reading goes on."""
+    """The lines of a text; a row that takes too many characters is an error after which reading goes on.
+
+    Spark writes a quote in a cell as `\\"` and not twice. Where `has_escapes` is set, lines are given with such quotes
+    twice.
+    """
 
     def __init__(self, text: io.TextIOWrapper, path: str, encoding: str | None) -> None:
         self.number = 0
@@ -958,10 +970,23 @@ class _Lines:
         self._encoding = encoding
         self._size = 0
         self._quotes = 0
+        self.has_escapes = False
+        self._row: list[str] = []
+        self._again: list[str] = []
 
     def start_row(self) -> int:
         self._size = self._quotes = 0
+        self._row = []
         return self.number + 1
+
+    def read_again(self) -> bool:
+        """Give the lines of the row once more, with escaped quotes; False where they have none."""
+        if not any('\\"' in line for line in self._row):
+            return False
+        self.has_escapes = True
+        self.number -= len(self._row)
+        self._again = self._row + self._again
+        return True
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -981,9 +1006,12 @@ class _Lines:
                 self._quotes += line.count('"')
                 self.number += ended and bool(line)
             raise _OversizeError
-        return line
+        self._row.append(line)
+        return _ESCAPED.sub(_doubled, line) if self.has_escapes and '\\"' in line else line
 
     def _read(self) -> str:
+        if self._again:
+            return self._again.pop(0)
         try:
             return self._text.readline(MAX_ROW + 1)
         except UnicodeError as error:
@@ -1029,26 +1057,33 @@ def _csv_rows(
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     # The limit is of the whole process, and 128 KiB unless it was changed: a cell of contexts may be longer.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW))
-    reader, width = csv.reader(lines, delimiter=delimiter, strict=True), len(columns)
+    width, is_escaped = len(columns), False
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         start = lines.start_row()
+        problem, lost, cells = "", 1, list[str]()
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            reject(start, MALFORMED_ROW, str(error), lines.number - start + 1)
-            continue
+            problem, lost = str(error), lines.number - start + 1
         except _OversizeError:
             reject(start, OVERSIZE, f"it is longer than {MAX_ROW} characters", 1)
             continue
-        if not any(cells):
+        if not problem and not any(cells):
             continue
         if len(cells) > width and not any(cells[width:]):
             del cells[width:]
-        if len(cells) != width:
-            reject(start, MALFORMED_ROW, f"it has {len(cells)} cells, and there are {width} columns", 1)
+        if not problem and len(cells) != width:
+            problem = f"it has {len(cells)} cells, and there are {width} columns"
+        if problem and not lines.has_escapes and lines.read_again():
+            reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        elif problem:
+            lines.has_escapes = is_escaped
+            reject(start, MALFORMED_ROW, problem, lost)
         else:
+            is_escaped = lines.has_escapes
             yield start, dict(zip(columns, cells, strict=True))
 
 
