@@ -172,6 +172,8 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
         needs_gold = gate.metric in snapshot.gold_metrics and gate.source != constants.LABEL
         outcome = without_data(evidence)
         lacks_gold = evidence.series is None and needs_gold and not snapshot.golds
+        if whole_run and gate.source == constants.MATCH and evidence.series is None:
+            outcome = replace(outcome, reason="no data: no question was found in gold")
         return replace(outcome, reason=NO_GOLD) if lacks_gold else outcome
     maturity = snapshot.maturity.get(evidence.series.pipeline, 1.0)
     if evidence.source == constants.LABEL and maturity < MIN_MATURITY:
@@ -198,6 +200,8 @@ def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: boo
     A whole run prefers a gold set to all requests if all requests belong to it.
     """
     sources = sources_of(gate, snapshot)
+    if whole_run and gate.source == constants.MATCH:  # records of files may name no source
+        sources = (constants.MATCH, constants.REPLAY)
     for source in sources:
         for gold in (gate.gold,) if gate.gold else ("", None):
             series = snapshot.find(gate.pipeline, source, window=window, gold=gold, where=gate.where)
@@ -209,7 +213,7 @@ def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: boo
                 if whole_run and not series.gold:
                     run = snapshot.find(series.pipeline, source, window=series.window, gold=None, where=gate.where)
                     series = run if run is not None and run.records == series.records else series
-                estimand = (gate.estimand or usual_estimand(source)) if series.gold else ""
+                estimand = (gate.estimand or usual_estimand(gate.source or source)) if series.gold else ""
                 return Evidence(gate, source, series, stat, estimand, weighted)
     series = snapshot.find(gate.pipeline, sources[0], window=window, gold=gate.gold or "", where=gate.where)
     return Evidence(gate, sources[0], series, Stat(), gate.estimand or "")

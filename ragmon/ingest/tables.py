@@ -321,6 +321,7 @@ class TableOptions:
         list_separator: What separates the entries of a list in one cell; None: see `ragmon.ingest.tables`.
         sheet: The sheet of a workbook; None is the first one.
         id_from: The location of a document's id; None tries the usual places.
+        pipeline: The pipeline of rows that name none.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -328,6 +329,7 @@ class TableOptions:
     list_separator: str | None = None
     sheet: str | None = None
     id_from: MemberPath | None = None
+    pipeline: str | None = None
 
 
 EMPTY_REFERENCE: Final = ("unanswerable", "skip")
@@ -642,6 +644,8 @@ def trace_fields(row: Mapping[str, Any], options: TableOptions) -> dict[str, Any
             fields["chunks"] = value
         else:
             fields[name] = value
+    if options.pipeline is not None:
+        fields.setdefault("pipeline", options.pipeline)
     source = plain(row.get("source"))
     return {**fields, "source": source} if source in SOURCES and isinstance(source, str) else fields
 
@@ -957,9 +961,9 @@ def _doubled(match: re.Match[str]) -> str:
 
 
 class _Lines:
-    """The lines of a text; a row that takes too many characters is an error after which reading goes on.
+    r"""The lines of a text; a row that takes too many characters is an error after which reading goes on.
 
-    Spark writes a quote in a cell as `\\"` and not twice. Where `has_escapes` is set, lines are given with such quotes
+    Spark writes a quote in a cell as `\"` and not twice. Where `has_escapes` is set, lines are given with such quotes
     twice.
     """
 
