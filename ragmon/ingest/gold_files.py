@@ -12,6 +12,7 @@ The shape of a file is recognised by its content:
 | TREC qrels | `qid iteration docid relevance`, separated by white space |
 | a table | CSV, TSV, Parquet, XLSX (`ragmon.ingest.tables`), with a column of questions and one of what is right |
 | Ragas, DeepEval | rows of JSON with `reference`, `ground_truth` or `expected_output` in location of `gold_claim` |
+| data sets and tools | documents and rows that `ragmon.ingest.datasets` knows |
 
 The row shapes may be mixed, and every row may have `tags`, `paraphrases`, `negatives` and `constraints`. Unknown fields
 are ignored, unless they look like a misspelt known one: a misspelt `answerable` must not be read as something else.
