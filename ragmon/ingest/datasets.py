@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ragmon.core.errors import shorten
+from ragmon.core.errors import shorten, warn_once
 from ragmon.ingest.cells import CellError, as_structure, is_absent
 from ragmon.ingest.tables import (
     GOLD,
@@ -119,7 +119,7 @@ def _squad(articles: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
                 yield {**entry, "context": paragraph.get("context")}
 
 
-class Judgement(NamedTuple):
+class JudgedDocument(NamedTuple):
     """A row that judges one document for one question, and which columns say so."""
 
     key: str
@@ -134,10 +134,10 @@ _DOCUMENTS: Final = ("corpus_id", "doc_id", "docid", "document_id", "docno", "pa
 _SCORES: Final = ("score", "relevance", "rel", "label", "grade", "relevance_score")
 
 
-def judgement(row: Mapping[str, Any], options: TableOptions) -> Judgement | None:
+def judgement(row: Mapping[str, Any], options: TableOptions) -> JudgedDocument | None:
     """The judgement in a row with a question, one document and a score; None for other rows.
 
-    The item of such rows is the row of its first one, without these columns: see `Judgement.row`.
+    The item of such rows is the row of its first one, without these columns: see `JudgedDocument.row`.
     """
     mapped = {normalised(column): name for name, column in options.columns.items()}
     by_name = {normalised(str(name)): str(name) for name in row}
@@ -155,7 +155,7 @@ def judgement(row: Mapping[str, Any], options: TableOptions) -> Judgement | None
     score = as_number(row[by_name[scores[0]]]) if scores else 1
     rest = {name: cell for name, cell in row.items() if name != document and (not scores or name != by_name[scores[0]])}
     column = options.columns.get("gold_ids") or "gold_ids"
-    return Judgement(key, str(as_id(name)), (score or 0) > 0, {**rest, "answerable": True}, column)
+    return JudgedDocument(key, str(as_id(name)), (score or 0) > 0, {**rest, "answerable": True}, column)
 
 
 _EXPECTED: Final = re.compile(r"__expected\d*")
@@ -231,6 +231,7 @@ def _expected(assertions: Sequence[str]) -> dict[str, Any]:
             phrases += values
         else:
             unread.append(text)
+            warn_once(f"assertions `{kind}` of promptfoo say no phrase and are not read")
     if phrases:
         fields["gold_claim_substr"] = phrases
     if unread and not fields:
