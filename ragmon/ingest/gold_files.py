@@ -653,7 +653,8 @@ class RowReader:
             if isinstance(raw, dict) and (self.options.columns or (is_foreign and has_reference(raw))):
                 item = self._row(location, raw)
             elif isinstance(raw, dict) and is_trace(raw):
-                raise location.error(TRACES_AS_GOLD, hint=TRACES_HINT)
+                mapping = "; where its answers are the right ones: ragmon gold from-table --map gold_claim=answer"
+                raise location.error(TRACES_AS_GOLD, hint=TRACES_HINT + (mapping if "answer" in raw else ""))
             elif is_foreign and raw.keys().isdisjoint(("qid", "vars")) and not any(map(_is_misspelt, raw)):
                 self._check(list(raw), raw, location.path, location.line)
                 item = self._row(location, raw)

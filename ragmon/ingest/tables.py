@@ -710,10 +710,7 @@ _WRITTEN: Final = {"gold_ids": "gold_citations"}
 """Names of fields in gold files, where the table's field has another one."""
 _QID_DIGITS: Final = 12
 TRACES_AS_GOLD: Final = "these are traces, which say what was answered, and no gold, which says what is right"
-TRACES_HINT: Final = (
-    "traces come first, gold after --gold; a column that says what is right is mapped by ragmon gold from-table --map "
-    "gold_claim=COLUMN"
-)
+TRACES_HINT: Final = "traces come first, gold after --gold"
 
 
 def gold_fields(
@@ -839,7 +836,8 @@ def check_gold(columns: Sequence[str], first: Mapping[str, Any], options: TableO
     if assigned.keys() & _SAYS_WHAT_IS_RIGHT and assigned.keys() & {"question", "qid"}:
         return
     if _is_answered(dict.fromkeys(members)) and not assigned.keys() & _SAYS_WHAT_IS_RIGHT:
-        raise InputError(TRACES_AS_GOLD, path=path, hint=TRACES_HINT)
+        hint = f"{TRACES_HINT}; a column that says what is right is mapped by ragmon gold from-table --map"
+        raise InputError(TRACES_AS_GOLD, path=path, hint=f"{hint} gold_claim=COLUMN")
     message = f"no column is known as the question and what is right; its columns: {_shown(members) or 'none'}"
     unknown = [name for name in ("question", "gold_claim") if name not in assigned]
     mapping = suggestion(members, GOLD, unknown)

@@ -287,4 +287,4 @@ def test_rows_without_anything_that_is_right_are_told_by_their_members(tmp_path)
         gold_of(tmp_path, [{"question": "Why?", "note": "so"}])
     with pytest.raises(GoldError, match="these are traces") as caught:
         gold_of(tmp_path, [{"question": "Why?", "answer": "so"}])
-    assert "--map gold_claim=COLUMN" in caught.value.hint
+    assert "--map gold_claim=answer" in caught.value.hint
