@@ -51,10 +51,10 @@ from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
 from ragmon.core.text import Path, clean
+from ragmon.ingest.cells import CellError, cut_citations
 from ragmon.ingest.spans.mapper import covered, fill
 from ragmon.ingest.spans.span import from_sdk_span
 from ragmon.ingest.spans.tools import number as finite
-from ragmon.ingest.tables import cut_citations
 
 _MAX_BODY: Final = 1 << 20
 _MAX_QUERY: Final = 1 << 16
@@ -695,7 +695,10 @@ def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | N
     """The documents that a list of citations names, or one citation."""
 
     def names() -> list[str] | None:
-        plain = cut_citations(_plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH + 1))
+        try:
+            plain = cut_citations(_plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH + 1))
+        except CellError:
+            return None
         return shapes.cited_names(plain, retrieved_ids, id_from)
 
     found = None if citations is None else attempt("citations", names, steps=_CITED_STEPS)

@@ -192,6 +192,8 @@ def _judge_share(evidence: Evidence, snapshot: Snapshot, policy: Policy, *, whol
         needs_gold = gate.metric in snapshot.gold_metrics and gate.source != constants.LABEL
         outcome = without_data(evidence)
         lacks_gold = evidence.series is None and needs_gold and not snapshot.golds
+        if whole_run and gate.source == constants.MATCH and evidence.series is None:
+            outcome = replace(outcome, reason="no data: no question was found in gold")
         return replace(outcome, reason=NO_GOLD) if lacks_gold else outcome
     maturity = snapshot.maturity.get(evidence.series.pipeline, 1.0)
     if evidence.source == constants.LABEL and maturity < MIN_MATURITY:
@@ -224,6 +226,8 @@ def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: boo
     if not whole_run and sources == GOLD_SOURCES:
         seen = [source for source in sources if (gate.pipeline, source) in snapshot.gold_sources]
         sources = (*seen[:1],) or ((gate.awaits,) if gate.awaits else sources)
+    if whole_run and gate.source == constants.MATCH:  # records of files may name no source
+        sources = (constants.MATCH, constants.REPLAY)
     for source in sources:
         for gold in (gate.gold,) if gate.gold else ("", None):
             series = snapshot.find(gate.pipeline, source, window=window, gold=gold, where=gate.where)
@@ -235,7 +239,7 @@ def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: boo
                 if whole_run and not series.gold:
                     run = snapshot.find(series.pipeline, source, window=series.window, gold=None, where=gate.where)
                     series = run if run is not None and run.records == series.records else series
-                estimand = (gate.estimand or usual_estimand(source)) if series.gold else ""
+                estimand = (gate.estimand or usual_estimand(gate.source or source)) if series.gold else ""
                 alike = snapshot.alike_ids.get((series.pipeline, series.gold))
                 return Evidence(gate, source, series, stat, estimand, weighted, alike)
     series = snapshot.find(gate.pipeline, sources[0], window=window, gold=gate.gold or "", where=gate.where)

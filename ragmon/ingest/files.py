@@ -29,22 +29,23 @@ import msgspec
 from ragmon.core import constants
 from ragmon.core.errors import InputError, RagmonError, printable, shorten
 from ragmon.core.record import Line, Record
+from ragmon.ingest.cells import CellError, kept_comma
+from ragmon.ingest.datasets import rows_of
 from ragmon.ingest.lines import BOM, NOTHING_TO_JUDGE, Rejected, decode, finite, is_export, refuse_gold
 from ragmon.ingest.spans.messages import NO_SPAN
 from ragmon.ingest.spans.span import NO_OPTIONS, NOT_RAG, UNKNOWN_CONVENTION, Mapped, SpanOptions
 from ragmon.ingest.tables import (
     MAX_ROW,
     USUAL,
-    CellError,
     TableOptions,
     TableRows,
     assigned_columns,
     binary_table,
+    cell_at,
     check_traces,
     csv_table,
     flat,
     is_header,
-    kept_comma,
     table_format,
     trace_fields,
 )
@@ -418,15 +419,15 @@ def read_file(
     with open_bytes(path, utf_16=options.encoding is not None) as (stream, raw):
         progress_callback = progress if raw.seekable() else None
         try:
-            start = b"" if part is not None else stream.peek(_SKIP_BYTES).partition(b"\n")[0]
+            start, newline, _ = (b"" if part is not None else stream.peek(_SKIP_BYTES)).partition(b"\n")
         except BrokenStreamError as error:
             intake.read, intake.lines = intake.read + 1, 1
             reader.reject(1, constants.TRUNCATED, str(error))
             return
         if kind == "csv" or is_header(start, options):
             entries = reader.csv(stream)
-        elif _is_array(start):
-            entries = reader.array(stream)
+        elif _is_array(start) or (newline and _is_document(start)):
+            entries = reader.document(stream)
         else:
             entries = reader.lines(stream, part)
         for number, entry in enumerate(entries, 1):
@@ -444,6 +445,20 @@ def _is_array(start: bytes) -> bool:
     """Whether a file whose first line starts so is one JSON array of objects."""
     bare = start.removeprefix(BOM).strip()
     return bare.startswith(b"[") and bare[1:].lstrip()[:1] in (b"{", b"]", b"")
+
+
+def _is_document(start: bytes) -> bool:
+    """Whether a file whose first line starts so is one JSON object over several lines."""
+    bare = start.removeprefix(BOM).strip()
+    return bare.startswith(b"{") and bare.endswith((b"{", b"[", b","))
+
+
+def _is_table(line: bytes) -> bool:
+    """Whether a line holds the rows of a whole file, and is no row itself."""
+    try:
+        return rows_of(msgspec.json.decode(line), gold=False) is not None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 @dataclass
@@ -478,13 +493,14 @@ class _FileReader:
             except Rejected as rejected:
                 self.reject_row(number, rejected.reason, str(rejected))
                 continue
-            except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            except (CellError, InputError, TypeError, ValueError, OverflowError, RecursionError) as error:
                 self.reject_row(number, constants.INVALID_SCHEMA, str(error))
                 continue
             members = flat(row)
             for name, column in assigned_columns(members, self.options).items():
-                if name in _ID_LISTS and kept_comma(members[column], self.options.list_separator):
-                    n, example = kept_commas.get(column, (0, members[column]))
+                cell = cell_at(members, column)
+                if name in _ID_LISTS and kept_comma(cell, self.options.list_separator):
+                    n, example = kept_commas.get(column, (0, cell))
                     kept_commas[column] = (n + 1, example)
             if isinstance(line, Record) and line.trace_id is None:
                 # The same id in every run over the same file; the folder does not count.
@@ -584,32 +600,39 @@ class _FileReader:
         except BrokenStreamError as error:
             self.reject_row(self.intake.lines + 1, constants.TRUNCATED, str(error))
 
-    def array(self, stream: IO[bytes]) -> Iterator[Line]:
-        data = b""
+    def document(self, stream: IO[bytes]) -> Iterator[Line]:
+        """The records of a JSON array, or of one JSON object that holds them."""
+        data, is_object = b"", False
         try:
-            data = stream.read()
-            data = data.removeprefix(BOM)
-            try:
-                entries = msgspec.json.decode(data, type=list[msgspec.Raw])
-            except msgspec.DecodeError:
-                entries = msgspec.json.decode(finite(data), type=list[msgspec.Raw])
+            data = stream.read().removeprefix(BOM)
+            is_object = data.lstrip().startswith(b"{")
+            if is_object:
+                value = msgspec.json.decode(data)
+                rows = rows_of(value, gold=False)
+                entries = [*map(msgspec.json.encode, [value] if rows is None else rows)]
+            else:
+                try:
+                    raw = msgspec.json.decode(data, type=list[msgspec.Raw])
+                except msgspec.DecodeError:
+                    raw = msgspec.json.decode(finite(data), type=list[msgspec.Raw])
+                entries = [*map(bytes, raw)]
         except (msgspec.DecodeError, BrokenStreamError, UnicodeDecodeError, RecursionError, Rejected) as error:
-            if data.partition(b"\n")[0].rstrip().endswith(b"]"):  # one bad line, and lines after it
-                yield from self.lines(io.BytesIO(data))
+            if is_object or data.partition(b"\n")[0].rstrip().endswith(b"]"):  # one bad line, and lines after it
+                yield from self.lines(io.BufferedReader(io.BytesIO(data)))
                 return
             self.intake.read += 1
             self.reject(1, constants.MALFORMED_JSON, f"it starts as a JSON array: {error}")
             return
         if entries:
-            refuse_gold(bytes(entries[0]), self.path)
+            refuse_gold(entries[0], self.path)
         for number, entry in enumerate(entries, 1):  # the number of an entry stands for its line
             self.intake.read += 1
             try:
-                yield decode(bytes(entry), partial(self.miss, number), self.options)
+                yield decode(entry, partial(self.miss, number), self.options)
             except Rejected as rejected:
                 self.reject(number, rejected.reason, str(rejected))
 
-    def lines(self, stream: IO[bytes], part: tuple[int, int] | None = None) -> Iterator[Line]:
+    def lines(self, stream: io.BufferedReader, part: tuple[int, int] | None = None) -> Iterator[Line]:
         if part is not None:
             stream.seek(part[0])
         reader = LineReader(stream, self.reject, length=part[1] - part[0] if part is not None else None)
@@ -630,6 +653,9 @@ class _FileReader:
             self.intake.lines = reader.number
             return
         if first is not None and (part is None or part[0] == 0):
+            if first.lstrip().startswith(b"{") and _is_table(first) and not stream.peek(_SKIP_BYTES).strip():
+                yield from self.document(io.BytesIO(first))
+                return
             refuse_gold(first, self.path)
 
         def miss(name: str, reason: str, found: str = "", /) -> None:
@@ -727,7 +753,7 @@ def splittable(path: str, options: TableOptions = USUAL) -> bool:
         if stream is not raw:
             return False
         start = stream.peek(_SKIP_BYTES).partition(b"\n")[0]
-        if is_header(start, options) or _is_array(start):
+        if is_header(start, options) or _is_array(start) or _is_document(start):
             return False
         first = next(iter(LineReader(stream, lambda *_: None)), None)
         return first is None or not (is_run(first) or is_export(first))

@@ -12,6 +12,7 @@ The shape of a file is recognised by its content:
 | TREC qrels | `qid iteration docid relevance`, separated by white space |
 | a table | CSV, TSV, Parquet, XLSX (`ragmon.ingest.tables`), with a column of questions and one of what is right |
 | Ragas, DeepEval | rows of JSON with `reference`, `ground_truth` or `expected_output` in location of `gold_claim` |
+| data sets and tools | documents and rows that `ragmon.ingest.datasets` knows |
 
 The row shapes may be mixed, and every row may have `tags`, `paraphrases`, `negatives` and `constraints`. Unknown fields
 are ignored, unless they look like a misspelt known one: a misspelt `answerable` must not be read as something else.
@@ -32,6 +33,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -40,12 +42,13 @@ from typing import Any, Final, NamedTuple, NoReturn
 from ragmon.core.errors import GoldError, InputError
 from ragmon.core.gold_item import GoldItem, Match
 from ragmon.core.json_schema import DRAFT, Schema, identifier
+from ragmon.ingest.cells import CellError
+from ragmon.ingest.datasets import UnreadAssertionError, adapted, judgement, rows_of
 from ragmon.ingest.tables import (
     EMPTY_REFERENCE,
     TRACES_AS_GOLD,
     TRACES_HINT,
     USUAL,
-    CellError,
     MissingReferenceError,
     TableOptions,
     TableRows,
@@ -387,6 +390,10 @@ def _intended_field(name: str, field_names: tuple[str, ...]) -> str | None:
     return next(iter(equal or difflib.get_close_matches(name.casefold(), field_names, n=1, cutoff=_MISSPELT)), None)
 
 
+def _is_misspelt(name: str) -> bool:
+    return name not in GOLD_ROW and _intended_field(name, tuple(GOLD_ROW)) is not None
+
+
 def _read_item(location: JsonLocation, raw: Any, match: Match) -> GoldItem:
     """The gold item of one row."""
     row = _read_row(GOLD_ROW, location, raw)
@@ -600,12 +607,19 @@ def _read_source(source: str | Path | _BenchmarkFiles, reader: RowReader) -> Ite
         raise JsonLocation(path, line).error(f"{reason}: {detail}", hint="mend the row: all are accepted or none")
 
     raw = _read_bytes(source)
-    if kind == "csv" or is_header(raw.lstrip().partition(b"\n")[0], reader.options):
+    first = raw.lstrip().partition(b"\n")[0]
+    is_qrels = len(columns := first.split()) == _COLUMNS and _INTEGER.fullmatch(columns[-1].decode("utf-8", "replace"))
+    if (kind == "csv" and not is_qrels) or is_header(first, reader.options):
         return reader.table(csv_table(io.BytesIO(raw), path, reader.options, refuse), path)
     text = _as_text(raw, path)
     start = text.lstrip()
-    if not start.startswith(("[", "{")) and len(start.partition("\n")[0].split()) == _COLUMNS:
+    if not start.startswith(("[", "{")) and len(columns) == _COLUMNS:
         return _read_qrels(path, text)
+    if start.startswith("{"):
+        with suppress(ValueError, RecursionError):  # lines, or broken: the strict reader says where
+            entries = rows_of(json.loads(text), gold=True)
+            if entries is not None:
+                return reader.objects((JsonLocation(path, number), row) for number, row in enumerate(entries, 1))
     rows = _JsonText(path, text).array() if start.startswith("[") else _JsonText.lines(path, text)
     return reader.objects(rows)
 
@@ -614,6 +628,11 @@ _OWN_MEMBERS: Final = frozenset(
     ("answerable", "gold_claim", "gold_claim_substr", "gold_citations", "gold_ids", "gold_contexts", "relevant")
 )
 """Members that make an object a row of a gold file."""
+
+
+def _as_gold_error(error: InputError, line: int | None = None) -> GoldError:
+    message = str(error).removeprefix(f"{error.path}: ")
+    return GoldError(message, path=error.path, line=error.line if line is None else line, hint=error.hint)
 
 
 @dataclass
@@ -630,12 +649,15 @@ class RowReader:
 
     def objects(self, rows: Iterable[tuple[JsonLocation, Any]]) -> Iterator[tuple[JsonLocation, GoldItem]]:
         """The items of JSON objects: rows of gold files, or rows with the usual names of other programs."""
-        for location, raw in rows:
-            is_object = isinstance(raw, dict)
-            if is_object and (self.options.columns or (_OWN_MEMBERS.isdisjoint(raw) and has_reference(raw))):
+        for location, raw, is_foreign in self._adapted(rows):
+            if isinstance(raw, dict) and (self.options.columns or (is_foreign and has_reference(raw))):
                 item = self._row(location, raw)
-            elif is_object and is_trace(raw):
-                raise location.error(TRACES_AS_GOLD, hint=TRACES_HINT)
+            elif isinstance(raw, dict) and is_trace(raw):
+                mapping = "; where its answers are the right ones: ragmon gold from-table --map gold_claim=answer"
+                raise location.error(TRACES_AS_GOLD, hint=TRACES_HINT + (mapping if "answer" in raw else ""))
+            elif is_foreign and raw.keys().isdisjoint(("qid", "vars")) and not any(map(_is_misspelt, raw)):
+                self._check(list(raw), raw, location.path, location.line)
+                item = self._row(location, raw)
             else:
                 item = _read_item(location, raw, self.match)
             if item is not None:
@@ -644,18 +666,56 @@ class RowReader:
     def table(self, table: TableRows, path: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
         """The items of a table."""
         try:
-            rows = list(table.rows)
-            check_gold(table.columns, rows[0][1] if rows else {}, self.options, path)
-        except GoldError:
-            raise
+            given = [(JsonLocation(path, number), row) for number, row in table.rows]
         except InputError as error:
-            message = str(error).removeprefix(f"{error.path}: ")
-            raise GoldError(message, path=error.path, line=error.line, hint=error.hint) from None
-        for number, row in rows:
-            location = JsonLocation(path, number)
+            raise _as_gold_error(error) from None
+        rows = [(location, row) for location, row, _ in self._adapted(given)]
+        if rows or not given:
+            first = rows[0][1] if rows else {}
+            is_adapted = bool(given) and first is not given[0][1]
+            self._check(list(first) if is_adapted else table.columns, first, path)
+        for location, row in rows:
             item = self._row(location, row)
             if item is not None:
                 yield location, item
+
+    def _check(self, columns: Sequence[str], first: Mapping[str, Any], path: str, line: int | None = None) -> None:
+        try:
+            check_gold(columns, first, self.options, path)
+        except InputError as error:
+            raise _as_gold_error(error, line) from None
+
+    def _adapted(self, rows: Iterable[tuple[JsonLocation, Any]]) -> Iterator[tuple[JsonLocation, Any, bool]]:
+        """The rows, and whether they have other names than gold files.
+
+        Those of data sets have the usual names, and the judgements of a question are one row, after all others.
+        """
+        judged: dict[str, tuple[JsonLocation, dict[str, Any]]] = {}
+        seen: dict[tuple[str, str], JsonLocation] = {}
+        for location, raw in rows:
+            if not isinstance(raw, Mapping) or not _OWN_MEMBERS.isdisjoint(raw):
+                yield location, raw, False
+                continue
+            try:
+                found = judgement(raw, self.options)
+                if found is None:
+                    yield location, adapted(raw, self.options), True
+                    continue
+            except UnreadAssertionError as error:
+                if self.empty_reference != "skip":
+                    raise location.error(str(error), hint="--empty-reference skip leaves it out") from None
+                self.skipped += 1
+                continue
+            except CellError as error:
+                raise location.error(str(error), hint="mend the row, or map another column") from None
+            earlier = seen.setdefault((found.key, found.document), location)
+            if earlier is not location:
+                what = f"{found.key} {found.document}"
+                raise location.error(f"judged twice, first on line {earlier.line}", what, "keep one of them")
+            _, item = judged.setdefault(found.key, (location, {**found.row, found.column: []}))
+            item[found.column] += [found.document] if found.is_relevant else []
+        for location, row in judged.values():
+            yield location, row, True
 
     def _row(self, location: JsonLocation, row: Mapping[str, Any]) -> GoldItem | None:
         try:

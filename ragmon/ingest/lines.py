@@ -46,15 +46,8 @@ from ragmon.core.record import (
     parse_label,
 )
 from ragmon.core.text import look_up
-from ragmon.ingest.tables import (
-    TAG,
-    USUAL,
-    TableOptions,
-    cut_citations,
-    gold_as_traces,
-    is_gold,
-    usual_fields,
-)
+from ragmon.ingest.cells import CellError, cut_citations
+from ragmon.ingest.tables import TAG, USUAL, TableOptions, gold_as_traces, is_gold, usual_fields
 from ragmon.ingest.values import ABSENT, POINT, formatted_time, milliseconds, times
 
 
@@ -256,7 +249,12 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
     retrieved_ids = read(as_ids, ids, "retrieved_ids")
 
     def cited(citations: Any) -> list[str] | None:
-        names = shapes.cited_names(cut_citations(citations), retrieved_ids, options.id_from)
+        try:
+            written = cut_citations(citations)
+        except CellError as error:
+            unknown("citations", constants.UNREADABLE, f"citations {error}")
+            return None
+        names = shapes.cited_names(written, retrieved_ids, options.id_from)
         if names is None and citations:
             unknown("citations", constants.NO_IDS)
         return names

@@ -4,10 +4,9 @@ A row is a dictionary by column; objects in it are looked into. A field's column
 the names that Ragas, DeepEval, LangSmith, Langfuse and Phoenix give, and plain words. Names are compared without case
 and punctuation: `User Input`, `userInput` and `user_input` are one name.
 
-A list in a cell is a JSON array, a Python list as pandas writes it, or entries with separators. `|`, line breaks and
-`;` separate ids and phrases: the first of these that occurs. A comma separates ids only where white space follows each
-and no id holds any: `a#1, b#2` is two ids, `Smith,2020` is one. A text is never cut: a cell of contexts that is no
-array is one context. Where `TableOptions.list_separator` is given, it alone separates.
+`ragmon.ingest.cells` says which lists a cell may hold. Where `TableOptions.list_separator` is given, it separates the
+entries of a text that is none of them. A question or an answer may be JSON: messages, or an object that holds it. What
+is in the JSON of a cell has a path, `input[-1].content`, which the user's mapping may name.
 
 The rows of CSV and TSV are read as a stream, those of Parquet and XLSX by the extra `table`. A row that cannot be read
 is rejected with its line, and the next row is read.
@@ -15,7 +14,6 @@ is rejected with its line, and the next row is read.
 
 from __future__ import annotations
 
-import ast
 import csv
 import difflib
 import hashlib
@@ -39,38 +37,16 @@ from ragmon.core.constants import CONTRACT_VERSION, MALFORMED_ROW, OVERSIZE, SOU
 from ragmon.core.errors import InputError, RagmonError, UnknownNameError, printable, shorten
 from ragmon.core.shapes import normalised
 from ragmon.core.text import Path as MemberPath
-from ragmon.core.text import look_up, normalise_question
+from ragmon.core.text import look_up, normalise_question, parse
+from ragmon.ingest.cells import CellError, as_list, as_structure, cut_citations, cut_ids, cut_phrases, is_absent
+from ragmon.ingest.spans.messages import answer_in, question_in
 from ragmon.ingest.values import ABSENT
 
-_SEPARATORS: Final = ("|", "\n", ";")
-_COMMA_LIST: Final = re.compile(r"[^\s,]+(?:,\s+[^\s,]+)+")
-_LONGEST_CITATIONS: Final = 1 << 18
-_MARK: Final = re.compile(r"\[([^\[\]]*)\]")
-_MARKS: Final = re.compile(r"(?:\[[^\[\]]*\][\s,;|]*){2,}")
-_STRING: Final = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\s*(,?)""", re.DOTALL)
-_MISSING_TYPES: Final = frozenset({"NAType", "NaTType"})
 _TRUE: Final = frozenset({"true", "yes", "1", "y", "t"})
 _FALSE: Final = frozenset({"false", "no", "0", "n", "f"})
 _NO_ERROR: Final = frozenset({"false", "0", "no", "none", "null", "nan", "ok"})
-_ID_KEYS: Final = ("id", "doc_id", "document_id", "chunk_id")
+_ID_KEYS: Final = ("id", "doc_id", "document_id", "chunk_id", "id_", "node_id")
 _TEXT_KEYS: Final = ("text", "page_content", "content")
-
-
-class CellError(ValueError):
-    """A cell that holds no value of its field."""
-
-
-def is_absent(value: Any) -> bool:
-    """Whether a cell is empty: None, an empty text, or what pandas and numpy write for missing values.
-
-    >>> is_absent(""), is_absent(float("nan")), is_absent([]), is_absent(0)
-    (True, True, False, False)
-    """
-    if value is None:
-        return True
-    if isinstance(value, float):
-        return math.isnan(value)
-    return value == "" if isinstance(value, str) else type(value).__name__ in _MISSING_TYPES
 
 
 def plain(value: Any) -> Any:
@@ -78,9 +54,9 @@ def plain(value: Any) -> Any:
 
     Objects that are none of these stay as they are.
     """
-    if value is None or isinstance(value, str | bool | int | float):
+    if isinstance(value, str | bool | int | float):
         return value
-    if type(value).__name__ in _MISSING_TYPES:
+    if is_absent(value):
         return None
     if isinstance(value, datetime):
         return (value if value.tzinfo is not None else value.replace(tzinfo=UTC)).isoformat()
@@ -151,43 +127,128 @@ def as_id(value: Any) -> str | None:
     return (as_text(value) or "").strip() or None
 
 
+def as_question(value: Any) -> str | None:
+    """The text of a question, or the question in JSON: in messages, or under a usual name.
+
+    >>> as_question('[{"role": "user", "content": "Why?"}]'), as_question('"Why?"'), as_question("Why?")
+    ('Why?', 'Why?', 'Why?')
+    """
+    inner = _json_in(value)
+    text = inner if isinstance(inner, str) else None if inner is None else question_in(inner)
+    return as_text(value) if text is None else text
+
+
+def as_answer(value: Any) -> Any:
+    """The text of an answer, or the answer in JSON; with its citations where the JSON has them.
+
+    >>> as_answer('{"answer": "So.", "citations": ["a"]}'), as_answer('"So."')
+    ({'claim': 'So.', 'citations': ['a']}, 'So.')
+    """
+    inner = _json_in(value)
+    if inner is None or isinstance(inner, str):
+        return as_text(value) if inner is None else inner
+    found = answer_in(inner)
+    if found is None or found.claim is None:
+        return as_text(value)
+    return found.claim if found.citations is None else {"claim": found.claim, "citations": found.citations}
+
+
+def _json_in(value: Any) -> Any:
+    """What a text holds that is JSON or a list or object of Python; None for a plain text."""
+    if not isinstance(value, str):
+        return value if isinstance(value, list | dict) else None
+    bare = value.strip()
+    if bare.startswith('"'):
+        try:
+            text = json.loads(bare)
+        except (ValueError, RecursionError):
+            return None
+        return text if _json_in(text) is None else _json_in(text)
+    with suppress(CellError):
+        return as_structure(bare)
+    return None
+
+
 def as_ids(value: Any, separator: str | None, id_from: MemberPath | None = None) -> list[Any] | None:
     """The ids of a cell; documents that are objects stay objects, with the keys `id`, `text` and `score`.
 
-    Without a separator, the usual ones are tried.
+    Without a separator, the usual ones are tried. Absent entries are left out. An object of numbers by id holds the
+    ids in the order of their scores.
 
-    >>> as_ids("['p1#2', 'p1#3']", None), as_ids("a, b", None), as_ids("Smith,2020", None), as_ids("[]", None)
-    (['p1#2', 'p1#3'], ['a', 'b'], ['Smith,2020'], [])
+    >>> as_ids("['p1#2', nan]", None), as_ids("a, b", None), as_ids("Smith,2020", None), as_ids("[]", None)
+    (['p1#2'], ['a', 'b'], ['Smith,2020'], [])
+    >>> as_ids('{"a": 0.1, "b": 0.9}', None)
+    [{'id': 'b', 'score': 0.9}, {'id': 'a', 'score': 0.1}]
     """
-    entries = as_list(value, separator, _cut_ids)
-    if entries and all(isinstance(entry, dict) for entry in entries):
-        return [_document(entry, id_from) for entry in entries]
-    ids = [as_id(entry) for entry in entries]
-    if None in ids:
-        raise CellError(f"has an empty entry: {shorten(value)}")
+    entries = as_list(value, separator, cut_ids)
+    if len(entries) == 1 and isinstance(entries[0], dict):
+        entries = _entries(entries[0])
+    ids = [_scored(entry, id_from) for entry in entries if not is_absent(entry) and not str(entry).isspace()]
+    if any(isinstance(name, dict) for name in ids):
+        return [name if isinstance(name, dict) else {"id": name} for name in ids]
     return ids
 
 
-def cut_citations(value: Any, separator: str | None = None) -> Any:
-    """Citations as a list or as one object, where they are written in one text; any other value as it is.
+def as_names(value: Any, separator: str | None) -> list[str]:
+    """The ids of a cell alone; of documents with a score those above zero, as in relevance judgements."""
+    ids = as_ids(value, separator) or []
+    return [name["id"] if isinstance(name, dict) else name for name in ids if not _is_irrelevant(name)]
 
-    >>> cut_citations("p1#2, p1#3"), cut_citations("[1][2]"), cut_citations('{"document_id": "p1"}')
-    (['p1#2', 'p1#3'], ['1', '2'], {'document_id': 'p1'})
-    """
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    if not text or len(text) > _LONGEST_CITATIONS:
-        return None
-    written = as_structure(text) if text[0] in "[{" else None
-    if written is None and _MARKS.fullmatch(text):
-        return _MARK.findall(text)
-    return as_list(text, separator, _cut_ids) if written is None else written
+
+def _is_irrelevant(name: Any) -> bool:
+    score = name.get("score") if isinstance(name, dict) else None
+    return isinstance(score, int | float) and score <= 0
+
+
+def _entries(written: dict[str, Any]) -> list[Any]:
+    """The entries of a list that is written as an object: numbers by id, or values by index."""
+    scores = {name: entry for name, entry in written.items() if not is_absent(entry)}
+    if scores and all(isinstance(entry, int | float) and not isinstance(entry, bool) for entry in scores.values()):
+        return [[name, scores[name]] for name in sorted(scores, key=lambda name: -scores[name])]
+    return list(written.values()) if [*written] == [str(index) for index in range(len(written))] else [written]
+
+
+def _scored(entry: Any, id_from: MemberPath | None) -> Any:
+    """An entry as an id or a document: an id, an object, or a pair of either with its score."""
+    score = None
+    if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], int | float):
+        entry, score = entry
+    if isinstance(entry, dict):
+        node = entry.get("node")  # LlamaIndex
+        entry = {**node, "score": entry.get("score")} if isinstance(node, dict) else entry
+        document = _document(entry, id_from)
+        return document if score is None else {**document, "score": score}
+    return as_id(entry) if score is None else {"id": as_id(entry), "score": score}
 
 
 def as_phrases(value: Any, separator: str | None) -> list[str]:
     """The phrases of a cell, which are never cut at a comma."""
-    return [text for entry in as_list(value, separator, _cut_at_separator) if (text := (as_text(entry) or "").strip())]
+    entries = as_list(value, separator, cut_phrases)
+    return [text for entry in entries if not is_absent(entry) and (text := _phrase(entry).strip())]
+
+
+def _phrase(entry: Any) -> str:
+    found = as_answer(entry)
+    return as_text(found["claim"] if isinstance(found, dict) else found) or ""
+
+
+def as_answers(value: Any, separator: str | None) -> list[str]:
+    """The right answers in a cell as data sets write them: texts, or an object with them and their aliases.
+
+    >>> as_answers("{'text': ['Ada', 'Ada L.', 'Ada'], 'answer_start': [0, 0, 0]}", None)
+    ['Ada', 'Ada L.']
+    >>> as_answers({"value": "Ada", "aliases": ["A. L."]}, None)
+    ['Ada', 'A. L.']
+    """
+    texts: list[str] = []
+    for entry in as_list(value, separator, cut_phrases):
+        if isinstance(entry, dict):
+            members = {normalised(name): member for name, member in entry.items()}
+            given = [members[name] for name in ("text", "value", "aliases") if not is_absent(members.get(name))]
+            texts += chain.from_iterable(as_phrases(each, separator) for each in given)
+        else:
+            texts += as_phrases([entry], separator)
+    return list(dict.fromkeys(texts))
 
 
 def as_texts(value: Any, separator: str | None) -> list[str]:
@@ -197,67 +258,12 @@ def as_texts(value: Any, separator: str | None) -> list[str]:
     (['Cats; dogs'], ['Cats'])
     """
     entries = as_list(value, separator, lambda text: [text])
+    if isinstance(value, str) and any(
+        isinstance(entry, dict) and not _first_of(entry, _TEXT_KEYS) for entry in entries
+    ):
+        return [value]  # a text that is JSON
     texts = [_first_of(entry, _TEXT_KEYS) if isinstance(entry, dict) else entry for entry in entries]
-    return [as_text(text) or "" for text in texts]
-
-
-def as_list(value: Any, separator: str | None, cut: Callable[[str], Sequence[Any]]) -> list[Any]:
-    """The entries of a cell."""
-    if isinstance(value, list):
-        return value
-    if not isinstance(value, str):
-        return [value]
-    written = as_structure(value) if value.strip().startswith("[") else None
-    if isinstance(written, list):
-        return written
-    if separator is not None:
-        return [text for text in value.split(separator) if text.strip()]
-    return list(cut(value))
-
-
-def _cut_ids(text: str) -> list[str]:
-    """Ids with separators; the brackets of a list without quotes are left out."""
-    bare = text.strip()
-    if bare.startswith("[") and bare.endswith("]"):
-        return [name for name in re.split(r"[,|;\s]+", bare[1:-1]) if name]
-    return re.split(r",\s+", bare) if _COMMA_LIST.fullmatch(bare) else _cut_at_separator(bare)
-
-
-def _cut_at_separator(text: str) -> list[str]:
-    used = next((separator for separator in _SEPARATORS if separator in text.strip()), None)
-    return [text] if used is None else [entry.strip() for entry in text.split(used) if entry.strip()]
-
-
-def kept_comma(value: Any, separator: str | None) -> bool:
-    """Whether a cell is one id that contains a comma, which may be meant as a list."""
-    return isinstance(value, str) and separator is None and len(as_list(value, None, _cut_ids)) == 1 and "," in value
-
-
-def as_structure(text: str) -> Any:
-    """The list or object that a text writes, in JSON, as Python or as numpy prints it; None where it writes neither.
-
-    >>> as_structure('["a"]'), as_structure("[{'id': 'a', 'score': None}]"), as_structure("['a' 'b']")
-    (['a'], [{'id': 'a', 'score': None}], ['a', 'b'])
-    """
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    bare = text.strip()
-    if bare.startswith("[") and bare.endswith("]"):
-        # numpy writes strings without commas, where Python would join them to one.
-        strings, position, end = [], 1, len(bare) - 1
-        while match := _STRING.match(bare, position, end):
-            strings.append(match[1])
-            position = match.end()
-        if position == end and strings:
-            with suppress(ValueError, SyntaxError):
-                return [ast.literal_eval(string) for string in strings]
-    try:
-        value = ast.literal_eval(bare)
-    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        return None
-    return plain(value) if isinstance(value, list | tuple | dict | set) else None
+    return [as_text(text) or "" for text in texts if text == "" or not is_absent(text)]
 
 
 def _document(entry: Mapping[str, Any], id_from: MemberPath | None) -> dict[str, Any]:
@@ -302,6 +308,7 @@ class TableOptions:
         sheet: The sheet of a workbook; None is the first one.
         id_from: The location of a document's id; None tries the usual places.
         time_format: The format of times, as of `strptime`; None finds it out (`ragmon.ingest.values`).
+        pipeline: The pipeline of rows that name none.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -310,6 +317,7 @@ class TableOptions:
     sheet: str | None = None
     id_from: MemberPath | None = None
     time_format: str | None = None
+    pipeline: str | None = None
 
 
 EMPTY_REFERENCE: Final = ("unanswerable", "skip")
@@ -338,7 +346,8 @@ def _names(
 _QUESTION: Final = _names(
     "question q query user_question user_query user_input user_message inputs_question inputs_query input_question "
     "input_query attributes_input_value input_value",
-    "input inputs_input prompt",
+    "input inputs inputs_input prompt",
+    read=as_question,
 )
 _QID: Final = _names("qid q_id question_id query_id", read=as_id)
 
@@ -348,7 +357,8 @@ TRACE: Final[Mapping[str, UsualNames]] = {
         "answer response bot_answer bot_response actual_output generated_answer model_answer answer_json_claim "
         "outputs_answer outputs_response outputs_output output_answer output_response attributes_output_value "
         "output_value",
-        "output completion result reply",
+        "output outputs completion result reply",
+        read=as_answer,
     ),
     "retrieved_ids": _names(
         "retrieved_ids retrieved_context_ids retrieved_doc_ids retrieved_document_ids retrieved_chunk_ids doc_ids "
@@ -385,16 +395,17 @@ GOLD: Final[Mapping[str, UsualNames]] = {
         read_list=as_phrases,
     ),
     "gold_claim_substr": _names("gold_claim_substr gold_phrases expected_phrases", "phrases", read_list=as_phrases),
+    "answers": _names("answers possible_answers answer_aliases", read_list=as_answers),
     "gold_ids": _names(
         "gold_ids gold_citations relevant reference_context_ids relevant_ids relevant_doc_ids gold_doc_ids "
         "expected_ids expected_doc_ids expected_sources expected_docs gold_docs relevant_docs",
-        read_list=as_ids,
+        read_list=as_names,
     ),
     "gold_contexts": _names(
         "gold_contexts reference_contexts gold_context ideal_context expected_context", "context", read_list=as_texts
     ),
     "paraphrases": _names("paraphrases", read_list=as_phrases),
-    "negatives": _names("negatives", read_list=as_ids),
+    "negatives": _names("negatives", read_list=as_names),
 }
 
 
@@ -417,19 +428,60 @@ def parse_map(text: str, known: Iterable[str]) -> dict[str, str]:
     return columns
 
 
+_SPOKEN: Final = frozenset(
+    name
+    for usual in (TRACE["question"], TRACE["answer"], GOLD["answers"], GOLD["gold_claim"])
+    for name in usual.strong + usual.weak
+)
+
+
 def flat(row: Mapping[str, Any], depth: int = _MAX_DEPTH) -> dict[str, Any]:
     """The members of an object, and those of the objects in it under dotted names.
 
-    >>> flat({"inputs": {"question": "Why?"}, "docs": ["a"]})
-    {'inputs.question': 'Why?', 'docs': ['a']}
+    What may be a question or an answer, such as a message, stays an object as well.
+
+    >>> flat({"meta": {"lang": "en"}, "docs": ["a"]}), flat({"output": {"content": "So."}})
+    ({'meta.lang': 'en', 'docs': ['a']}, {'output': {'content': 'So.'}, 'output.content': 'So.'})
     """
     members: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict) and depth > 0 and normalised(str(name)) not in _OBJECTS:
+            if normalised(str(name)) in _SPOKEN:
+                members[name] = value
             members |= {f"{name}.{inner}": member for inner, member in flat(value, depth - 1).items()}
         else:
             members[str(name)] = value
     return members
+
+
+def _path_to(wanted: str, columns: Iterable[str]) -> tuple[str, MemberPath] | None:
+    """The column at the beginning of a path, and the path in its cells; None where no column begins it.
+
+    >>> _path_to("chat.input[-1].content", ["chat.input", "id"])
+    ('chat.input', (-1, 'content'))
+    """
+    heads = [column for column in columns if column and wanted.startswith((f"{column}.", f"{column}["))]
+    head = max(heads, key=len, default="")
+    with suppress(RagmonError):
+        return (head, parse(wanted[len(head) :].removeprefix("."), "a mapping")) if head else None
+    return None
+
+
+def cell_at(members: Mapping[str, Any], column: str) -> Any:
+    """The cell of a column, or what a path names in the JSON of a cell; None where there is none.
+
+    >>> cell_at({"input": '[{"content": "Why?"}]'}, "input[-1].content")
+    'Why?'
+    """
+    if column in members:
+        return members[column]
+    found = _path_to(column, members)
+    if found is None:
+        return None
+    value = members[found[0]]
+    for step in found[1]:
+        value = look_up(_json_in(plain(value)), (step,))
+    return value
 
 
 def assign(columns: Sequence[str], names: Mapping[str, UsualNames], mapping: Mapping[str, str]) -> dict[str, str]:
@@ -447,6 +499,8 @@ def assign(columns: Sequence[str], names: Mapping[str, UsualNames], mapping: Map
             alike = [column for column in columns if column == wanted] or [
                 column for column in columns if normalised(column) == normalised(wanted)
             ]
+            if not alike and _path_to(wanted, columns) is not None:
+                alike = [wanted]
             if not alike:
                 raise InputError(f"there is no column for {name}", value=wanted, hint=f"its columns: {_shown(columns)}")
             if len(alike) > 1:
@@ -574,7 +628,7 @@ def trace_fields(row: Mapping[str, Any], options: TableOptions, unread: Unread =
     members = flat(row)
     for name, column in assigned_columns(members, options).items():
         try:
-            value = value_of(name, members[column], options)
+            value = value_of(name, cell_at(members, column), options)
         except CellError as error:
             unread(name, str(error))
             value = _UNREAD.get(name)
@@ -586,6 +640,8 @@ def trace_fields(row: Mapping[str, Any], options: TableOptions, unread: Unread =
             fields["chunks"] = value
         else:
             fields[name] = value
+    if options.pipeline is not None:
+        fields.setdefault("pipeline", options.pipeline)
     source = plain(row.get("source"))
     return {**fields, "source": source} if source in SOURCES and isinstance(source, str) else fields
 
@@ -614,14 +670,18 @@ def usual_fields(
     members = flat(row)
     fields: dict[str, Any] = {}
     # A mapped member may be absent in some lines.
-    mapping = tuple((name, column) for name, column in options.columns.items() if column in members or not column)
+    mapping = tuple(
+        (name, column)
+        for name, column in options.columns.items()
+        if not column or column in members or _path_to(column, members) is not None
+    )
     mapped = dict(mapping)
     names = tuple(name for name in TRACE if name in missing or name in mapped)
     for name, column in _assigned(tuple(members), gold=False, mapping=mapping, only=names).items():
         if name.startswith(TAG) and name not in mapped:
             continue
         try:
-            value = value_of(name, members[column], options)
+            value = value_of(name, cell_at(members, column), options)
         except CellError as error:
             if name not in options.columns:
                 continue
@@ -633,7 +693,11 @@ def usual_fields(
 
 
 _SAYS_WHAT_WAS_ANSWERED: Final = ("answer", "retrieved_ids", "contexts", "citations", "error", "latency_ms")
-_SAYS_WHAT_IS_RIGHT: Final = ("answerable", "gold_claim", "gold_claim_substr", "gold_ids", "gold_contexts")
+_SAYS_WHAT_IS_RIGHT: Final = (
+    *("answerable", "gold_claim", "gold_claim_substr", "answers", "gold_ids", "gold_contexts"),
+)
+_REFERENCES: Final = frozenset(("gold_claim", "gold_claim_substr", "answers"))
+"""Fields that say in words what is right."""
 _ANSWERED: Final = frozenset(name for field in _SAYS_WHAT_WAS_ANSWERED for name in TRACE[field].strong)
 _RIGHT: Final = frozenset(name for field in _SAYS_WHAT_IS_RIGHT for name in GOLD[field].strong)
 """The names of these fields that mean nothing else."""
@@ -660,28 +724,37 @@ def gold_fields(
     {'qid': 'q-2be23c585f15', 'question': 'Why?', 'answerable': True, 'gold_citations': ['a'], 'gold_claim': 'So.'}
     """
     members = flat(row)
+    columns = assigned_columns(members, options, gold=True)
     found = {
         name: value
-        for name, column in assigned_columns(members, options, gold=True).items()
-        if (value := value_of(name, members[column], options)) not in (None, [])
+        for name, column in columns.items()
+        if (value := value_of(name, cell_at(members, column), options)) is not None
     }
+    has_no_answer = found.get("answers") == []  # as SQuAD says it
+    found = {name: value for name, value in found.items() if value != []}
     question, qid, claim = found.pop("question", None), found.pop("qid", None), found.pop("gold_claim", None)
     if qid is None and not (question and question.strip()):
         raise CellError("it has neither a question nor a qid")
     if claim is not None and not (len(claim) == 1 and claim[0].strip().lower() in _NO_REFERENCE):
         found["gold_claim"] = "; ".join(claim)
+    if answers := found.pop("answers", None):
+        found["gold_claim_substr"] = list(dict.fromkeys([*found.get("gold_claim_substr", ()), *answers]))
     answerable = found.pop("answerable", None)
     if answerable is None:
-        if found.keys() & _SAYS_WHAT_IS_RIGHT:
-            answerable = True
-        elif empty_reference is None:
+        # Where the user says what an empty reference means, documents beside it do not say that there is an answer.
+        has_column = empty_reference is not None and not columns.keys().isdisjoint(_REFERENCES)
+        if not found.keys().isdisjoint(_REFERENCES if has_column else _SAYS_WHAT_IS_RIGHT):
+            answerable = not (has_no_answer and found.keys().isdisjoint(_REFERENCES))
+        elif empty_reference is None and not has_no_answer:
             raise MissingReferenceError(
                 "the row names no answer: is its question unanswerable, or is it to be left out?"
             )
-        elif empty_reference == "unanswerable":
-            answerable = False
-        else:
+        elif empty_reference == "skip":
             return None
+        else:
+            answerable = False
+        if not answerable:
+            found = {name: value for name, value in found.items() if name not in _SAYS_WHAT_IS_RIGHT}
     if not answerable:
         found.pop("gold_claim", None)  # what a right refusal says, not what the answer contains
     tags = {name.removeprefix(TAG): found.pop(name) for name in list(found) if name.startswith(TAG)}
@@ -776,11 +849,17 @@ def _assigned_members(
 ) -> tuple[list[str], dict[str, str]]:
     """The columns with the members of objects in the first row, and the column of each field."""
     members = [column for column in columns if column]
-    members += [name for name in flat(plain(first)) if name not in members and name]
+    flattened = flat(plain(first))
+    members += [name for name in flattened if name not in members and name]
     try:
-        return members, assign(members, names, options.columns)
+        assigned = assign(members, names, options.columns)
     except InputError as error:
         raise InputError(str(error), path=path, hint=error.hint) from None
+    for column in assigned.values():
+        found = None if column in members else _path_to(column, flattened)
+        if found is not None and cell_at(flattened, column) is None and not is_absent(flattened[found[0]]):
+            raise InputError(f"there is no {column} in the first row", path=path, hint=shorten(flattened[found[0]]))
+    return members, assigned
 
 
 MAX_ROW: Final = 8 << 20
@@ -870,8 +949,20 @@ class _OversizeError(Exception):
     """A row is longer than `MAX_ROW`; the next line that is read belongs to another row."""
 
 
+_ESCAPED: Final = re.compile(r'(\\+)"')
+
+
+def _doubled(match: re.Match[str]) -> str:
+    backslashes = len(match[1])
+    return backslashes // 2 * "\\" + ('""' if backslashes % 2 else '"')
+
+
 class _Lines:
-    """The lines of a text; a row that takes too many characters is an error after which reading goes on."""
+    r"""The lines of a text; a row that takes too many characters is an error after which reading goes on.
+
+    Spark writes a quote in a cell as `\"` and not twice. Where `has_escapes` is set, lines are given with such quotes
+    twice.
+    """
 
     def __init__(self, text: io.TextIOWrapper, path: str, encoding: str | None) -> None:
         self.number = 0
@@ -880,10 +971,23 @@ class _Lines:
         self._encoding = encoding
         self._size = 0
         self._quotes = 0
+        self.has_escapes = False
+        self._row: list[str] = []
+        self._again: list[str] = []
 
     def start_row(self) -> int:
         self._size = self._quotes = 0
+        self._row = []
         return self.number + 1
+
+    def read_again(self) -> bool:
+        """Give the lines of the row once more, with escaped quotes; False where they have none."""
+        if not any('\\"' in line for line in self._row):
+            return False
+        self.has_escapes = True
+        self.number -= len(self._row)
+        self._again = self._row + self._again
+        return True
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -903,9 +1007,12 @@ class _Lines:
                 self._quotes += line.count('"')
                 self.number += ended and bool(line)
             raise _OversizeError
-        return line
+        self._row.append(line)
+        return _ESCAPED.sub(_doubled, line) if self.has_escapes and '\\"' in line else line
 
     def _read(self) -> str:
+        if self._again:
+            return self._again.pop(0)
         try:
             return self._text.readline(MAX_ROW + 1)
         except UnicodeError as error:
@@ -951,26 +1058,34 @@ def _csv_rows(
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     # The limit is of the whole process, and 128 KiB unless it was changed: a cell of contexts may be longer.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW))
-    reader, width = csv.reader(lines, delimiter=delimiter, strict=True), len(columns)
+    width, is_escaped = len(columns), False
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         start = lines.start_row()
+        problem, lost, cells = "", 1, list[str]()
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            reject(start, MALFORMED_ROW, str(error), lines.number - start + 1)
-            continue
+            problem, lost = str(error), lines.number - start + 1
         except _OversizeError:
             reject(start, OVERSIZE, f"it is longer than {MAX_ROW} characters", 1)
             continue
-        if not any(cells) or [cell.strip() for cell in cells] == columns:  # files were joined, each with its header
+        is_header = [cell.strip() for cell in cells] == columns  # files were joined, each with its header
+        if not problem and (is_header or not any(cells)):
             continue
         if len(cells) > width and not any(cells[width:]):
             del cells[width:]
-        if len(cells) != width:
-            reject(start, MALFORMED_ROW, f"it has {len(cells)} cells, and there are {width} columns", 1)
+        if not problem and len(cells) != width:
+            problem = f"it has {len(cells)} cells, and there are {width} columns"
+        if problem and not lines.has_escapes and lines.read_again():
+            reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        elif problem:
+            lines.has_escapes = is_escaped
+            reject(start, MALFORMED_ROW, problem, lost)
         else:
+            is_escaped = lines.has_escapes
             yield start, dict(zip(columns, cells, strict=True))
 
 

@@ -116,10 +116,13 @@ def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
 
 
 def file_options(settings: Settings, tables: TableOptions = USUAL) -> TableOptions:
-    """How files are read: as the command line says, and with `[capture] id_from`."""
+    """How files are read: as the command line says, and with `[capture] id_from`.
+
+    Rows of tables belong to the configured pipeline, where there is one.
+    """
     capture = settings.of(settings.pipeline).capture
     id_from = None if capture.id_from is None else parse(capture.id_from, "capture.id_from")
-    return replace(tables, id_from=id_from)
+    return replace(tables, id_from=id_from, pipeline=settings.pipeline if len(settings.pipelines) == 1 else None)
 
 
 def file_span_options(settings: Settings) -> SpanOptions:

@@ -181,6 +181,26 @@ class TestNothingReadable:
         assert hint.startswith("traces come first, gold after --gold")
 
 
+@pytest.mark.parametrize(
+    "cell", ["('{0}', 'x')", "['{0}', nan]", "{{{0},x}}", "- {0}\n- x", '{{"{0}": 0.9, "x": 0.1}}']
+)
+def test_lists_in_cells_find_the_documents_of_gold(here, cell):
+    write(here / "log.csv", [{"question": f"Q{n}?", "answer": "A.", "doc_ids": cell.format(f"p-{n}")} for n in BUSES])
+    lines(
+        here / "gold.jsonl",
+        [{"qid": f"q{n}", "question": f"Q{n}?", "answerable": True, "gold_citations": [f"p-{n}"]} for n in BUSES],
+    )
+    report = ragmon("replay", "log.csv", "--gold", "gold.jsonl").json
+    metrics = next(series["metrics"] for series in report["series"] if series["gold"])
+    assert (metrics["recall"]["value"], metrics["mrr"]["value"]) == (1.0, 1.0)
+
+
+def test_a_list_that_cannot_be_read_is_named_with_its_column_and_an_example(here):
+    write(here / "log.csv", [{"question": "Q?", "answer": "A.", "doc_ids": "['a' 'b' ... 'z']"}])
+    said = ragmon("replay", "log.csv").err
+    assert "retrieved_ids is a list that cannot be read, cut short by `...`: \"['a' 'b' ... 'z']\"" in said
+
+
 class TestFromTable:
     def test_a_row_without_a_reference_needs_a_word_of_the_user(self, here):
         write(here / "truth.csv", TRUTH)
@@ -236,6 +256,138 @@ class TestFromTable:
         made = ragmon("gold", "from-table", "book.xlsx", "--sheet", "truth")
         assert made.json["question"] == "Does X support null keys?"
         assert ragmon("gold", "from-table", "book.xlsx", "--sheet", "x").error[1] == "its sheets: log, truth"
+
+
+BUSES = range(12)
+MATCH_GATE = """[pipelines.helpdesk]
+[gates.precision]
+metric = "answer_precision"
+at_least = 0.5
+source = "match"
+"""
+
+
+def of_bus(n):
+    """The question about a bus, and its right answer: every fifth has none."""
+    return f"When does bus {n} leave?", "I don't know." if n % 5 == 0 else f"At {n:02}:00."
+
+
+def bus_gold():
+    return [
+        {"qid": f"b{n}", "question": of_bus(n)[0], "answerable": n % 5 != 0}
+        | ({"gold_claim_substr": [of_bus(n)[1][3:8]]} if n % 5 else {})
+        for n in BUSES
+    ]
+
+
+def chat(role, text):
+    return {"role": role, "content": text}
+
+
+SHAPES = {
+    "trulens": lambda question, answer: {"input": json.dumps(question), "output": json.dumps(answer)},
+    "langfuse": lambda question, answer: {
+        "input": json.dumps({"question": question}),
+        "output": json.dumps({"answer": answer}),
+    },
+    "messages": lambda question, answer: {
+        "input": json.dumps([chat("system", "Be nice."), chat("user", question)]),
+        "output": json.dumps(chat("assistant", answer)),
+    },
+    "completions": lambda question, answer: {
+        "inputs": json.dumps({"messages": [chat("user", question)]}),
+        "outputs": json.dumps({"choices": [{"message": chat("assistant", answer)}]}),
+    },
+    "python": lambda question, answer: {"input": str({"query": question}), "output": str({"response": answer})},
+}
+
+
+class TestJsonInCells:
+    """Exports of tracing tools hold JSON in their cells."""
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    @pytest.mark.parametrize("name", ["log.csv", "log.jsonl"])
+    def test_question_and_answer_are_found_in_it(self, here, shape, name):
+        rows = [SHAPES[shape](*of_bus(n)) for n in BUSES]
+        if name == "log.csv":
+            write(here / name, rows)
+        else:
+            lines(here / name, rows)
+        lines(here / "gold.jsonl", bus_gold())
+        report = ragmon("replay", name, "--gold", "gold.jsonl").json
+        metrics = next(series["metrics"] for series in report["series"] if series["gold"])
+        shares = {name: metrics[name]["value"] for name in ("under_refusal_rate", "over_refusal_rate")}
+        assert shares == {"under_refusal_rate": 0.0, "over_refusal_rate": 0.0}
+        assert metrics["claim_containment"]["value"] == 1.0
+
+    @pytest.mark.parametrize(
+        ("shape", "mapping"),
+        [
+            ("langfuse", "question=input.question,answer=output.answer"),
+            ("messages", "question=input[-1].content,answer=output.content"),
+            ("completions", "question=inputs.messages[0].content,answer=outputs.choices[0].message.content"),
+        ],
+    )
+    def test_a_mapping_names_a_path_in_it(self, here, shape, mapping):
+        rows = [SHAPES[shape](*of_bus(n)) for n in BUSES]
+        write(here / "log.csv", rows)
+        lines(here / "log.jsonl", [{name: json.loads(cell) for name, cell in row.items()} for row in rows])
+        lines(here / "gold.jsonl", bus_gold())
+        for name in ("log.csv", "log.jsonl"):
+            report = ragmon("replay", name, "--gold", "gold.jsonl", "--map", mapping).json
+            metrics = next(series["metrics"] for series in report["series"] if series["gold"])
+            assert metrics["claim_containment"]["value"] == 1.0
+
+    def test_a_path_that_names_nothing_is_said_with_the_cell(self, here):
+        write(here / "log.csv", [SHAPES["messages"](*of_bus(1))])
+        message, hint = ragmon("replay", "log.csv", "--map", "question=input[-1].text").error
+        assert message == "log.csv: there is no input[-1].text in the first row"
+        assert "Be nice." in hint
+
+
+class TestPipelineOfATable:
+    @pytest.fixture
+    def files(self, here):
+        rows = [
+            {"question": f"Why {n}?", "answer": f"Because {n}.", "docs": f"d{n}", "cited_ids": f"d{n}"} for n in BUSES
+        ]
+        write(here / "log.csv", rows)
+        write(here / "other.csv", [{**row, "question": f"Where? {row['question']}"} for row in rows])
+        lines(
+            here / "gold.jsonl",
+            [
+                {
+                    "qid": f"q{n}",
+                    "question": f"Why {n}?",
+                    "answerable": True,
+                    "gold_claim_substr": [f"because {n}"],
+                    "gold_citations": [f"d{n}"],
+                }
+                for n in BUSES
+            ],
+        )
+        (here / "ragmon.toml").write_text(MATCH_GATE)
+        return here
+
+    def gates(self, name):
+        done = ragmon("gate", name, "--gold", "gold.jsonl", "--format", "json")
+        return [(gate["pipeline"], gate["value"], gate["n"], gate["reason"]) for gate in done.json["gates"]]
+
+    def test_a_table_that_names_none_belongs_to_the_configured_one(self, files):
+        (gate,) = self.gates("log.csv")
+        assert gate[:3] == ("helpdesk", 1.0, 12)
+
+    def test_a_column_or_a_second_pipeline_decides_otherwise(self, files):
+        table = pd.read_csv(files / "log.csv")
+        table.assign(pipeline="shop").to_csv(files / "named.csv", index=False)
+        assert [gate[0] for gate in self.gates("named.csv")] == ["helpdesk", "shop"]
+        (files / "ragmon.toml").write_text(f"[pipelines.shop]\n{MATCH_GATE}")
+        assert [gate[0] for gate in self.gates("log.csv")] == ["shop", "helpdesk", "default"]
+
+    def test_a_gate_on_matched_questions_says_where_none_was_found(self, files):
+        (gate,) = self.gates("other.csv")
+        assert gate[1] is None
+        assert gate[3].startswith("no data: no question was found in gold")
 
 
 def test_ids_that_hold_a_comma_are_kept_whole_and_said(here):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import json
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.ingest.tables import CellError, as_error, as_flag, as_ids, as_phrases, as_texts, is_absent, plain
+from ragmon.ingest.cells import CellError, is_absent
+from ragmon.ingest.tables import (
+    USUAL,
+    as_answer,
+    as_error,
+    as_flag,
+    as_ids,
+    as_phrases,
+    as_question,
+    as_texts,
+    plain,
+    value_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +52,150 @@ from ragmon.ingest.tables import CellError, as_error, as_flag, as_ids, as_phrase
 )
 def test_ids_of_a_cell(cell, ids):
     assert as_ids(cell, None) == ids
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "('a', 'b')",
+        "(u'a', 'b')",
+        "{'a', 'b'}",
+        "['a', nan, 'b']",
+        "['a' nan 'b']",
+        "[<NA>, 'a', 'b']",
+        '["a", null, "b"]',
+        "array(['a', 'b'], dtype=object)",
+        "Index(['a', 'b'], dtype='object')",
+        "deque(['a', 'b'], maxlen=3)",
+        "[np.str_('a'), np.str_('b')]",
+        "[['a', 'b']]",
+        "{a,b}",
+        '{"a","b",NULL}',
+        '{"a",b}',
+        "- a\n- b",
+        "* a\n* b\n",
+        "• a\n• b",
+        "1. a\n2. b",
+        "0) a\n1) b",
+        "[1] a\n[2] b",
+        "'a', 'b'",
+        '"a","b"',
+        '{"0": "a", "1": "b"}',
+    ],
+)
+def test_a_list_is_read_as_the_program_wrote_it_that_filled_the_cell(cell):
+    assert as_ids(cell, None) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "ids"),
+    [
+        ("('a',)", ["a"]),
+        ("{}", []),
+        ("set()", []),
+        ("- a", ["a"]),
+        ("[my file.pdf, b.pdf]", ["my file.pdf", "b.pdf"]),
+        ('{"a\\"b","c d"}', ['a"b', "c d"]),
+        ("[1], [2]", ["[1]", "[2]"]),
+        ("[1][2]", ["[1]", "[2]"]),
+        ("1. Introduction", ["1. Introduction"]),
+        ("[draft] a.md", ["[draft] a.md"]),
+        ("(Smith 2020)", ["(Smith 2020)"]),
+        ("Report(2020)", ["Report(2020)"]),
+    ],
+)
+def test_one_entry_and_no_list_are_told_apart(cell, ids):
+    assert as_ids(cell, None) == ids
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        '{"b": 0.1, "a": 0.9}',
+        "{'b': 0.1, 'a': 0.9, 'c': nan}",
+        "[('a', 0.9), ('b', 0.1)]",
+        "OrderedDict([('a', 0.9), ('b', 0.1)])",
+        "[Document(id='a', score=0.9), Document(id='b', score=0.1)]",
+        "[NodeWithScore(node=TextNode(id_='a'), score=0.9), NodeWithScore(node=TextNode(id_='b'), score=0.1)]",
+    ],
+)
+def test_ids_with_scores_are_documents_in_the_order_of_their_scores(cell):
+    assert as_ids(cell, None) == [{"id": "a", "score": 0.9}, {"id": "b", "score": 0.1}]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "['a' 'b' ... 'z']",
+        "['a', 'b', ...]",
+        "['a', 'b",
+        "[<Document object at 0x7f12>, <Document object at 0x7f13>]",
+        "(a, b)",
+        "{{a,b},{c,d}}",
+        "{'a': [1]}",
+    ],
+)
+def test_a_list_that_cannot_be_read_is_refused_with_its_field_and_never_cut(cell):
+    with pytest.raises(CellError, match=r"^retrieved_ids (is a list that cannot be read|has a document without id)"):
+        value_of("retrieved_ids", cell, USUAL)
+
+
+def test_a_separator_that_the_user_names_cuts_also_what_looks_like_a_list():
+    assert as_ids("(a/ b/", "/") == ["(a", "b"]
+    assert as_ids("['a', 'b']", "/") == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "texts"),
+    [
+        ("('Cats purr.', 'Dogs bark.')", ["Cats purr.", "Dogs bark."]),
+        ("array(['Cats purr.', nan], dtype=object)", ["Cats purr."]),
+        ('{"Cats purr.","Dogs bark."}', ["Cats purr.", "Dogs bark."]),
+        ("[Document(metadata={}, page_content='Cats purr.')]", ["Cats purr."]),
+        ("(see page 3)", ["(see page 3)"]),
+        ('{"price": 3}', ['{"price": 3}']),
+        ("- one\n- two", ["- one\n- two"]),
+    ],
+)
+def test_contexts_are_lists_or_one_text(cell, texts):
+    assert as_texts(cell, None) == texts
+
+
+MESSAGES = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        MESSAGES,
+        json.dumps(MESSAGES),
+        repr(MESSAGES),
+        json.dumps({"messages": MESSAGES}),
+        "[HumanMessage(content='Why?', id='1'), AIMessage(content='So.')]",
+    ],
+)
+def test_messages_in_a_cell_hold_the_last_question_and_answer(cell):
+    assert as_question(cell) == "Why?"
+    assert as_answer(cell) == "So."
+
+
+@pytest.mark.parametrize(
+    ("cell", "question", "answer"),
+    [
+        ('"So."', "So.", "So."),
+        ('{"question": "Why?"}', "Why?", None),
+        ('{"query": "Why?", "k": 3}', "Why?", None),
+        ('{"answer": "So."}', None, "So."),
+        ('{"choices": [{"message": {"role": "assistant", "content": "So."}}]}', None, "So."),
+        ('{"answer": "So.", "citations": ["a"]}', None, {"claim": "So.", "citations": ["a"]}),
+        ('{"price": 3}', None, None),
+        ('"Yes" or "no"', None, None),
+        ("[1] says so", None, None),
+    ],
+)
+def test_json_in_a_cell_is_looked_into_and_other_text_stands_as_it_is(cell, question, answer):
+    assert as_question(cell) == (question or cell)
+    assert as_answer(cell) == (answer or cell)
 
 
 def test_a_separator_that_is_given_is_the_only_one():

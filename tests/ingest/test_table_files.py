@@ -72,6 +72,30 @@ def test_text_after_a_closing_quote_is_rejected_and_the_next_row_is_read():
     assert [line for line, *_ in rejected] == [2]
 
 
+@pytest.mark.parametrize(
+    ("rows", "questions"),
+    [
+        (rb'"He said \"hi\", ok",x', ['He said "hi", ok']),
+        (rb'"a \", b",x', ['a ", b']),
+        (b'"ends \\"",x\n"next \\"",y', ['ends "', 'next "']),
+        (b'"first \\"q\\"\nline two",x\nplain,y', ['first "q"\nline two', "plain"]),
+        (rb'"{\"q\": \"a \\\"b\\\"\"}",x', [r'{"q": "a \"b\""}']),
+        (rb'"\frac{1}{2} \"half\"",x', [r'\frac{1}{2} "half"']),
+        (b'"C:\\dir\\",x\n"he ""says"" so",y', ["C:\\dir\\", 'he "says" so']),
+    ],
+)
+def test_quotes_are_escaped_as_spark_writes_them_or_doubled(rows, questions):
+    read_rows, rejected = read(b"question,answer\n" + rows + b"\n")
+    assert [row["question"] for _, row in read_rows] == questions
+    assert rejected == []
+
+
+def test_a_broken_row_with_a_backslash_does_not_change_how_the_others_are_read():
+    rows, rejected = read(b'question,answer\n"C:\\",x\n"bad" \\"row,y\n"he ""says"" so",z\n')
+    assert [row["question"] for _, row in rows] == ["C:\\", 'he "says" so']
+    assert [line for line, *_ in rejected] == [3]
+
+
 def test_a_row_that_is_too_long_is_skipped_to_its_end_over_many_lines_as_well(monkeypatch):
     monkeypatch.setattr(tables, "MAX_ROW", 1000)
     long = b"x" * 5000

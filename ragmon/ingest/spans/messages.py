@@ -22,6 +22,7 @@ from ragmon.core import semconv, shapes
 from ragmon.core.citations import split_citations
 from ragmon.core.record import Answer
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
+from ragmon.ingest.cells import CellError, cut_citations
 from ragmon.ingest.spans.span import Role, Span, Trace
 from ragmon.ingest.spans.tools import (
     as_text,
@@ -35,7 +36,6 @@ from ragmon.ingest.spans.tools import (
     text_of,
     unwrapped,
 )
-from ragmon.ingest.tables import cut_citations
 
 _MEMBER: Final = f"{semconv.MESSAGE}."
 _LIST_DEPTH: Final = 3
@@ -161,7 +161,11 @@ def answer(trace: Trace, retrieved_ids: Sequence[str] | None = None) -> Answer |
     reply = _reply(trace)
     if reply is None:
         return None
-    cited = shapes.cited_names(cut_citations(reply.citations), retrieved_ids, trace.retrieving.id_from)
+    try:
+        written = cut_citations(reply.citations)
+    except CellError:
+        written = None
+    cited = shapes.cited_names(written, retrieved_ids, trace.retrieving.id_from)
     return Answer(claim=reply.claim, citations=cited)
 
 
@@ -178,9 +182,9 @@ def _reply(trace: Trace) -> Reply | None:
             answered = parse(text)
         answered = (
             answered
-            or _answer_in(attributes.get(semconv.OUTPUT_VALUE))
-            or _answer_in(decode(attributes.get(semconv.ENTITY_OUTPUT)))
-            or _answer_in(attributes.get(semconv.TRULENS_OUTPUT))
+            or answer_in(attributes.get(semconv.OUTPUT_VALUE))
+            or answer_in(decode(attributes.get(semconv.ENTITY_OUTPUT)))
+            or answer_in(attributes.get(semconv.TRULENS_OUTPUT))
         )
         if answered is None:
             continue
@@ -232,7 +236,7 @@ def _structured(fields: Mapping[str, Any], depth: int = _ANSWER_DEPTH) -> Reply 
     return Reply(text_of(fields[key]), fields.get("citations"))
 
 
-def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Reply | None:
+def answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Reply | None:
     """The answer in an output: the value itself, or a member under one of the keys frameworks use."""
     output = decode_container(value)
     if isinstance(output, str):
@@ -269,7 +273,7 @@ def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Reply | None:
 
 
 def _first_answer(values: Iterable[Any], depth: int) -> Reply | None:
-    return next((nested for value in values if (nested := _answer_in(value, depth - 1)) is not None), None)
+    return next((nested for value in values if (nested := answer_in(value, depth - 1)) is not None), None)
 
 
 _INPUT_KEYS: Final = (
@@ -294,9 +298,9 @@ def question(trace: Trace) -> str | None:
         text = (
             first_of(attributes, _QUERY_ATTRIBUTES, nonempty_text)
             or last(input_messages(span), USER)
-            or _question_in(attributes.get(semconv.INPUT_VALUE))
-            or _question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
-            or _question_in(attributes.get(semconv.TRULENS_INPUT))
+            or question_in(attributes.get(semconv.INPUT_VALUE))
+            or question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
+            or question_in(attributes.get(semconv.TRULENS_INPUT))
         )
         if text:
             return text
@@ -315,7 +319,7 @@ def _first_of_turn(conversation: list[Message]) -> str | None:
     return text
 
 
-def _question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
+def question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
     """The question in an input: the value itself, or a member under one of the keys frameworks use."""
     input_value = decode_container(value)
     if isinstance(input_value, str):
@@ -334,7 +338,7 @@ def _question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
 
 
 def _first_question(values: Iterable[Any], depth: int) -> str | None:
-    return next((text for value in values if (text := _question_in(value, depth - 1))), None)
+    return next((text for value in values if (text := question_in(value, depth - 1))), None)
 
 
 LOG_SCOPE: Final = "ragmon.log_record"
