@@ -36,10 +36,19 @@ def test_every_trace_shape_that_files_may_have_is_read(shape):
     assert ragmon.replay([shape], GOLD).metric("answer_precision").value == 1.0
 
 
-@pytest.mark.parametrize("bad", [{"qid": True, "answer_json": {}}, {"answer_json": 5}, {"qid": object()}])
+@pytest.mark.parametrize("bad", [{"qid": True}, {"v": 2, "qid": "a"}, {"qid": object()}])
 def test_a_dict_that_is_no_trace_is_named_by_its_place(bad):
     with pytest.raises(InputError, match="record 2 is no trace"):
         ragmon.replay([TRACE, bad])
+
+
+@pytest.mark.parametrize("odd", [{"ts": "soon"}, {"latency_ms": "812 parsecs"}, {"qid": [1]}])
+def test_a_value_of_a_dict_that_cannot_be_read_is_unknown_and_told_without_it(odd):
+    report = ragmon.replay([TRACE, {"q": "Is it?", "answer_json": {"claim": "Yes."}, **odd}])
+    (field,) = odd
+    assert (report.scored, report.unknown) == (2, {f"{field}: unreadable": 1})
+    (note,) = report.notes
+    assert note.startswith(f"{field}: 1 value could not be read in records")
 
 
 def test_gold_may_be_a_path(tmp_path):

@@ -302,30 +302,22 @@ def test_whatever_text_comes_in_whatever_field_every_page_can_be_read(tmp_path, 
     assert "<script>alert" not in report.out
 
 
-NONE = "non_finite"
-WRONG = "invalid_schema"
 NUMBERS = {
-    '"scores":[%s]': {"-0.0": "", "1e308": "", "true": WRONG},
-    '"measures":{"groundedness":%s}': {"-0.0": "", "1e308": "", "-5": "", "true": WRONG},
-    '"latency_ms":{"total":%s}': {"-0.0": "", "1e308": "", "-5": "", "true": WRONG},
-    '"ts":%s': {"1e308": WRONG, "true": WRONG},
-    '"sampling":{"audit":true,"stratum":"rest","p_audit":1,"p":%s}': {
-        "1e-308": "",
-        "-0.0": WRONG,
-        "0": WRONG,
-        "1e308": WRONG,
-        "true": WRONG,
-    },
+    '"scores":[%s]': ("-0.0", "1e308", "true"),
+    '"measures":{"groundedness":%s}': ("-0.0", "1e308", "-5", "true"),
+    '"latency_ms":{"total":%s}': ("-0.0", "1e308", "-5", "true"),
+    '"ts":%s': ("1e308", "true"),
+    '"sampling":{"audit":true,"stratum":"rest","p_audit":1,"p":%s}': ("1e-308", "-0.0", "0", "1e308", "true"),
 }
-"""Fields that hold a number, and what becomes of requests in which it is an odd one; a score too large counts as 1."""
-NO_NUMBERS = dict.fromkeys(("NaN", "Infinity", "-Infinity", "1e999"), NONE)
+"""Fields that hold a number, and odd ones; the field is unknown, and a score too large counts as 1."""
+NO_NUMBERS = ("NaN", "Infinity", "-Infinity", "1e999")
 
 
 def test_no_number_makes_a_series_that_is_none(tmp_path):
     """Neither one that is no number, nor one that is too large, nor a truth value."""
-    odd = [(shape % number, why) for shape, told in NUMBERS.items() for number, why in (told | NO_NUMBERS).items()]
+    odd = [shape % number for shape, numbers in NUMBERS.items() for number in (*numbers, *NO_NUMBERS)]
     exports = []
-    for n, (field, _) in enumerate(odd):
+    for n, field in enumerate(odd):
         record = json.loads(encode(asked(n)))
         record.pop(field.split('"')[1], None)
         exports.append(holding(f"{json.dumps(record)[:-1]},{field}}}", n))
@@ -335,9 +327,7 @@ def test_no_number_makes_a_series_that_is_none(tmp_path):
         for body in [*exports, export(spans).SerializeToString()]:
             send_body(running, body)
         books = accounted(running)
-        expected = Counter(why for _, why in odd)
-        assert books["scored"] == expected.pop("") + len(values)
-        assert books["dropped"] == expected
+        assert (books["scored"], books["dropped"]) == (len(odd) + len(values), {})
         assert all(map(math.isfinite, running.metrics().values()))
         found = digest(running)
     for record in journalled(tmp_path):
