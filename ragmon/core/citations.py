@@ -48,9 +48,9 @@ _LABELS: Final = re.compile(
     r"(?:(?:documents?|docs?|sources?|src|citations?|cite|references?|refs?|ids?|passages?|contexts?|chunks?|snippets?|excerpts?"
     r"|quellen?|dokumente?|dokumenty|documentos?|documenti|documenten|fuentes?|fontes?|fonti|bron(?:nen)?|źródł[oa]|käll(?:a|or)"
     r"|kilder?|lähde|lähteet|asiakirja|zdroje?|forrás(?:ok)?|surs[ae]|kaynak|belge|sumber|dokumen|nguồn|tài liệu"
-    r"|источники?"
-    r"|документы?|джерел[оа]|πηγή|έγγραφο|מקור|מסמך|(?:ال)?مصدر|(?:ال)?مستند|स्रोत|संदर्भ|แหล่งที่มา|แหล่งข้อมูล|เอกสาร|อ้างอิง"
-    r"|来源|來源|文档|文檔|资料|資料|出典|出处|出處|参考|參考|参照|引用|文献|文獻|文書|출처|문서|자료|참고"
+    r"|источники?|документы?|джерел[оа]|πηγή|έγγραφο|מקור|מסמך|(?:ال)?مصدر|(?:ال)?مستند|स्रोत|संदर्भ|แหล่งที่มา|แหล่งข้อมูล|เอกสาร"
+    r"|อ้างอิง|来源|來源|文档|文檔|资料|資料|出典|出处|出處|参考|參考|参照|引用"
+    r"|文献|文獻|文書|출처|문서|자료|참고"
     r"|s(?=\d)|#)\.?\s?[:#_-]?\s?){1,2}(?=\d)",
     re.IGNORECASE,
 )
