@@ -51,7 +51,7 @@ from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
 from ragmon.core.text import Path, clean
-from ragmon.ingest.cells import CellError, cut_citations
+from ragmon.ingest.cells import CellError, written_citations
 from ragmon.ingest.spans.mapper import covered, fill
 from ragmon.ingest.spans.span import from_sdk_span
 from ragmon.ingest.spans.tools import number as finite
@@ -696,7 +696,7 @@ def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | N
 
     def names() -> list[str] | None:
         try:
-            plain = cut_citations(_plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH + 1))
+            plain = written_citations(_plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH + 1))
         except CellError:
             return None
         return shapes.cited_names(plain, retrieved_ids, id_from)

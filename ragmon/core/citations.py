@@ -161,8 +161,11 @@ def with_marks(answer: Answer | None, retrieved_ids: Sequence[str] | None) -> An
 
 
 def _of_ranks(citations: list[str], ids: Sequence[str]) -> Cited | None:
-    # What a list of ranks cites; None for any other list. Where retrieved ids are numbers, numbers are ids.
-    if not citations or any(name in ids for name in citations) or all(name.isdecimal() for name in ids):
+    # What a list of ranks cites; None for any other list. What differs from a retrieved id in its number alone is an
+    # id: `doc3` beside `doc4`, and numbers beside numbers.
+    if not citations or any(name in ids for name in citations):
+        return None
+    if not {_INTEGER.sub("0", name) for name in ids}.isdisjoint(_INTEGER.sub("0", name) for name in citations):
         return None
     marks = [_plain_marks(name if name.startswith(_OPENINGS) else f"[{name}]") for name in citations]
     if not all(map(_WHOLE_MARK.fullmatch, marks)):

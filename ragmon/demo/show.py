@@ -74,8 +74,8 @@ def hallucination(pipeline: RagPipeline) -> None:
 
 
 def citation_break(pipeline: RagPipeline) -> None:
-    """Cite the document instead of the passage; citation_scope, coverage, answer_precision, citation_hit_rate."""
-    pipeline.cite = _without_chunk
+    """Cite passages by the numbers of another index; citation_scope, coverage, answer_precision, citation_hit_rate."""
+    pipeline.cite = _of_another_index
 
 
 def latency(pipeline: RagPipeline) -> None:
@@ -88,8 +88,9 @@ INCIDENTS: Final[Mapping[str, Callable[[RagPipeline], None]]] = MappingProxyType
 )
 
 
-def _without_chunk(passage_id: str) -> str:
-    return passage_id.partition("#")[0]
+def _of_another_index(passage_id: str) -> str:
+    document, _, number = passage_id.partition("#")
+    return f"{document}#{int(number) + 1000}"
 
 
 _MIN_TYPO_LENGTH: Final = 6

@@ -110,6 +110,21 @@ def cut_citations(value: Any, separator: str | None = None) -> Any:
     return as_list(text, separator, cut_ids) if written is None else written
 
 
+def written_citations(value: Any) -> Any:
+    """The citations of a JSON value: a text counts only where it writes a list or an object, not as one id.
+
+    >>> written_citations('["p1"]'), written_citations("[1][2]"), written_citations("p1")
+    (['p1'], ['[1]', '[2]'], None)
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text or len(text) > _LONGEST_CITATIONS:
+        return None
+    written = as_structure(text)
+    return unquoted(text) if written is None and text[0] == "[" else written
+
+
 def cut_ids(text: str) -> list[str]:
     """The ids of a text without quotes."""
     bare = text.strip()

@@ -46,7 +46,7 @@ from ragmon.core.record import (
     parse_label,
 )
 from ragmon.core.text import look_up
-from ragmon.ingest.cells import CellError, cut_citations
+from ragmon.ingest.cells import CellError, written_citations
 from ragmon.ingest.tables import TAG, USUAL, TableOptions, gold_as_traces, is_gold, usual_fields
 from ragmon.ingest.values import ABSENT, POINT, formatted_time, milliseconds, times
 
@@ -250,13 +250,14 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
 
     def cited(citations: Any) -> list[str] | None:
         try:
-            written = cut_citations(citations)
+            written = written_citations(citations)
         except CellError as error:
             unknown("citations", constants.UNREADABLE, f"citations {error}")
             return None
         names = shapes.cited_names(written, retrieved_ids, options.id_from)
         if names is None and citations:
-            unknown("citations", constants.NO_IDS)
+            what = f"citations have an entry that names no document: {shorten(citations)}"
+            unknown("citations", constants.UNREADABLE, what)
         return names
 
     answer, facts = _answer(value, cited, read)

@@ -37,6 +37,8 @@ patterns = ["^sorry", "cannot (say|tell)"]
 replace = true
 window = 80
 matcher_counts = true
+[citations]
+base = 0
 [slices]
 lang = ["de", "en"]
 [gold.support]

@@ -226,6 +226,7 @@ def test_a_list_of_ranks_is_one_of_ids_however_the_ranks_are_written():
         assert answer.citations == found, citations
         assert with_marks(answer, IDS) == answer, "read again, it stays"
     assert with_marks(Answer("Rollo", ["2"]), ["17", "23"]).citations == ["2"], "numbers beside numbers are ids"
+    assert with_marks(Answer("Rollo", ["doc3"]), ["doc4", "doc7", "doc9"]).citations == ["doc3"], "it looks like an id"
 
 
 @pytest.mark.parametrize(
@@ -263,13 +264,11 @@ SEEMING = {
     "It holds 5 % [@smith2020].": "[@smith2020]",
     "Tighten {{cite:3}} it.": "{{cite:3}}",
     "Tighten it {ref:3} to 15 Nm.": "{ref:3}",
-    "Tighten it <ref>2</ref>.": "<ref>2</",
     'Tighten it <cite id="3"/>.': '<cite id="3"/>',
     "Tighten it (ref. A).": "(ref. A)",
     "Tighten it (source: page-3), then wait.": "(source: page-3)",
     "Tighten it [Source A] and wait.": "[Source A]",
     "Tighten it \\cite{src4}.": "{src4}",
-    "Tighten it〔1〕。": "〔1〕",
     "Tighten it ⟦2⟧.": "⟦2⟧",
     "締めます。【doc-a1】": "【doc-a1】",
 }

@@ -195,6 +195,8 @@ FUNCTIONS = {
     citations.split_citations: citations.split_citations,
     citations.read_marks: lambda text: citations.read_marks(text, ["a", "b", "a#1"]),
     citations.unread_mark: citations.unread_mark,
+    messages.answer_in: messages.answer_in,
+    messages.question_in: messages.question_in,
     citations.marked_citations: lambda text: citations.marked_citations(text, ["a", "b", "a#1"]),
     builtin.words: builtin.words,
     builtin.content_words: builtin.content_words,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ragmon.core.constants import INVALID_SCHEMA, NO_GOLD_CITATIONS, NO_TEXT, TOTAL_UNKNOWN
+from ragmon.core.constants import NO_GOLD_CITATIONS, NO_TEXT, TOTAL_UNKNOWN
 from ragmon.core.errors import GoldError
 from ragmon.core.policy import Gate, Policy
 from ragmon.ingest.gold import GoldSet
@@ -49,11 +49,11 @@ def test_no_verdict_or_none_relevant(judged, verdicts):
 
 
 def test_verdict_words(judged):
-    """Both: yes after strip and case. Own: a word that is neither yes nor no rejects the line. Published: a no."""
+    """Both: yes after strip and case. Own: another word leaves the verdicts unknown. Published: a no."""
     report, published = judged([" Yes\n", "NO"])
     assert values(report, "contextual_precision") == published["score"] == 1.0
     report, published = judged(["idk", "yes"])
-    assert (report.rejected, published["score"]) == ({INVALID_SCHEMA: 1}, 0.5)
+    assert (report.rejected, report.unknown, published["score"]) == ({}, {"verdicts: unreadable": 1}, 0.5)
 
 
 def test_threshold_and_strict_mode(judged):

@@ -160,7 +160,7 @@ def test_an_answer_in_the_output_of_a_chain(output):
         ('{"claim": "Yes.", "citations": ["d1", 2]}', ("Yes.", ["d1", "2"])),
         ('{"answer": "Yes.", "citations": [{"id": "d1"}, {"chunk_id": "d2"}]}', ("Yes.", ["d1", "d2"])),
         ('{"answer": {"claim": "Yes.", "citations": []}}', ("Yes.", [])),
-        ('{"answer": "Yes.", "citations": "d1"}', ("Yes.", ["d1"])),
+        ('{"answer": "Yes.", "citations": "d1"}', ("Yes.", None)),
         ('{"answer": "Yes.", "citations": ["d1", {}]}', ("Yes.", None)),
         ('{"claim": null, "citations": []}', (None, [])),
         ('Sure:\n```json\n{"claim": "Yes.", "citations": ["d1"]}\n```\nAnything else?', ("Yes.", ["d1"])),

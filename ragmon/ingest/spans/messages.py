@@ -22,7 +22,7 @@ from ragmon.core import semconv, shapes
 from ragmon.core.citations import split_citations
 from ragmon.core.record import Answer
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
-from ragmon.ingest.cells import CellError, cut_citations
+from ragmon.ingest.cells import CellError, written_citations
 from ragmon.ingest.spans.span import Role, Span, Trace
 from ragmon.ingest.spans.tools import (
     as_text,
@@ -162,7 +162,7 @@ def answer(trace: Trace, retrieved_ids: Sequence[str] | None = None) -> Answer |
     if reply is None:
         return None
     try:
-        written = cut_citations(reply.citations)
+        written = written_citations(reply.citations)
     except CellError:
         written = None
     cited = shapes.cited_names(written, retrieved_ids, trace.retrieving.id_from)
