@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from ragmon.core.text import Path, look_up
+from ragmon.core.text import Path, fold, look_up
 
 T = TypeVar("T")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -156,6 +156,24 @@ def cited_names(
     ids = retrieved_ids or ()
     names = _cited(entries, ids, frozenset(ids), id_from, CITED_DEPTH)
     return names or (None if entries else [])
+
+
+def named_by_title(names: list[str], documents: Any) -> list[str]:
+    """Cited names with the titles of retrieved documents replaced by their ids.
+
+    >>> named_by_title(["Bus plan", "d2"], [{"id": "d1", "title": "Bus plan"}, {"id": "d2"}])
+    ['d1', 'd2']
+    """
+    titled: dict[str, list[str]] = {}
+    for document in documents if isinstance(documents, list) else ():
+        if isinstance(document, Mapping) and isinstance(document.get("id"), str):
+            members = [document, document.get("metadata")]
+            title = next((each["title"] for each in members if isinstance(each, Mapping) and each.get("title")), None)
+            if isinstance(title, str):
+                titled.setdefault(fold(title), []).append(document["id"])
+    if not titled or any(document_id in names for ids in titled.values() for document_id in ids):
+        return names
+    return [name for cited in names for name in titled.get(fold(cited), [cited])]
 
 
 def _cited(entry: Any, ids: Sequence[str], known: frozenset[str], id_from: Path | None, depth: int) -> list[str] | None:

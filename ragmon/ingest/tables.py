@@ -278,7 +278,9 @@ def _document(entry: Mapping[str, Any], id_from: MemberPath | None) -> dict[str,
         raise CellError(f"has a document without id: {shorten(entry)}")
     if shapes.document_hints.room > 0:
         shapes.document_hints.note(document_id, entry, metadata)
-    document = {"id": document_id, "text": _first_of(entry, _TEXT_KEYS), "score": entry.get("score")}
+    members = {**metadata, **entry} if isinstance(metadata, dict) else entry
+    document = {"id": document_id, "text": _first_of(entry, _TEXT_KEYS)}
+    document |= {"score": entry.get("score"), "title": members.get("title")}
     return {name: value for name, value in document.items() if not is_absent(value)}
 
 

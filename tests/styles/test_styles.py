@@ -19,11 +19,6 @@ from ragmon.monitor.replay import AlarmReplay
 from ragmon.scoring.scorer import ScorerFactory
 from tests.support.styles import REQUESTS, STYLES, UNANSWERABLE, Style, fact, gold, languages, requests, written
 
-FROM_ZERO = "marks that count from 0 are read as ranks from 1"
-OBJECTS = "a JSON line whose citations are objects without `id` is rejected"
-TITLES = "titles are compared with ids, and `[citations] base` is no setting"
-DEFAULT = 34
-"""Styles, at least, that are judged with the default settings."""
 RED = {
     "phrase": "answer_precision",
     "retrieved": "citation_hit_rate",
@@ -33,23 +28,9 @@ RED = {
 """The gate of each fault."""
 
 
-def awaited(style):
-    """Why a style cannot be judged yet; None where it can."""
-    if "{index}" in style.cites:
-        return FROM_ZERO
-    if style.cites.startswith("list {{") and style.container not in ("decorator", "span"):
-        return OBJECTS
-    return TITLES if style.cure else None
-
-
-def styles(*waiting, chosen=STYLES):
-    """Styles as parameters; those that wait for one of the reasons are expected to fail."""
-
-    def marks(style):
-        reason = awaited(style)
-        return [pytest.mark.xfail(reason=reason, strict=True)] if reason in waiting else []
-
-    return [pytest.param(style, id=f"{STYLES.index(style)}-{style.language}", marks=marks(style)) for style in chosen]
+def styles():
+    """Styles as parameters."""
+    return [pytest.param(style, id=f"{STYLES.index(style)}-{style.language}") for style in STYLES]
 
 
 def judged(style, folder, fault=None, config=""):
@@ -66,7 +47,6 @@ def verdicts(report):
 def test_the_table_has_forty_styles_of_many_languages_marks_names_and_containers():
     assert len(set(STYLES)) == 40
     assert len(STYLES) * REQUESTS == 10_000
-    assert sum(not style.cure for style in STYLES) >= DEFAULT
     assert {style.language for style in STYLES} == set(languages())
     kinds = {part: len({getattr(style, part) for style in STYLES}) for part in Style._fields}
     assert min(kinds["language"], kinds["cites"]) >= 20
@@ -81,25 +61,14 @@ def test_a_style_always_gives_the_same_requests():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("style", styles(FROM_ZERO, OBJECTS, chosen=[style for style in STYLES if not style.cure]))
+@pytest.mark.parametrize("style", styles())
 def test_a_flawless_pipeline_is_judged_right_by_default(style, tmp_path):
     report = judged(style, tmp_path)
     assert set(verdicts(report).values()) == {"pass"}, report.outcomes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("style", styles(TITLES, chosen=[style for style in STYLES if style.cure]))
-def test_what_default_settings_cannot_know_is_unassessed_until_the_setting_that_is_named_says_it(style, tmp_path):
-    before = judged(style, tmp_path)
-    assert "fail" not in verdicts(before).values()
-    table, key = style.cure.splitlines()[:2]
-    named = f"{table} {key.partition(' =')[0]}"
-    assert any(named in (outcome.reason or "") for outcome in before.outcomes), before.outcomes
-    assert judged(style, tmp_path, config=style.cure).verdict == "pass"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("style", styles(FROM_ZERO, TITLES))
+@pytest.mark.parametrize("style", styles())
 def test_a_flawless_pipeline_pages_nobody(style, tmp_path):
     path = tmp_path / "ragmon.toml"
     path.write_text("", "utf-8")
@@ -116,12 +85,12 @@ def test_a_flawless_pipeline_pages_nobody(style, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in RED if fault != "cited"])
-@pytest.mark.parametrize("style", styles(OBJECTS, TITLES))
+@pytest.mark.parametrize("style", styles())
 def test_a_fault_turns_its_gate_red(style, fault, tmp_path):
-    assert verdicts(judged(style, tmp_path, fault, config=style.cure))[RED[fault]] == "fail"
+    assert verdicts(judged(style, tmp_path, fault))[RED[fault]] == "fail"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("style", styles(FROM_ZERO, OBJECTS, TITLES))
+@pytest.mark.parametrize("style", styles())
 def test_a_wrong_document_that_is_cited_turns_its_gate_red(style, tmp_path):
-    assert verdicts(judged(style, tmp_path, "cited", config=style.cure))[RED["cited"]] == "fail"
+    assert verdicts(judged(style, tmp_path, "cited"))[RED["cited"]] == "fail"

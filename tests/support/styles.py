@@ -49,7 +49,6 @@ class Style(NamedTuple):
         says: What stands around every answer, JSON as well.
         refuses: The words of the refusals in place of those of the language.
         typography: What the model does to the characters of its answers: a key of `TYPOGRAPHIES`.
-        cure: What ragmon.toml must say; without it nothing is judged wrongly, but not everything is judged.
     """
 
     language: str
@@ -59,7 +58,6 @@ class Style(NamedTuple):
     says: str = "{}"
     refuses: tuple[str, ...] = ()
     typography: str = "plain"
-    cure: str = ""
 
     def __str__(self):
         return " ".join(part for part in self[:7] if isinstance(part, str) and part not in ("{}", "plain"))
@@ -125,7 +123,7 @@ STYLES = (
     Style("en", "list {rank}", "chunk", "decorator", refuses=FRAMEWORKS),
     Style("en", 'list "[{rank}]"', "slug", "parquet", refuses=POLICY),
     Style("en", 'list {{"document_id": "{id}"}}', "url", "lines", says="**{}**"),
-    Style("en", 'list "{title}"', "uuid", "documents", cure='[citations]\nbase = "titles"\n'),
+    Style("en", 'list "{title}"', "uuid", "documents"),
     Style("en", "[{id}]", "chunk", "xlsx", says="Answer: {}", typography="bold"),
     Style("en", "[citation:{rank}]", "sha", "lines", says=JSON),
     Style("en", "[{rank}]({url})", "url", "span", typography="code"),
