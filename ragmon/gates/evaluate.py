@@ -179,6 +179,12 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
     outcome = _judge_share(evidence, snapshot, policy, whole_run=whole_run)
     if constants.ID_FORM in evidence.stat.unassessed and constants.ID_FORM not in outcome.reason:
         outcome = replace(outcome, reason=f"{outcome.reason}; {not_assessable(evidence)}")
+    if outcome.verdict == "fail" and evidence.series is not None and gate.metric in snapshot.comparing_metrics:
+        vanished = snapshot.vanished.get((gate.pipeline, evidence.series.gold))
+        if vanished is not None:
+            names = ", ".join(vanished.ids[:SHOWN]) + (", …" if len(vanished.ids) > SHOWN else "")
+            gone = f"{len(vanished.ids)} gold ids are retrieved no more since index {vanished.index_hash}: {names}"
+            outcome = replace(outcome, reason=f"{outcome.reason}; {gone}")
     return outcome
 
 
@@ -251,6 +257,10 @@ def sources_of(gate: Gate, snapshot: Snapshot) -> tuple[str, ...]:
     if gate.source:
         return (gate.source,)
     return GOLD_SOURCES if gate.metric in snapshot.gold_metrics or gate.gold else FREE_SOURCES
+
+
+SHOWN: Final = 3
+"""Ids of gold that a reason names."""
 
 
 def usual_estimand(source: str) -> Estimand:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -26,7 +26,7 @@ from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Bucket, I
 from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
 from ragmon.scoring.minutes import CLUSTER, CountedRequest, group_of
 from ragmon.scoring.score_table import Score, ScoreTable
-from ragmon.scoring.snapshot import ALL, SeriesReader, Snapshot, take_snapshot
+from ragmon.scoring.snapshot import ALL, SeriesReader, Snapshot, take_snapshot, vanished_ids
 from ragmon.stats import histograms
 from ragmon.stats.histograms import MICRO, Sums, add_counts, add_sums, micro, sums_of
 
@@ -516,7 +516,7 @@ class Scorer:
         state, reader, gated = self.state, self._last_reader, tuple(gated)
         if reader is None or reader.state is not state or reader.gated != gated:
             reader = self._last_reader = SeriesReader(state, self.table, gated)
-        return take_snapshot(
+        snapshot = take_snapshot(
             state,
             self.table,
             now=state.newest if now is None else now,
@@ -525,6 +525,13 @@ class Scorer:
             gated=gated,
             reader=reader,
         )
+        vanished = {
+            (pipeline, gold.name): ids
+            for gold in self.gold.sets
+            for pipeline in {key.pipeline for key in state.series if key.gold == gold.name}
+            if (ids := vanished_ids(state, pipeline, gold.name, gold.short_version, gold)) is not None
+        }
+        return replace(snapshot, vanished=vanished) if vanished else snapshot
 
 
 def _names_of(record: Record) -> Names:

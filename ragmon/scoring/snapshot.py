@@ -34,7 +34,7 @@ from ragmon.core.constants import (
     LIVE,
     UNKNOWN_WEIGHT,
 )
-from ragmon.core.gold_item import HAS_GOLD_IDS
+from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
 from ragmon.core.record import Record
 from ragmon.ingest.gold import GoldInfo
 from ragmon.metrics.facts import (
@@ -515,6 +515,7 @@ class Snapshot:
         alike_ids: By pipeline and gold set, the ids that differ from gold ids in form alone.
         gold_sources: The pipelines and sources that ever had a gold item, or a label that stands for one.
         lost: Of a replay, what could not be read.
+        vanished: By pipeline and gold set, the gold ids that are retrieved no more.
     """
 
     now: float
@@ -532,6 +533,7 @@ class Snapshot:
     comparing_metrics: frozenset[str] = frozenset()
     gold_sources: frozenset[tuple[str, str]] = frozenset()
     lost: Lost = field(default_factory=Lost)
+    vanished: Mapping[tuple[str, str], Vanished] = field(default_factory=dict)
 
     def find(
         self, pipeline: str, source: str, *, window: str = ALL, gold: str | None = "", where: str = ""
@@ -601,6 +603,46 @@ def take_snapshot(
         comparing_metrics=frozenset(name for name, metric in table.metrics.items() if metric.compares_ids),
         gold_sources=_gold_sources(state),
     )
+
+
+class Vanished(NamedTuple):
+    """Gold ids that answers retrieved under an earlier index, and that none retrieves under the newest.
+
+    Attributes:
+        ids: The ids, in the order of text.
+        index_hash: The index since which none does.
+    """
+
+    ids: tuple[str, ...]
+    index_hash: str
+
+
+def vanished_ids(state: State, pipeline: str, gold: str, version: str, items: Iterable[GoldItem]) -> Vanished | None:
+    """The gold ids of a set that a pipeline retrieves no more; None where there are none, or one index alone."""
+    first: dict[str, int] = {}
+    asked: dict[str, set[str]] = {}
+    found: dict[str, set[str]] = {}
+    for key, series in state.series.items():
+        if (key.pipeline, key.gold, key.gold_version, key.slice) != (pipeline, gold, version, "") or not key.index_hash:
+            continue
+        starts = (*series.fresh, *series.folded, *(hour * HOUR for hour in series.item_hours))
+        begin = min((start for start in starts if start >= 0), default=-1)
+        first[key.index_hash] = min(first.get(key.index_hash, begin), begin)
+        for table in series.items():
+            asked.setdefault(key.index_hash, set()).update(table)
+            retrieved = (qid for qid, facts in table.items() if any(ranks for _, _, _, ranks, *_ in facts))
+            found.setdefault(key.index_hash, set()).update(retrieved)
+    order = sorted(first, key=lambda name: (first[name], name))
+    if len(order) < 2 or len(set(first.values())) < len(order):  # without times nothing is known to be newer
+        return None
+    *earlier, newest = order
+    missed = set().union(*(found[name] for name in earlier)) & asked[newest] - found[newest]
+    kept = {name for item in items if item.qid in found[newest] for name in item.ids}
+    ids = {name for item in items if item.qid in missed for name in item.ids} - kept
+    if not ids:
+        return None
+    last = max(place for place, name in enumerate(order) if found[name] & missed)
+    return Vanished(tuple(sorted(ids)), order[last + 1])
 
 
 def _gold_sources(state: State) -> frozenset[tuple[str, str]]:
