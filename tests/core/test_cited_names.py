@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragmon.core.shapes import cited_names
+from ragmon.core.shapes import cited_names, named_by_title
 
 IDS = ["d1", "d2", "d3"]
 
@@ -100,3 +100,17 @@ def test_id_from_goes_before_the_usual_keys():
 )
 def test_a_list_is_unknown_where_what_it_cites_cannot_be_told(citations):
     assert cited_names(citations, IDS) is None
+
+
+def test_a_title_names_the_retrieved_documents_that_have_it():
+    documents = [
+        {"id": "d1", "title": "Bus plan"},
+        {"id": "d2", "metadata": {"title": "BUS  PLAN"}},
+        {"id": "d3", "title": 7},
+        "d4",
+    ]
+    assert named_by_title(["Bus plan", "Other"], documents) == ["d1", "d2", "Other"]
+    assert named_by_title(["d3", "Bus plan"], documents) == ["d3", "d1", "d2"]
+    assert named_by_title(["Bus plan"], None) == ["Bus plan"]
+    for names in (["d1", "Bus plan"], ["d2"]):
+        assert named_by_title(names, documents) == names, "an id with a title is cited: names are ids then"
