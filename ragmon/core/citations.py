@@ -304,6 +304,9 @@ def _inline_ids(text: str, ids: Sequence[str]) -> list[str] | None:
     entries: dict[tuple[str, bool], None] = {}  # what stands in brackets, whole and by entries
     for match in _BRACKETED.finditer(text):
         inside = match[2]
+        if inside.isdecimal():  # as most are
+            entries[inside, match[1] == "("] = None
+            continue
         label = _LABEL.match(inside)
         body = inside if label is None else inside[label.end() :]
         parts = (inside, body, *body.replace(";", ",").split(","), *body.split("†")[1:])
@@ -336,10 +339,17 @@ def _numbered(text: str, ids: Sequence[str]) -> Cited | None:
 def _expanded(marks: Iterable[str]) -> dict[int, None]:
     # The numbers of marks in their order, those of a range as well.
     numbers: dict[int, None] = {}
-    # Each range once: otherwise a long text of ranges would give a hundred numbers for every five characters.
-    for begin, end in dict.fromkeys(match.groups() for mark in marks for match in _NUMBERS.finditer(mark)):
-        first, last = int(begin), int(end or begin)
-        numbers |= dict.fromkeys(range(first, last + 1) if first <= last else (first, last))
+    ranges: set[str] = set()
+    for mark in marks:
+        if mark[1:-1].isdecimal():  # as most are
+            numbers[int(mark[1:-1])] = None
+            continue
+        for match in _NUMBERS.finditer(mark):
+            # Each range once: otherwise a long text of ranges would give a hundred numbers for every five characters.
+            if match[0] not in ranges:
+                ranges.add(match[0])
+                first, last = int(match[1]), int(match[2] or match[1])
+                numbers |= dict.fromkeys(range(first, last + 1) if first <= last else (first, last))
     return numbers
 
 

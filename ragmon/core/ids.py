@@ -33,7 +33,7 @@ _CHUNK: Final = re.compile(
     rf"|/{_WORDS}s?/\d+\Z"  # `/chunks/3`
     r"|[\s_.-](?:part|pages?|p|sections?|para|paragraphs?)[\s_.=-]?\d+\Z"  # `_part_3`, `_p3`
     r"|::?\d+(?:-\d+)?\Z|[|@~]\d+\Z|\s?\(\d+\)\Z|\[\d+\]\Z"  # `:0`, `::0`, `:0-512`, `|0`, ` (0)`, `[0]`
-    r"|(?:\d|\.[a-z][a-z0-9]{0,4})(?P<numbers>(?:[_-]\d+)+)\Z",  # `_0` of `page-7_0` and of `page.pdf_0`
+    r"|(?:\d|\.[a-z][a-z0-9]{0,4})(?P<numbers>(?:[_-]\d{1,12}){1,4})\Z",  # `_0` of `page-7_0` and of `page.pdf_0`
     re.IGNORECASE,
 )
 _NUMBER: Final = re.compile(r"[_-]\d+")

@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -236,6 +237,8 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
     """Convert a line of any known format to a record; a field that cannot be read is unknown."""
 
     def read(convert: Callable[[Any, str], _Value | None], found: Any, name: str, /) -> _Value | None:
+        if found is None:  # as most fields are
+            return None
         try:
             return convert(found, name)
         except Rejected as error:
@@ -270,9 +273,8 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
     error = "not ok" if value.ok is False else None
     if value.error:
         error = value.error if isinstance(value.error, str) else shorten(value.error)
-    alone = {
-        name: read(convert, found, name) for name, convert in _ALONE if (found := getattr(value, name)) is not None
-    }
+    given = zip(_ALONE, _alone_of(value), strict=True)
+    alone = {name: read(convert, found, name) for (name, convert), found in given if found is not None}
     if value.sampling is not None:
         alone["sampling"] = read(_SAMPLING, value.sampling, "sampling") or Sampling(stratum=constants.UNKNOWN_WEIGHT)
     if value.facts is not None:  # which may be of texts that were changed, so the texts say nothing
@@ -428,6 +430,7 @@ _ALONE: Final[Sequence[tuple[str, Callable[[Any, str], Any]]]] = (
     ("judge_versions", partial(as_type, kind=dict[str, str])),
 )
 """Fields that have one name, in every format."""
+_alone_of: Final = attrgetter(*(name for name, _ in _ALONE))
 _DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BYTE_OFFSET: Final = re.compile(r"\(byte (\d+)\)")
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
@@ -548,6 +551,11 @@ def _decode_any_format(line: bytes, unknown: Unknown, options: TableOptions) -> 
 
 def _add_usual_names(fields: Any, line: bytes, options: TableOptions, unknown: Unknown) -> None:
     """Fill fields that a line has under the names of other programs, such as Ragas' `user_input`."""
+    has_question = fields.question is not None or fields.q is not None
+    has_answer = fields.answer is not None or fields.answer_json is not None
+    has_documents = any(each is not None for each in (fields.retrieved_ids, fields.chunks, fields.retrieval))
+    if not options.columns and has_question and has_answer and has_documents:
+        return
     alike = {
         "question": ("question", "q"),
         "answer": ("answer", "answer_json"),
@@ -563,8 +571,6 @@ def _add_usual_names(fields: Any, line: bytes, options: TableOptions, unknown: U
     }
     has = {name: any(getattr(fields, member) is not None for member in members) for name, members in alike.items()}
     has["citations"] = has["citations"] or isinstance(fields.answer, dict)
-    if not options.columns and has["question"] and has["answer"] and has["retrieved_ids"]:
-        return
     try:
         row = _decode_object(line)
     except _DECODE_ERRORS:  # in a member that no field is read from

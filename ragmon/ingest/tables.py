@@ -951,7 +951,7 @@ class _OversizeError(Exception):
     """A row is longer than `MAX_ROW`; the next line that is read belongs to another row."""
 
 
-_ESCAPED: Final = re.compile(r'(\\+)"')
+_ESCAPED: Final = re.compile(r'(?<!\\)(\\+)"')
 
 
 def _doubled(match: re.Match[str]) -> str:

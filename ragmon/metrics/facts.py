@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, compress, islice, product
 from typing import Final, Literal, NamedTuple
 
 from ragmon.core import constants
@@ -67,8 +67,20 @@ CITED_OTHERWISE: Final = BY_RANK | UNLIKE_IDS
 # cited, or among the candidates differs in form alone from a gold id that was not found there.
 SEVERAL, FOUND_BY_TEXT, IDS_ALIKE, CITES_ALIKE, CANDIDATES_ALIKE = (1 << i for i in range(50, 55))
 # What is cited; and by base, the same of citations that are ranks if they count from it.
-_CITED: Final = (HITS, IN_SCOPE, CITES_RETRIEVED, CITES_ALIKE)
-_AT_BASE: Final = (tuple(1 << i for i in range(46, 50)), tuple(1 << i for i in range(55, 59)))
+_CITED_BITS: Final = (HITS, IN_SCOPE, CITES_RETRIEVED, CITES_ALIKE)
+_CITED: Final = sum(_CITED_BITS)
+_BITS_AT_BASE: Final = (tuple(1 << i for i in range(46, 50)), tuple(1 << i for i in range(55, 59)))
+
+
+def _renamed(source: Sequence[int], target: Sequence[int]) -> dict[int, int]:
+    # By every set of some flags, the same set of others: a look-up for each request is faster than a loop.
+    chosen = product((False, True), repeat=len(source))
+    return {sum(compress(source, each)): sum(compress(target, each)) for each in chosen}
+
+
+_TO_BASE: Final = tuple(_renamed(_CITED_BITS, bits) for bits in _BITS_AT_BASE)
+_AT_BASE: Final = tuple(sum(bits) for bits in _BITS_AT_BASE)
+_OF_BASE: Final = tuple(_renamed(bits, _CITED_BITS) for bits in _BITS_AT_BASE)
 
 
 class Facts(NamedTuple):
@@ -384,10 +396,10 @@ def all_read_as(counts: Mapping[Key, int], form: CitationForm) -> dict[Key, int]
 def flags_read_as(flags: int, form: CitationForm) -> int:
     """The flags of citations in a form."""
     if flags & BY_RANK:
-        flags &= ~(sum(_CITED) | CITATIONS_MISSING | UNREADABLE | COUNTED_FROM_ZERO)
+        flags &= ~(_CITED | CITATIONS_MISSING | UNREADABLE | COUNTED_FROM_ZERO)
         if form.base is None:
             return flags | UNREADABLE
-        flags |= sum(bit for bit, at_base in zip(_CITED, _AT_BASE[form.base], strict=True) if flags & at_base)
+        flags |= _OF_BASE[form.base][flags & _AT_BASE[form.base]]
         if form.base == 0:
             return flags | COUNTED_FROM_ZERO
         return flags | CITATIONS_MISSING if flags & FROM_ZERO else flags
@@ -417,7 +429,8 @@ class CitationCounts(NamedTuple):
         flags = key[0]
         if not flags & IDS or (flags & (IN_SCOPE | CITES_RETRIEVED | BY_RANK)) == IN_SCOPE:
             return None
-        return cls(n, *(n if flags & bit else 0 for bit in (BY_RANK, FROM_ZERO, TO_LAST, UNLIKE_IDS)))
+        by_rank, unlike = n if flags & BY_RANK else 0, n if flags & UNLIKE_IDS else 0
+        return cls(n, by_rank, n if flags & FROM_ZERO else 0, n if flags & TO_LAST else 0, unlike)
 
     @property
     def form(self) -> CitationForm:
@@ -510,14 +523,13 @@ class FactReader:
         if isinstance(self.citations, int):
             flags |= 0 if self.citations else COUNTED_FROM_ZERO
             return self._with_documents(record, item, flags, ids_at(cited_ranks, ids, self.citations), verdicts)
-        from_zero, from_one = (
-            self._with_documents(record, item, flags, ids_at(cited_ranks, ids, base), verdicts) for base in (0, 1)
-        )
+        from_zero = self._with_documents(record, item, flags, ids_at(cited_ranks, ids, base=0), verdicts)
+        from_one = self._with_documents(record, item, flags, citations or ids_at(cited_ranks, ids), verdicts)
         flags = (from_one[0] & ~UNLIKE_IDS) | BY_RANK
-        flags |= (FROM_ZERO if 0 in cited_ranks else 0) | (TO_LAST if len(ids) in cited_ranks else 0)
-        for bits, (read_flags, *_) in zip(_AT_BASE, (from_zero, from_one), strict=True):
-            flags |= sum(at_base for bit, at_base in zip(_CITED, bits, strict=True) if read_flags & bit)
-        return (flags_read_as(flags, USUAL), *from_one[1:])
+        flags |= FROM_ZERO | CITATIONS_MISSING if 0 in cited_ranks else 0
+        flags |= TO_LAST if len(ids) in cited_ranks else 0
+        flags |= _TO_BASE[0][from_zero[0] & _CITED] | _TO_BASE[1][from_one[0] & _CITED]
+        return (flags, *from_one[1:])  # as `USUAL` reads them
 
     def _with_documents(
         self, record: Record, item: GoldItem | None, flags: int, citations: Sequence[str] | None, verdicts: Ranks

@@ -50,7 +50,7 @@ MADE_WHERE_NEEDED = {
     "demo.app",  # a number, as in the patterns of the module
     "export.rules",  # a selector that a user writes
     "ingest.gold_files",  # names of members
-    "ingest.tables",  # separators of the user
+    "ingest.cells",  # separators of the user
     "server.queries",  # hexadecimal digits
 }
 """Modules that make or use a pattern inside a function, and why that is as good as tried."""
