@@ -34,7 +34,7 @@ from ragmon.gates.evaluate import (
     without_data,
 )
 from ragmon.ingest.gold import GoldInfo
-from ragmon.metrics.facts import Key
+from ragmon.metrics.facts import USUAL, CitationForm, Key, all_read_as
 from ragmon.scoring.buckets import MODEL_SLICE, State, Table, add_table
 from ragmon.scoring.minutes import CountedRequest, MinuteBatches, cluster_of
 from ragmon.scoring.score_table import ScoreTable
@@ -164,11 +164,13 @@ class Clusters(MinuteBatches):
 
     Attributes:
         alone: Requests without these fields; each is a cluster of its own.
+        form: How the citations of a pipeline are read.
     """
 
     def __init__(self, table: ScoreTable, gates: Sequence[Gate], cluster: Callable[[str], Collection[str]]) -> None:
         super().__init__({gate.where for gate in gates if gate.where}, cluster)
         self.alone = 0
+        self.form: Callable[[str], CitationForm] = lambda _: USUAL
         self._table = table
         self._measured = {gate.metric for gate in gates} & {m.key for m in table.metrics.values() if m.measured}
         self._facts: dict[SeriesLocation, dict[str, _Counts]] = {}
@@ -222,17 +224,17 @@ class Clusters(MinuteBatches):
         return coarse(dict(sorted(clusters_by_mean.items())))
 
     def _sums_of(self, location: SeriesLocation, metric: str) -> Iterator[tuple[ItemSums, int]]:
-        column = list(self._table.metrics).index(metric)
+        column, form = list(self._table.metrics).index(metric), self.form(location.pipeline)
         if metric in self._measured:
             measures = self._sums.get((location, metric), {})
             for cluster, facts in self._facts[location].items():
                 n, total = measures.get(cluster, (0, 0))
-                yield ItemSums(n, total, item_sums(self._table, facts, column).unknown), 1
+                yield ItemSums(n, total, item_sums(self._table, all_read_as(facts, form), column).unknown), 1
             return
         counts = self._facts[location].values()
         by_id = {id(facts): facts for facts in counts}
         for identity, clusters in Counter(map(id, counts)).items():
-            yield item_sums(self._table, by_id[identity], column), clusters
+            yield item_sums(self._table, all_read_as(by_id[identity], form), column), clusters
 
     def _with(self, counts: _Counts, key: Key) -> _Counts:
         n = sum(counts.values())

@@ -204,7 +204,9 @@ class ReleaseSplitter:
         Raises:
             UnknownNameError: No record carries it.
         """
-        return Release(name, of_release(self.scorer.state, self._by, name), self._clusters[name])
+        clusters = self._clusters[name]
+        clusters.form = self.scorer.state.citation_form
+        return Release(name, of_release(self.scorer.state, self._by, name), clusters)
 
     def notes(self) -> list[str]:
         """Notes for the reader of the verdicts."""

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from ragmon.alarms.pipelines import AlarmEngine
 from ragmon.config.load import load
 from ragmon.core.citations import with_marks
-from ragmon.core.record import Answer, Record
+from ragmon.core.record import Answer, Record, encode
 from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.facts import USUAL, CitationForm, FactReader, read_as
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, Scorer
+from tests.support.command_line import ragmon
 from tests.support.examples import cases
 
 IDS = ["kb-0", "page-0", "kb-2", "kb-3"]
@@ -138,6 +139,20 @@ def test_facts_are_read_in_any_form_after_any_other(record, forms):
     for base, are_ids in forms:
         read = read_as(read, CitationForm(base, are_ids))
     assert read_as(read, USUAL) == key
+
+
+def test_two_builds_that_count_from_0_are_compared_in_that_form(tmp_path):
+    lines = []
+    for n in range(800):
+        record = request(
+            text=f"At nine [{n % 4}].", ts=1e9 + n, build="ab"[n % 2], session=f"s{n}", trace_id=f"{n:032x}"
+        )
+        lines.append(encode(record))
+    (tmp_path / "log.jsonl").write_bytes(b"".join(lines))
+    compare = ("compare", "log.jsonl", "--by", "build", "--baseline", "a", "--candidate", "b", "--max-drop", "0.1")
+    done = ragmon(*compare, cwd=tmp_path)
+    scope = next(line for line in done.out.splitlines() if "citation_scope" in line)
+    assert scope.count("100.0 % of 400") == 2, done.out
 
 
 def test_a_pipeline_that_counts_from_0_pages_nobody_and_a_fault_of_it_does(tmp_path):
