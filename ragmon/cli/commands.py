@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import click
 
 from ragmon.cli.main import Commands
+from ragmon.core.constants import EMPTY_REFERENCE
 from ragmon.core.errors import InputError
 from ragmon.core.process import without_collector
-from ragmon.ingest.tables import EMPTY_REFERENCE, GOLD, TRACE, TableOptions, parse_map
-from ragmon.ingest.values import formatted_time
 
 STDIN: Final = "-"
 WAIT: Final = 15.0
@@ -38,26 +37,28 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _ESCAPES: Final = {"\\n": "\n", "\\t": "\t"}
 
 
-def table_options(fields: Collection[str], *, of: str) -> Callable[[_Command], Callable[..., Any]]:
-    """Add `--map` of fields and tags, `--encoding`, `--list-separator`, `--sheet` and `--time-format`.
+def table_options(kind: Literal["TRACE", "GOLD"], *, of: str) -> Callable[[_Command], Callable[..., Any]]:
+    """Add `--map` of the fields of a kind and of tags, `--encoding`, `--list-separator`, `--sheet`, `--time-format`.
 
-    The command gets `tables`.
-
-    The help text calls the input `of`.
+    The command gets `tables`; the help text calls the input `of`. The modules that read tables are loaded where a
+    command runs: help needs none of them.
     """
 
     def parse(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
         columns: dict[str, str] = {}
         for text in values:
-            pairs = parse_map(text, fields)
+            tables = import_module("ragmon.ingest.tables")
+            pairs = tables.parse_map(text, getattr(tables, kind))
             if twice := columns.keys() & pairs.keys():
                 raise InputError("a field is mapped twice", value=min(twice), hint="give it one column")
             columns |= pairs
         return columns
 
     def time_format(_: click.Context, __: click.Parameter, form: str | None) -> str | None:
-        if form is not None and not formatted_time(datetime(2025, 11, 30, 9, tzinfo=UTC).strftime(form), form):
-            raise click.BadParameter(f"{form!r} is no format of dates, such as '%d/%m/%Y %H:%M'")
+        if form is not None:
+            written = datetime(2025, 11, 30, 9, tzinfo=UTC).strftime(form)
+            if not import_module("ragmon.ingest.values").formatted_time(written, form):
+                raise click.BadParameter(f"{form!r} is no format of dates, such as '%d/%m/%Y %H:%M'")
         return form
 
     def add(command: _Command) -> Callable[..., Any]:
@@ -73,7 +74,8 @@ def table_options(fields: Collection[str], *, of: str) -> Callable[[_Command], C
         ) -> Any:
             for escape, char in _ESCAPES.items():
                 list_separator = list_separator and list_separator.replace(escape, char)
-            tables = TableOptions(mapping, encoding, list_separator, sheet, time_format=time_format)
+            options = import_module("ragmon.ingest.tables").TableOptions
+            tables = options(mapping, encoding, list_separator, sheet, time_format=time_format)
             return command(*args, tables=tables, **rest)
 
         mapped = f"The columns or JSON members of {of}, where their names are not usual ones. Repeatable."
@@ -383,7 +385,7 @@ def forget() -> None:
 @jobs_option
 @duplicates_option
 @labels_option
-@table_options(TRACE, of="traces")
+@table_options("TRACE", of="traces")
 @no_color_option
 @click.pass_context
 @runs("score.gate")
@@ -522,7 +524,7 @@ def gold_diff() -> None:
 
 @gold.command("from-table")
 @click.argument("path", metavar="FILE")
-@table_options(GOLD, of="FILE")
+@table_options("GOLD", of="FILE")
 @click.option(
     "--empty-reference",
     type=click.Choice(EMPTY_REFERENCE),
@@ -647,7 +649,7 @@ _published = partial(click.option, hidden=True)
 @click.option(
     "--alerts-out", metavar="FILE", callback=writable, help="Run the alarms over the traces; write a line per edge."
 )
-@table_options(TRACE, of="traces")
+@table_options("TRACE", of="traces")
 @no_color_option
 @click.option(
     "--compat",

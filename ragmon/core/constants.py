@@ -225,6 +225,9 @@ RESERVED_NAMES: Final = (
 )
 """Series `rag_<name>` that exist already; no metric may have such a name."""
 
+EMPTY_REFERENCE: Final = ("unanswerable", "skip")
+"""What a row without a reference may mean: the question has no answer, or the row is left out."""
+
 LABELS_PATH: Final = "/v1/labels"
 ACKS_PATH: Final = "/v1/ack"
 """The paths of the write port that take JSON."""

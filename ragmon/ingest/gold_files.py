@@ -39,13 +39,13 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
+from ragmon.core.constants import EMPTY_REFERENCE
 from ragmon.core.errors import GoldError, InputError
 from ragmon.core.gold_item import GoldItem, Match
 from ragmon.core.json_schema import DRAFT, Schema, identifier
 from ragmon.ingest.cells import CellError
 from ragmon.ingest.datasets import UnreadAssertionError, adapted, judgement, rows_of
 from ragmon.ingest.tables import (
-    EMPTY_REFERENCE,
     TRACES_AS_GOLD,
     TRACES_HINT,
     USUAL,

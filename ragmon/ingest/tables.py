@@ -322,8 +322,6 @@ class TableOptions:
     pipeline: str | None = None
 
 
-EMPTY_REFERENCE: Final = ("unanswerable", "skip")
-"""What a row without a reference may mean: the question has no answer, or the row is left out."""
 USUAL: Final = TableOptions()
 
 
