@@ -37,7 +37,7 @@ _DAY: Final = 86_400
 
 _SWAPPED: Final = str.maketrans(".,", ",.")
 _QUANTITY: Final = re.compile(r"([+-]?[\d.,'’\s]*\d[.,]?(?:e[+-]?\d+)?)\s*([a-zµμ]*)\.?", re.IGNORECASE)
-_PLAIN: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+_PLAIN: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _GROUPED: Final = re.compile(r"[+-]?[1-9]\d{0,2}([,'’\s])\d{3}(?:\1\d{3})*(?:\.\d+)?", re.ASCII)
 _GROUPS: Final = re.compile(r"[,'’\s]")
 _CLOCK_TIME: Final = re.compile(r"(?:(\d+) days? )?(\d{1,2}):(\d\d):(\d\d(?:\.\d+)?)", re.ASCII)
@@ -117,7 +117,7 @@ _HOURS: Final = {
 _WEEKDAY: Final = re.compile(
     r"\b(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?\b[,.]?", re.IGNORECASE
 )
-_REMARK: Final = re.compile(r"\s*\([^()]*\)$|(?<=[Z\d])\[[^\[\]]*\]$")
+_REMARK: Final = re.compile(r"\s{0,9}\([^()]*\)$|(?<=[Z\d])\[[^\[\]]*\]$")
 _BETWEEN: Final = re.compile(r"(?:@|\bat\b|\bT\b)", re.IGNORECASE)
 _YEAR_FIRST: Final = re.compile(r"(\d{4})(?:[-/.]\s?|年\s?|\s)(\d{1,2})(?:[-/.]\s?|月\s?|\s)(\d{1,2})[.日]?", re.ASCII)
 _DIGITS: Final = re.compile(r"((?:19|20)\d\d)(\d\d)(\d\d)(?:T?(\d\d)(\d\d)(\d\d))?", re.ASCII)
