@@ -109,7 +109,7 @@ class Deployments:
         """Deployments of some matchers; the labels that these name are kept, so that recorded series match as well.
 
         >>> Deployments.of(["env"], 'cluster=~"a|b"')
-        Deployments(by=('env', 'cluster'), matchers='cluster=~"a|b"')
+        Deployments(by=('env', 'cluster'), matchers='cluster=~"a|b"', stay=False)
         """
         if matchers and not re.fullmatch(f"{_MATCHER}(?:,{_MATCHER})*,?", matchers):
             raise RagmonError(f"--selector is no list of matchers: {matchers}", hint="""--selector 'env="prod"'""")
