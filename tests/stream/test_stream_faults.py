@@ -45,7 +45,7 @@ def test_lines_that_are_huge_empty_or_broken_are_accounted_for_as_in_a_file(tmp_
     good = [asked(number, ts=time.time() - 10 + number / 1000) for number in range(60)]
     long = large(60, MAX_LINE // 2, ts=time.time() - 9)
     lines = [encode(record) for record in (*good, long)]
-    bad = [b"{", b'{"v": 1, "retrieved_ids": 7}', b"\xff\xfe", b"[" * 5000, encode(large(61, BIG)), b"\x00" * BIG]
+    bad = [b"{", b'{"v": 2, "retrieved_ids": []}', b"\xff\xfe", b"[" * 5000, encode(large(61, BIG)), b"\x00" * BIG]
     messages = [
         lines[0],
         b"\n".join([lines[1], bad[0], lines[2], b"", bad[1], lines[3] + b"\r", b"  "]),
