@@ -306,6 +306,7 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
         measures=_measures(value.measures, read),
     )
     if record.v is None:
+        record.pipeline = record.pipeline or options.pipeline
         values = (record.qid, record.q, record.retrieved_ids, record.contexts, record.answer_json, record.error)
         if all(field is None for field in (*values, record.verdicts)):
             raise Rejected(constants.INVALID_SCHEMA, NOTHING_TO_JUDGE)
@@ -452,6 +453,7 @@ def decode(line: bytes, unknown: Unknown = _ignore, options: TableOptions = USUA
             return decode(line[len(BOM) :], unknown, options)
         return decode(_repaired(line, error), unknown, options)
     if record.v is None:
+        record.pipeline = record.pipeline or options.pipeline
         needed = (record.qid, record.q, record.retrieved_ids, record.answer_json)
         is_of_contract = None not in needed and record.probe is None and not options.columns
     else:
