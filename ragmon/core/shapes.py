@@ -158,22 +158,31 @@ def cited_names(
     return names or (None if entries else [])
 
 
-def named_by_title(names: list[str], documents: Any) -> list[str]:
+def named_by_title(names: list[str], titles: Iterable[tuple[Any, Any]]) -> list[str]:
     """Cited names with the titles of retrieved documents replaced by their ids.
 
-    >>> named_by_title(["Bus plan", "d2"], [{"id": "d1", "title": "Bus plan"}, {"id": "d2"}])
+    Args:
+        names: What is cited.
+        titles: The id and the title of each retrieved document.
+
+    >>> named_by_title(["Bus plan", "d2"], [("d1", "Bus plan"), ("d2", None)])
     ['d1', 'd2']
     """
     titled: dict[str, list[str]] = {}
-    for document in documents if isinstance(documents, list) else ():
-        if isinstance(document, Mapping) and isinstance(document.get("id"), str):
-            members = [document, document.get("metadata")]
-            title = next((each["title"] for each in members if isinstance(each, Mapping) and each.get("title")), None)
-            if isinstance(title, str):
-                titled.setdefault(fold(title), []).append(document["id"])
+    for document_id, title in titles:
+        if isinstance(document_id, str) and isinstance(title, str) and title.strip():
+            titled.setdefault(fold(title), []).append(document_id)
     if not titled or any(document_id in names for ids in titled.values() for document_id in ids):
         return names
     return [name for cited in names for name in titled.get(fold(cited), [cited])]
+
+
+def titles_in(documents: Any) -> Iterator[tuple[Any, Any]]:
+    """The id and the title of each document in a list of JSON."""
+    for document in documents if isinstance(documents, list) else ():
+        if isinstance(document, Mapping):
+            title, metadata = document.get("title"), document.get("metadata")
+            yield document.get("id"), title or (metadata.get("title") if isinstance(metadata, Mapping) else None)
 
 
 def _cited(entry: Any, ids: Sequence[str], known: frozenset[str], id_from: Path | None, depth: int) -> list[str] | None:

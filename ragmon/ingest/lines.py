@@ -261,7 +261,7 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
         if names is None and citations:
             what = f"citations have an entry that names no document: {shorten(citations)}"
             unknown("citations", constants.UNREADABLE, what)
-        return shapes.named_by_title(names, ids) if names else names
+        return shapes.named_by_title(names, shapes.titles_in(ids)) if names else names
 
     answer, facts = _answer(value, cited, read)
     # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.

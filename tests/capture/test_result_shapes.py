@@ -248,6 +248,13 @@ def test_sources_are_the_citations_where_the_call_recorded_its_retrieval():
     assert [record.answer_json.citations for record in found] == [["d2"], [], ["d9"], ["d1"], ["d1"], ["d1"]]
 
 
+def test_sources_may_be_the_titles_of_retrieved_documents():
+    documents = [{**document, "title": f"Part {document['id']}"} for document in DICTS]
+    for sources in (["Part d2"], [{"title": "PART D2"}], ["d2"]):
+        assert read({"answer": "yes [1]", "documents": documents, "sources": sources})[1:3] == (["d2"], ["d1", "d2"])
+    assert read({"answer": "yes [1]", "documents": documents, "sources": ["Part d2", "Other"]})[1] == ["d1"]
+
+
 def test_the_key_citations_comes_before_sources_and_marks():
     result = {"answer": "yes [1]", "documents": DICTS, "sources": ["d1"], "citations": ["d2"]}
     assert read(result)[1] == ["d2"]

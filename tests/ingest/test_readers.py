@@ -35,6 +35,11 @@ DOCUMENTS = [
     {"id": name, "text": text, "score": score} for name, text, score in zip(IDS, TEXTS, (0.9, 0.5, 0.25), strict=True)
 ]
 LANGCHAIN = [{"page_content": text, "metadata": {"id": name}} for name, text in zip(IDS, TEXTS, strict=True)]
+TITLES = ["Bus plan", "Train times", "Ferries"]
+WITH_TITLES = [{"id": name, "text": text, "title": title} for name, text, title in zip(IDS, TEXTS, TITLES, strict=True)]
+IN_METADATA = [{"id": each["id"], "text": each["text"], "metadata": {"title": each["title"]}} for each in WITH_TITLES]
+TITLED = {"question": "When?", "answer": "At nine.", "documents": WITH_TITLES}
+OF_TITLED = {"q": "When?", "retrieved_ids": IDS, "contexts": TEXTS}
 ASKED = {"question": "When does the bus leave?", "answer": "At nine.", "retrieved_ids": IDS}
 OF_ALL = {"q": ASKED["question"], "retrieved_ids": IDS}
 
@@ -108,6 +113,26 @@ CONTENT = {
             "scores": [0.9, 0.5, 0.25],
             "answer_json": Answer("At nine.", ["kb-1"]),
         },
+    ),
+    "titles of documents": (
+        {**TITLED, "citations": ["Train times", "BUS  PLAN"]},
+        {**OF_TITLED, "answer_json": Answer("At nine.", ["kb-0", "page-0"])},
+    ),
+    "titles in metadata": (
+        {**TITLED, "documents": IN_METADATA, "citations": [{"title": "Ferries", "quote": "not"}]},
+        {**OF_TITLED, "answer_json": Answer("At nine.", ["kb-1"])},
+    ),
+    "a title of two documents": (
+        {**TITLED, "documents": [{**each, "title": "Bus plan"} for each in DOCUMENTS], "citations": ["Bus plan"]},
+        {**OF_TITLED, "scores": [0.9, 0.5, 0.25], "answer_json": Answer("At nine.", IDS)},
+    ),
+    "a title that no document has": (
+        {**TITLED, "citations": ["Bus plan", "Tram plan"]},
+        {**OF_TITLED, "answer_json": Answer("At nine.", ["page-0", "Tram plan"])},
+    ),
+    "ids of documents with titles": (
+        {**TITLED, "citations": ["page-0", "Train times"]},
+        {**OF_TITLED, "answer_json": Answer("At nine.", ["page-0", "Train times"])},
     ),
     "documents of LangChain": (
         {"question": "When?", "answer": "At nine.", "documents": LANGCHAIN},

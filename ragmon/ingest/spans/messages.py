@@ -156,7 +156,9 @@ class Reply(NamedTuple):
     citations: Any = None
 
 
-def answer(trace: Trace, retrieved_ids: Sequence[str] | None = None) -> Answer | None:
+def answer(
+    trace: Trace, retrieved_ids: Sequence[str] | None = None, titles: Iterable[tuple[Any, Any]] = ()
+) -> Answer | None:
     """The answer of a request; None where no span has one."""
     reply = _reply(trace)
     if reply is None:
@@ -166,7 +168,7 @@ def answer(trace: Trace, retrieved_ids: Sequence[str] | None = None) -> Answer |
     except CellError:
         written = None
     cited = shapes.cited_names(written, retrieved_ids, trace.retrieving.id_from)
-    return Answer(claim=reply.claim, citations=cited)
+    return Answer(claim=reply.claim, citations=shapes.named_by_title(cited, titles) if cited else cited)
 
 
 def _reply(trace: Trace) -> Reply | None:
