@@ -442,17 +442,21 @@ def _result_fields(result: Any) -> dict[str, Any]:
             return fields
         return {**fields, "retrieved" if are_ids(documents) else "documents": documents}
     if is_a(result, list):
-        return {"claim": last_text(result, ASSISTANT)}
+        claim = last_text(result, ASSISTANT)
+        if claim is None and all(_is_text_part(part) for part in entries(result) or ()):
+            claim = text_of(result)
+        return {"claim": claim, "citations": _cited_in([result])}
     if not _has_parts(result):
         return {}
     parts = [*islice(_inside(result, _MAX_ENVELOPES), _MAX_PARTS), result, *_components(result)]
     views = [view for part in parts if (view := attempt("result", held, part)) is not None]
-    context = _first_in(views, (CONTEXT,))
+    context, citations = _first_in(views, (CONTEXT,)), _first_in(views, ("citations",))
     # Beside `source_nodes`, LlamaIndex has the outputs of tools under `sources`.
     has_nodes = entries(_first_in(views, ("source_nodes",))) is not None
+    claim = attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None))
     return {
-        "claim": attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None)),
-        "citations": _first_in(views, ("citations",)),
+        "claim": claim,
+        "citations": _cited_in(parts) if citations is None and claim is not None else citations,
         "retrieved": _first_in(views, _ID_LIST_FIELDS),
         "documents": _first_listed(views, _DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
         SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
@@ -460,6 +464,17 @@ def _result_fields(result: Any) -> dict[str, Any]:
         "candidates": _first_in(views, _CANDIDATE_FIELDS),
         **{name: attempt(name, as_id, _first_in(views, (name,))) for name in LABEL_FIELDS},
     }
+
+
+def _cited_in(parts: Sequence[Any]) -> list[Any] | None:
+    # Beside the parts of the answer's content.
+    found = (attempt("citations", shapes.citations_in, part, held, entries, steps=STEPS // 4) for part in parts)
+    return next((cited for cited in found if cited is not None), None)
+
+
+def _is_text_part(part: Any) -> bool:
+    kind = stored(part, "type")
+    return is_str(kind) and plain_text(kind) in shapes.TEXT_PARTS
 
 
 def are_ids(documents: Any) -> bool:
@@ -562,6 +577,8 @@ def stream_fields(items: Sequence[Any], function: TracedFunction) -> dict[str, A
     if not others:
         return extract(text, function)
     fields = extract(items[-1] if function.extract is not None else others[-1], function)
+    cited = [found for item in others if (found := held_at(item, ("delta", "citation"))) is not None]
+    fields = {"citations": cited, **fields} if cited else fields
     return {**fields, "claim": text} if text and not fields.get("claim") else fields
 
 
