@@ -442,17 +442,21 @@ def _result_fields(result: Any) -> dict[str, Any]:
             return fields
         return {**fields, "retrieved" if are_ids(documents) else "documents": documents}
     if is_a(result, list):
-        return {"claim": last_text(result, ASSISTANT)}
+        claim = last_text(result, ASSISTANT)
+        if claim is None and all(_is_text_part(part) for part in entries(result) or ()):
+            claim = text_of(result)
+        return {"claim": claim, "citations": _cited_in([result])}
     if not _has_parts(result):
         return {}
     parts = [*islice(_inside(result, _MAX_ENVELOPES), _MAX_PARTS), result, *_components(result)]
     views = [view for part in parts if (view := attempt("result", held, part)) is not None]
-    context = _first_in(views, (CONTEXT,))
+    context, citations = _first_in(views, (CONTEXT,)), _first_in(views, ("citations",))
     # Beside `source_nodes`, LlamaIndex has the outputs of tools under `sources`.
     has_nodes = entries(_first_in(views, ("source_nodes",))) is not None
+    claim = attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None))
     return {
-        "claim": attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None)),
-        "citations": _first_in(views, ("citations",)),
+        "claim": claim,
+        "citations": _cited_in(parts) if citations is None and claim is not None else citations,
         "retrieved": _first_in(views, _ID_LIST_FIELDS),
         "documents": _first_listed(views, _DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
         SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
@@ -460,6 +464,17 @@ def _result_fields(result: Any) -> dict[str, Any]:
         "candidates": _first_in(views, _CANDIDATE_FIELDS),
         **{name: attempt(name, as_id, _first_in(views, (name,))) for name in LABEL_FIELDS},
     }
+
+
+def _cited_in(parts: Sequence[Any]) -> list[Any] | None:
+    # Beside the parts of the answer's content.
+    found = (attempt("citations", shapes.citations_in, part, held, entries, steps=STEPS // 4) for part in parts)
+    return next((cited for cited in found if cited is not None), None)
+
+
+def _is_text_part(part: Any) -> bool:
+    kind = stored(part, "type")
+    return is_str(kind) and plain_text(kind) in shapes.TEXT_PARTS
 
 
 def are_ids(documents: Any) -> bool:
@@ -562,6 +577,8 @@ def stream_fields(items: Sequence[Any], function: TracedFunction) -> dict[str, A
     if not others:
         return extract(text, function)
     fields = extract(items[-1] if function.extract is not None else others[-1], function)
+    cited = [found for item in others if (found := held_at(item, ("delta", "citation"))) is not None]
+    fields = {"citations": cited, **fields} if cited else fields
     return {**fields, "claim": text} if text and not fields.get("claim") else fields
 
 
@@ -586,6 +603,8 @@ class CapturedDocuments(NamedTuple):
     ids: list[str] | None = None
     texts: list[str] | None = None
     scores: list[float] | None = None
+    titles: Sequence[str | None] = ()
+    """Of each document, where it has one."""
 
 
 class _Document(NamedTuple):
@@ -633,6 +652,7 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
         ids,
         [passage for passage in texts if passage is not None] if texts and None not in texts else None,
         [score for score in scores if score is not None] if scores and None not in scores else None,
+        attempt("titles", lambda: [_text_of(document, ("title",)) for document in documents], steps=inf) or (),
     )
 
 
@@ -670,9 +690,9 @@ def _finite(value: Any) -> float | None:
     return finite(number(value))
 
 
-def _text_of(document: _Document) -> str | None:
+def _text_of(document: _Document, names: Sequence[str] = shapes.TEXT_KEYS) -> str | None:
     views = () if document.fields is None else (document.fields, *document.inner)
-    found = (first(fields, (name,)) for fields in views for name in shapes.TEXT_KEYS)
+    found = (first(fields, (name,)) for fields in views for name in names)
     return next((plain_text(passage) for passage in found if is_str(passage)), None)
 
 
@@ -681,17 +701,19 @@ _CITED_FIELDS: Final = 256
 _CITED_STEPS: Final = 20 * STEPS
 
 
-def answer(fields: Mapping[str, Any], retrieved_ids: Sequence[str] | None, id_from: Path | None) -> Answer:
+def answer(fields: Mapping[str, Any], documents: CapturedDocuments, id_from: Path | None) -> Answer:
     """The answer in the fields; without a list of citations, those written in its text are moved out of it."""
     citations = fields.get("citations")
     claim = attempt("claim", text_of, fields.get("claim"))
     if claim is not None and citations is None:
         claim, citations_in_text = split_citations(claim)
         return Answer(claim=claim, citations=citations_in_text)
-    return Answer(claim=claim, citations=cited(citations, retrieved_ids, id_from))
+    return Answer(claim=claim, citations=cited(citations, documents.ids, id_from, documents.titles))
 
 
-def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | None) -> list[str] | None:
+def cited(
+    citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | None, titles: Sequence[str | None] = ()
+) -> list[str] | None:
     """The documents that a list of citations names, or one citation."""
 
     def names() -> list[str] | None:
@@ -704,7 +726,8 @@ def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | N
     found = None if citations is None else attempt("citations", names, steps=_CITED_STEPS)
     if found is None and citations is not None:
         warn_once(_NO_ID)
-    return found
+    ids = retrieved_ids or ()
+    return shapes.named_by_title(found, zip(ids, titles, strict=True)) if found and len(titles) == len(ids) else found
 
 
 def _plain(value: Any, wanted: Collection[str | int], depth: int) -> Any:
@@ -764,7 +787,7 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         candidate_ids=read_documents(fields.get("candidates"), id_from).ids,
         scores=documents.scores,
         contexts=documents.texts,
-        answer_json=answer(fields, documents.ids, id_from) if call.error is None and call.ending is None else None,
+        answer_json=answer(fields, documents, id_from) if call.error is None and call.ending is None else None,
         error=call.error,
         latency_ms=_latency(call),
         sampling=Sampling(
@@ -784,25 +807,26 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         spans = map(from_sdk_span, call.spans)
         filled = attempt("spans", lambda: fill(record, spans, id_from=id_from, retrievers=call.plan.retrievers))
         record = filled or record
-    attempt("sources", _add_sources, record, fields, id_from, steps=inf)
+    attempt("sources", _add_sources, record, fields, id_from, documents.titles, steps=inf)
     if documents.ids is None and record.retrieved_ids and record.answer_json and fields.get("citations") is not None:
         own = cited(fields["citations"], record.retrieved_ids, id_from)
-        record.answer_json.citations = record.answer_json.citations if own is None else own
+        if own is not None and not set(own).isdisjoint(record.retrieved_ids):
+            record.answer_json.citations = own
     record.answer_json = with_marks(record.answer_json, record.retrieved_ids)
     return record
 
 
-def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None) -> None:
+def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None, titles: Sequence[str | None]) -> None:
     sources, context = fields.get(SOURCES), fields.get(CONTEXT)
     if sources is not None and record.retrieved_ids is None and record.contexts is None:
         listed = (entries(sources) or ())[:MAX_DOCUMENTS_KEPT]
         are_short = all(is_str(entry) and str.__len__(entry) <= _TITLE for entry in listed)
         if not (listed and are_short) or are_ids(listed):  # titles are neither ids nor passages
             found = read_documents(sources, id_from, strings="ids" if are_ids(sources) else "texts")
-            record.retrieved_ids, record.contexts, record.scores = found
+            record.retrieved_ids, record.contexts, record.scores = found[:3]
     elif sources is not None and record.answer_json is not None and record.answer_json.citations is None:
         retrieved = record.retrieved_ids
-        names = cited(sources, retrieved, id_from)
+        names = cited(sources, retrieved, id_from, titles)
         record.answer_json.citations = names if names is None or retrieved is None or alike(names, retrieved) else None
     is_alone = record.retrieved_ids is None or len(record.retrieved_ids) == 1
     if record.contexts is None and context and is_alone:
@@ -829,6 +853,7 @@ def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None)
         documents.ids if retrieved.ids is None else retrieved.ids,
         documents.texts if retrieved.texts is None else retrieved.texts,
         documents.scores if retrieved.scores is None else retrieved.scores,
+        retrieved.titles if any(retrieved.titles) else documents.titles,
     )
 
 

@@ -310,7 +310,7 @@ class TableOptions:
         sheet: The sheet of a workbook; None is the first one.
         id_from: The location of a document's id; None tries the usual places.
         time_format: The format of times, as of `strptime`; None finds it out (`ragmon.ingest.values`).
-        pipeline: The pipeline of rows that name none.
+        pipeline: The pipeline of rows, and of other programs' lines, that name none.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -640,8 +640,6 @@ def trace_fields(row: Mapping[str, Any], options: TableOptions, unread: Unread =
             fields["chunks"] = value
         else:
             fields[name] = value
-    if options.pipeline is not None:
-        fields.setdefault("pipeline", options.pipeline)
     source = plain(row.get("source"))
     return {**fields, "source": source} if source in SOURCES and isinstance(source, str) else fields
 

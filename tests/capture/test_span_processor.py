@@ -50,7 +50,8 @@ class Traced:
     def retrieve(self, *ids):
         with self.tracer.start_as_current_span("retrieval") as span:
             span.set_attribute("gen_ai.operation.name", "retrieval")
-            span.set_attribute("gen_ai.retrieval.documents", json.dumps([{"id": name} for name in ids]))
+            found = [{"id": name, "metadata": {"title": f"Plan {name}"}} for name in ids]
+            span.set_attribute("gen_ai.retrieval.documents", json.dumps(found))
 
     @contextmanager
     def request(self, name="request"):
@@ -338,14 +339,15 @@ def test_with_a_sampler_that_always_records_all_requests_are_seen_and_said_not_t
     assert [record.exported for record in app.records()] == [False]
 
 
-def test_below_a_decorated_call_spans_fill_what_it_does_not_know(traced):
-    """The retriever is instrumented, the decorated function says nothing of it."""
+@pytest.mark.parametrize("cited", [["d1"], ["Plan d1"], [{"title": "plan d1"}], [{"document_index": 0}]])
+def test_below_a_decorated_call_spans_fill_what_it_does_not_know(traced, cited):
+    """The retriever is instrumented, the decorated function says nothing of it; it may cite documents by title."""
     app = traced()
 
     @ragmon.trace
     def answer(question):
         app.retrieve("d1", "d2")
-        return {"answer": "yes", "citations": ["d1"]}
+        return {"answer": "yes", "citations": cited}
 
     installation = Installation(defaults(), sink := Collected(), keep_all=True)
     before = installation.start()

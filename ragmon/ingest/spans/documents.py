@@ -58,6 +58,7 @@ class Document(NamedTuple):
     text: str | None = None
     score: float | None = None
     label: str | None = None
+    title: str | None = None
 
 
 class SpanDocuments(NamedTuple):
@@ -80,17 +81,19 @@ def document(entry: Any, id_from: Path | None = None) -> Document:
     Document(id='n1', text='one', score=0.5, label='c1')
     """
     if id_from is None and type(entry) is dict and entry.keys() <= MEMBERS:
-        label = _label(mapping(entry["metadata"])) if "metadata" in entry else None
-        return Document(as_id(entry.get("id")), as_text(entry.get("content")), number(entry.get("score")), label)
+        metadata = mapping(entry.get("metadata"))
+        text, score = as_text(entry.get("content")), number(entry.get("score"))
+        return Document(as_id(entry.get("id")), text, score, _label(metadata), as_text(metadata.get("title")))
     fields = _normalised(entry)
     metadata = fields["metadata"]
     text, score = document_text(fields, metadata), first_of(fields, shapes.STORED_SCORE_KEYS, number)
+    title = as_text(fields.get("title")) or as_text(metadata.get("title"))
     if id_from is not None:
-        return Document(as_id(look_up(fields, id_from)), text, score)
+        return Document(as_id(look_up(fields, id_from)), text, score, None, title)
     own, label = fields["id"], _label(metadata)
     if own is None and label is None:
         own = first_of(fields, shapes.OTHER_ID_KEYS, as_id)
-    return Document(own, text, score, label)
+    return Document(own, text, score, label, title)
 
 
 def _label(metadata: Mapping[str, Any]) -> str | None:
@@ -235,6 +238,11 @@ def scores_of(documents: SpanDocuments) -> list[float] | None:
     return _column(documents, "score") or None
 
 
+def titles_of(documents: SpanDocuments) -> Iterator[tuple[str | None, str | None]]:
+    """The id and the title of each document of a list."""
+    return ((document.id, document.title) for document in documents.documents or ())
+
+
 def _column(documents: SpanDocuments | None, member: str) -> list[Any] | None:
     if documents is None or documents.documents is None:
         return None
@@ -268,10 +276,10 @@ def merged(lists: Sequence[SpanDocuments], merge: Merge = "concat") -> SpanDocum
     best: dict[Any, Document] = {}
     weight: dict[Any, float] = {}
     for ranked in lists:
-        for rank, (name, text, _, label) in enumerate(ranked.documents or (), start=1):
-            key = (name, text if name is None else None)
+        for rank, document in enumerate(ranked.documents or (), start=1):
+            key = (document.id, document.text if document.id is None else None)
             # Scores of different retrievers are not comparable.
-            best.setdefault(key, Document(name, text, None, label))
+            best.setdefault(key, document._replace(score=None))
             weight[key] = weight.get(key, 0.0) + 1 / (RRF_K + rank)
     documents = [best[key] for key in (sorted(best, key=lambda key: -weight[key]) if merge == "rrf" else best)]
     reason = next((ranked.reason for ranked in lists if ranked.reason), "")
@@ -432,7 +440,7 @@ class Retrievals:
         best = next((documents for documents in lists if _have_ids(documents)), lists[0])
         aligned = [best, *(other for other in lists if other is not best and len(other) == len(best))]
         documents = [
-            row[0]._replace(**{member: _first_known(row, member) for member in ("text", "score", "label")})
+            row[0]._replace(**{member: _first_known(row, member) for member in Document._fields[1:]})
             for row in zip(*aligned, strict=True)
         ]
         if _have_ids(documents):

@@ -24,7 +24,7 @@ from ragmon.core.citations import with_marks
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
-from ragmon.core.shapes import first_of, instrumentation_hints
+from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title
 from ragmon.core.text import Path
 from ragmon.ingest.lines import Rejected, Unknown, decode
 from ragmon.ingest.spans.conventions import translated
@@ -34,6 +34,7 @@ from ragmon.ingest.spans.documents import (
     ids_of,
     scores_of,
     texts_of,
+    titles_of,
 )
 from ragmon.ingest.spans.messages import answer, question
 from ragmon.ingest.spans.span import (
@@ -288,6 +289,8 @@ def fill(
         latency = msgspec.structs.replace(own, **unknown)
     known_ids = values.get("retrieved_ids") or record.retrieved_ids
     own_answer = _filled_answer(record, trace, known_ids)
+    if own_answer is not None and own_answer.citations and known_ids == ids:
+        own_answer.citations = named_by_title(own_answer.citations, titles_of(retrieved.final))
     return msgspec.structs.replace(record, **values, answer_json=own_answer, latency_ms=latency)
 
 
@@ -470,7 +473,7 @@ def to_record(
         candidate_ids=ids_of(retrieved.candidates),
         scores=scores_of(retrieved.final),
         contexts=texts_of(retrieved.final),
-        answer_json=with_marks(answer(trace, ids), ids) if error is None else None,
+        answer_json=with_marks(answer(trace, ids, titles_of(retrieved.final)), ids) if error is None else None,
         error=error,
         latency_ms=_latency(trace),
         build=build,
