@@ -47,6 +47,7 @@ from ragmon.capture.objects import (
 )
 from ragmon.core import constants, shapes
 from ragmon.core.citations import alike, split_citations, with_marks
+from ragmon.core.endings import INTERRUPTED
 from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
@@ -749,6 +750,7 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         recorded = fields.get("question")
         return text_of(question(function, call.args, call.kwargs, call.context) if recorded is None else recorded)
 
+    ended = call.ending or (INTERRUPTED if _waits(call) else None)
     labels: dict[str, Any] = {name: attempt(name, as_id, fields.get(name)) for name in LABEL_FIELDS}
     labels["build"] = labels["build"] or build
     if call.probe is not None:
@@ -764,7 +766,7 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         candidate_ids=read_documents(fields.get("candidates"), id_from).ids,
         scores=documents.scores,
         contexts=documents.texts,
-        answer_json=answer(fields, documents.ids, id_from) if call.error is None and call.ending is None else None,
+        answer_json=answer(fields, documents.ids, id_from) if call.error is None and ended is None else None,
         error=call.error,
         latency_ms=_latency(call),
         sampling=Sampling(
@@ -773,8 +775,8 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
             p_audit=decision.p_audit,
             p=decision.p(call.plan.outcome_rates.get(call.stratum, 0.0)) if decision.known else 1.0,
         ),
-        partial=not call.detailed or call.ending is not None,
-        ended=call.ending,
+        partial=not call.detailed or ended is not None,
+        ended=ended,
         exported=None if parent is None else parent.sampled,
         parent_span_id=None if parent is None else f"{parent.span_id:016x}",
         tags=attempt("tags", _tags, fields.get("tags")),
@@ -818,6 +820,13 @@ def _call_fields(call: Call) -> dict[str, Any]:
         return fields
     function = call.traced_function
     return {**(extract(call.result, function) if call.items is None else stream_fields(call.items, function)), **fields}
+
+
+def _waits(call: Call) -> bool:
+    # LangGraph returns, or streams last, what a graph asks a person in place of an answer.
+    last = call.items[-1] if call.items else call.result
+    last = last[-1] if type(last) is tuple and last else last
+    return type(last) is dict and "__interrupt__" in last
 
 
 def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:

@@ -238,6 +238,20 @@ class AlarmsTable(Table):
     baseline: BaselineTable = BaselineTable(learn=Seconds(3600))
 
 
+class ErrorsTable(Table):
+    """What is no error of the pipeline.
+
+    A caller who leaves, a cancelled task, an interrupt and a status below 500 that the web framework raises to its own
+    client are none without this table.
+
+    Attributes:
+        ignore: Further exceptions that are none, by the name of their class or of a base, with or without its module;
+            `*` stands for any characters.
+    """
+
+    ignore: Many[Text] = ()
+
+
 class KeepTable(Table):
     """Sampling rates of the outcome strata, in addition to the audit sample.
 
@@ -394,6 +408,7 @@ class ScopedTable(Table):
 
     sampling: SamplingTable = SamplingTable()
     capture: CaptureTable = CaptureTable()
+    errors: ErrorsTable = ErrorsTable()
     refusal: RefusalTable = RefusalTable()
     citations: CitationsTable = CitationsTable()
     slices: dict[Name, Annotated[Many[str], AfterValidator(unique)]] = Field(default_factory=dict)

@@ -19,6 +19,7 @@ import msgspec
 
 from ragmon.core import shapes
 from ragmon.core.citations import unread_mark
+from ragmon.core.endings import CUT
 from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
 from ragmon.core.record import Record
@@ -499,7 +500,8 @@ def shortened(name: str) -> str:
 def _explained(mask: int, record: Record) -> int:
     # A trace without an answer or some of its spans is partial as well: there it is missing, not left out by the draw.
     sampling, facts = record.sampling, record.facts
-    if record.error is not None or (record.partial and sampling is not None and not sampling.audit):
+    ended = record.ended not in (None, CUT)
+    if record.error is not None or ended or (record.partial and sampling is not None and not sampling.audit):
         mask |= UNFINISHED
     if facts is None:
         return mask

@@ -149,6 +149,11 @@ _REPR: Final = re.compile(
 LangChain's, the results of agents; LlamaIndex's instrumentation cuts it off."""
 
 
+def is_null(value: Any) -> bool:
+    """Whether a text is what JSON and JavaScript write for no value."""
+    return isinstance(value, str) and value.strip() in ("null", "NaN", "undefined")
+
+
 class Reply(NamedTuple):
     """The text of an answer, and its citations as they are written."""
 
@@ -240,7 +245,7 @@ def answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Reply | None:
     """The answer in an output: the value itself, or a member under one of the keys frameworks use."""
     output = decode_container(value)
     if isinstance(output, str):
-        text = None if cut_off(output) or _REPR.fullmatch(output) else as_text(output)
+        text = None if cut_off(output) or is_null(output) or _REPR.fullmatch(output) else as_text(output)
     elif isinstance(output, list):
         text = last(messages(output), ASSISTANT)
     else:
