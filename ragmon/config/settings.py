@@ -189,7 +189,8 @@ class MetricsTable(Table):
         k: The values of k of ranked metrics such as recall@k, at most 1,000.
         answered_within: The latency bound of the metric `answered_within`; None: it is not assessed.
         grounded_threshold: The least groundedness of an answer that counts as grounded.
-        cluster: The fields by which requests are clustered, for intervals and for alarms, which count a session once.
+        cluster: The fields by which requests are clustered, for intervals, except of errors and latencies, and for
+            alarms, which count a session once.
         citations_required: Whether an answer without a list of citations cites nothing; otherwise its citations count
             as not captured. Default: only with a `wfgy` preset, whose template asks for the list.
     """
