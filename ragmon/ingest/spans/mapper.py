@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.core import constants, semconv
+from ragmon.core import constants, semconv, shapes
 from ragmon.core.citations import with_marks
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.endings import ABANDONED, INTERRUPTED, ending_of, status_in
@@ -124,12 +124,10 @@ def _score(raw: Mapping[str, Any]) -> float | None:
 
 _SECOND: Final = 1e9
 _MILLISECOND: Final = 1e6
-_SESSION_MEMBERS: Final = ("session_id", "conversation_id", "thread_id")
-_USER_MEMBERS: Final = ("user_id", "user")
 _LABELS: Final = {
     "qid": ((semconv.RAGMON_QID, semconv.TRULENS_INPUT_ID), ("qid",)),
-    "session": ((semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION), _SESSION_MEMBERS),
-    "user": ((semconv.USER, semconv.END_USER), _USER_MEMBERS),
+    "session": ((semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION), shapes.SESSION_KEYS),
+    "user": ((semconv.USER, semconv.END_USER), shapes.USER_KEYS),
 }
 """The keys of attributes that hold a field, and the members of the metadata on a span that hold it."""
 _MODEL_KEYS: Final = (semconv.RESPONSE_MODEL, semconv.LLM_MODEL, semconv.REQUEST_MODEL)
