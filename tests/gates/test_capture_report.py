@@ -73,6 +73,22 @@ def test_calls_with_everything_have_no_gap():
     assert {name: share.ratio for name, share in found.fields.items()} == dict.fromkeys(FIELDS, 1.0)
 
 
+@pytest.mark.parametrize(("size", "present"), [(1, 0), (2, 60), (60, 60)])
+def test_a_session_id_that_never_repeats_is_shown_as_none(size, present):
+    """An application may make a thread for every request; its records stay as they are."""
+    records = [call(number, session=f"thread {number // size}") for number in range(60)]
+    found = report(records)
+    assert (found.fields["session"].present, found.fields["session"].of) == (present, 60)
+    assert [gap.finding for gap in found.gaps if gap.field == "session"] == (
+        [] if present else ["no session in 60 of 60 records: their session ids never repeat"]
+    )
+    assert records[0].session == "thread 0"
+
+
+def test_too_few_records_do_not_say_that_a_session_id_never_repeats():
+    assert report(call(n, session=f"thread {n}") for n in range(FIRST - 1)).fields["session"].present == FIRST - 1
+
+
 def test_calls_whose_question_is_not_found_stop_every_gold_gate():
     """A request body without a `question` parameter: 349 of 349 records had none, and nothing said so."""
     gap = report(call(number, q=None) for number in range(349)).worst
