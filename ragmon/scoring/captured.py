@@ -69,6 +69,7 @@ PATHS: Final = 64
 REPEATED: Final = 40  # equal answers that cite nothing from which they are proposed as a token of refusals
 LONGEST_REPEATED: Final = 120  # characters of such an answer
 REPEATS: Final = 256
+SESSIONS: Final = 50  # records, each with a session of its own, from which these ids are no sessions
 
 
 class CandidateCount(NamedTuple):
@@ -279,7 +280,7 @@ class SessionCounts(msgspec.Struct):
     @property
     def is_never_repeated(self) -> bool:
         """Whether there are enough records to say that every one has a session of its own."""
-        return len(self.counts) >= FIRST and max(self.counts.values()) == 1
+        return len(self.counts) >= SESSIONS and max(self.counts.values()) == 1
 
 
 class CapturedSeries(msgspec.Struct):

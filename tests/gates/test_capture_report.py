@@ -19,7 +19,7 @@ from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import FactReader
 from ragmon.monitor.replay import replay
-from ragmon.scoring.captured import FIRST
+from ragmon.scoring.captured import FIRST, SESSIONS
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from tests.support.random_records import NOON
 
@@ -86,7 +86,7 @@ def test_a_session_id_that_never_repeats_is_shown_as_none(size, present):
 
 
 def test_too_few_records_do_not_say_that_a_session_id_never_repeats():
-    assert report(call(n, session=f"thread {n}") for n in range(FIRST - 1)).fields["session"].present == FIRST - 1
+    assert report(call(n, session=f"thread {n}") for n in range(SESSIONS - 1)).fields["session"].present == SESSIONS - 1
 
 
 def test_calls_whose_question_is_not_found_stop_every_gold_gate():
