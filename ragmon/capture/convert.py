@@ -47,6 +47,7 @@ from ragmon.capture.objects import (
 )
 from ragmon.core import constants, shapes
 from ragmon.core.citations import alike, split_citations, with_marks
+from ragmon.core.endings import INTERRUPTED
 from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
@@ -109,6 +110,8 @@ def _environment(value: Any) -> dict[str, Any] | None:
             is_asgi = "path" in found and found.get("type") in ("http", "websocket")
             if is_asgi or "REQUEST_METHOD" in found or _GATEWAY_QUERY in found:
                 return found
+    if "_read_bytes" in fields and "_match_info" in fields:  # aiohttp
+        return {"path_params": fields["_match_info"], "query_string": stored(fields.get("_rel_url"), "_query")}
     return None
 
 
@@ -358,6 +361,57 @@ def _holds(name: str, value: Any) -> bool:
     return name not in _NOT_READ and (is_data(value) or is_request(value))
 
 
+_MAX_CALLER_DEPTH: Final = 4
+_CALLER_ID: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
+
+
+def session_and_user(
+    function: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], context: Context | None = None
+) -> tuple[str | None, str | None]:
+    """The ids of the conversation and of the user that a call belongs to; None where there is none.
+
+    They are arguments, or fields of data in the arguments, of settings such as LangGraph's `config` or of a request,
+    whatever the case of their names: `session_id`, `threadId`. The least deep, then the surest name.
+    """
+    passed = _without_instance(arguments(function, args, kwargs, defaults=False))
+    level: list[Any] = [passed, *(() if context is None else requests_in(context))]
+    session = user = None
+    for depth in range(_MAX_CALLER_DEPTH):
+        level = level[:_MAX_OBJECTS]
+        objects = [fields for value in level for fields in _all_fields(value)]
+        named = [{shapes.normalised(name): value for name, value in fields.items()} for fields in objects]
+        session = session or _caller(named, shapes.SESSION_KEYS, shapes.SESSION_OBJECTS)
+        # A parameter `user` may be what a user says.
+        keys = [key for key in shapes.USER_KEYS if key != "user" or depth]
+        user = user or _caller(named, keys, shapes.USER_OBJECTS)
+        level = (
+            []
+            if session and user
+            else [
+                value
+                for fields in objects
+                for value in fields.values()
+                if not is_str(value) and (is_data(value) or is_request(value))
+            ]
+        )
+    return session, user
+
+
+def _all_fields(value: Any) -> Iterator[dict[str, Any]]:
+    if is_request(value):
+        yield from request_fields(value)
+        yield _as_fields((_environment(value) or {}).get("path_params"))
+    else:
+        yield stored_fields(value)
+
+
+def _caller(named: Sequence[Mapping[str, Any]], keys: Sequence[str], objects: Sequence[str]) -> str | None:
+    values = [fields[key] for key in keys for fields in named if key in fields]
+    owners = [fields[name] for name in objects for fields in named if name in fields and not is_str(fields[name])]
+    ids = map(as_id, (*values, *(stored(owner, "id", "uuid", *keys) for owner in owners)))
+    return next((found for found in ids if found is not None and _CALLER_ID.fullmatch(found)), None)
+
+
 def arguments(
     function: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = True
 ) -> dict[str, Any]:
@@ -400,6 +454,11 @@ _SOURCE_FIELDS: Final = ("sources", "references")
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
 _CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
 LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
+_LABEL_NAMES: Final = {
+    "session": tuple(
+        name for key in shapes.SESSION_KEYS for name in (key, re.sub("_(.)", lambda match: match[1].upper(), key))
+    )
+}
 _MAX_ANSWER_DEPTH: Final = 5
 _MAX_ENVELOPES: Final = 3
 _MAX_PARTS: Final = 64
@@ -462,7 +521,7 @@ def _result_fields(result: Any) -> dict[str, Any]:
         SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
         CONTEXT: context if is_str(context) else None,
         "candidates": _first_in(views, _CANDIDATE_FIELDS),
-        **{name: attempt(name, as_id, _first_in(views, (name,))) for name in LABEL_FIELDS},
+        **{name: attempt(name, as_id, _first_in(views, _LABEL_NAMES.get(name, (name,)))) for name in LABEL_FIELDS},
     }
 
 
@@ -772,7 +831,11 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         recorded = fields.get("question")
         return text_of(question(function, call.args, call.kwargs, call.context) if recorded is None else recorded)
 
+    ended = call.ending or (INTERRUPTED if _waits(call) else None)
     labels: dict[str, Any] = {name: attempt(name, as_id, fields.get(name)) for name in LABEL_FIELDS}
+    if not (labels["session"] and labels["user"]):
+        found = attempt("session", session_and_user, function, call.args, call.kwargs, call.context) or (None, None)
+        labels["session"], labels["user"] = labels["session"] or found[0], labels["user"] or found[1]
     labels["build"] = labels["build"] or build
     if call.probe is not None:
         labels["qid"] = as_id(call.probe)
@@ -787,7 +850,7 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         candidate_ids=read_documents(fields.get("candidates"), id_from).ids,
         scores=documents.scores,
         contexts=documents.texts,
-        answer_json=answer(fields, documents, id_from) if call.error is None and call.ending is None else None,
+        answer_json=answer(fields, documents, id_from) if call.error is None and ended is None else None,
         error=call.error,
         latency_ms=_latency(call),
         sampling=Sampling(
@@ -796,8 +859,8 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
             p_audit=decision.p_audit,
             p=decision.p(call.plan.outcome_rates.get(call.stratum, 0.0)) if decision.known else 1.0,
         ),
-        partial=not call.detailed or call.ending is not None,
-        ended=call.ending,
+        partial=not call.detailed or ended is not None,
+        ended=ended,
         exported=None if parent is None else parent.sampled,
         parent_span_id=None if parent is None else f"{parent.span_id:016x}",
         tags=attempt("tags", _tags, fields.get("tags")),
@@ -842,6 +905,13 @@ def _call_fields(call: Call) -> dict[str, Any]:
         return fields
     function = call.traced_function
     return {**(extract(call.result, function) if call.items is None else stream_fields(call.items, function)), **fields}
+
+
+def _waits(call: Call) -> bool:
+    # LangGraph returns, or streams last, what a graph asks a person in place of an answer.
+    last = call.items[-1] if call.items else call.result
+    last = last[-1] if type(last) is tuple and last else last
+    return type(last) is dict and "__interrupt__" in last
 
 
 def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:

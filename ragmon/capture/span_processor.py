@@ -288,6 +288,7 @@ class RequestAssembler:
             id_from=options.id_from,
             merge=options.merge,
             retrievers=options.retrievers,
+            ignored=options.ignored,
             pipeline=options.pipeline,
             service=_text(attributes.get("service.name")),
             build=_text(attributes.get("service.version")),

@@ -87,6 +87,16 @@ ANSWER_KEYS: Final = (
 ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")
 """Lists of which the first entry is the answer."""
 
+# The conversation and its user, by normalised names, in arguments, bodies, results, columns and metadata of spans.
+SESSION_KEYS: Final = (
+    *("session", "session_id", "conversation_id", "thread_id", "chat_id", "dialog_id", "dialogue_id", "conv_id"),
+    *("chat_session_id", "session_uuid", "conversation_uuid", "thread_uuid", "chat_uuid"),
+)
+USER_KEYS: Final = ("user_id", "user", "end_user_id", "user_uuid", "userid")
+SESSION_OBJECTS: Final = ("session", "conversation", "thread", "chat")
+USER_OBJECTS: Final = ("user", "current_user")
+"""Objects whose id is that of the conversation or the user."""
+
 # Documents.
 ID_KEYS: Final = ("id", "node_id", "id_")
 OTHER_ID_KEYS: Final = ("_id", "chunk_id", "passage_id", "doc_id", "document_id")

@@ -378,7 +378,7 @@ TRACE: Final[Mapping[str, UsualNames]] = {
     "retrieval_ms": _names("retrieval_ms latency_ms_retrieve", read=as_written),
     "generation_ms": _names("generation_ms latency_ms_generate", read=as_written),
     "error": _names("error", "error_message exception", read=as_error),
-    "session": _names("session session_id conversation_id thread_id chat_id", read=as_id),
+    "session": UsualNames(shapes.SESSION_KEYS, (), as_id, False),
     "build": _names("build app_version release", read=as_id),
     "index_hash": _names("index_hash index_version", read=as_id),
     "pipeline": _names("pipeline", read=as_id),

@@ -205,6 +205,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
                 id_from=options.id_from,
                 merge=options.merge,
                 retrievers=options.retrievers,
+                ignored=options.ignored,
                 pipeline=options.pipeline,
                 service=trace.service,
                 build=trace.build,

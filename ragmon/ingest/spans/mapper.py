@@ -19,9 +19,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.core import constants, semconv
+from ragmon.core import constants, semconv, shapes
 from ragmon.core.citations import with_marks
 from ragmon.core.constants import JUDGE_PREFIX
+from ragmon.core.endings import ABANDONED, INTERRUPTED, ending_of, status_in
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
 from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title
@@ -36,7 +37,7 @@ from ragmon.ingest.spans.documents import (
     texts_of,
     titles_of,
 )
-from ragmon.ingest.spans.messages import answer, question
+from ragmon.ingest.spans.messages import answer, is_null, question
 from ragmon.ingest.spans.span import (
     CONTENT_NOT_CAPTURED,
     INCOMPLETE,
@@ -125,12 +126,10 @@ def _score(raw: Mapping[str, Any]) -> float | None:
 
 _SECOND: Final = 1e9
 _MILLISECOND: Final = 1e6
-_SESSION_MEMBERS: Final = ("session_id", "conversation_id", "thread_id")
-_USER_MEMBERS: Final = ("user_id", "user")
 _LABELS: Final = {
     "qid": ((semconv.RAGMON_QID, semconv.TRULENS_INPUT_ID), ("qid",)),
-    "session": ((semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION), _SESSION_MEMBERS),
-    "user": ((semconv.USER, semconv.END_USER), _USER_MEMBERS),
+    "session": ((semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION), shapes.SESSION_KEYS),
+    "user": ((semconv.USER, semconv.END_USER), shapes.USER_KEYS),
 }
 """The keys of attributes that hold a field, and the members of the metadata on a span that hold it."""
 _MODEL_KEYS: Final = (semconv.RESPONSE_MODEL, semconv.LLM_MODEL, semconv.REQUEST_MODEL)
@@ -171,15 +170,29 @@ def _workflow_name(trace: Trace) -> str | None:
     return None
 
 
-def _request_error(trace: Trace) -> str | None:
-    """The type of the error, if the request ended in one; not its message, which may quote a user."""
-    last = max(trace.outermost, key=lambda span: span.end_ns, default=None)
+_LANGCHAIN: Final = ".langchain"
+
+
+class _Outcome(NamedTuple):
+    """The type of the error that a request ended in, or how else it ended; neither where it returned."""
+
+    error: str | None = None
+    ended: str | None = None
+
+
+def _outcome(trace: Trace, ignored: Sequence[str]) -> _Outcome:
+    # Not the message of an error, which may quote a user.
+    last = max(trace.outermost, key=lambda span: span.end_ns, default=trace.root)
+    if last is None:
+        return _Outcome()
     # The inner of the two spans has the more specific type: a web server's span has only 500.
-    error_type = None if last is None else _error_type(last)
-    return error_type if error_type is not None or trace.root is None or trace.root is last else _error_type(trace.root)
+    outcome = _outcome_of(last, trace.root, ignored)
+    if outcome != _Outcome() or trace.root is None:
+        return outcome
+    return _Outcome(_outcome_of(trace.root, trace.root, ignored).error)
 
 
-def _error_type(span: Span) -> str | None:
+def _outcome_of(span: Span, root: Span | None, ignored: Sequence[str]) -> _Outcome:
     attributes = span.attributes
     recorded = (
         attributes.get(semconv.ERROR_TYPE)
@@ -187,10 +200,32 @@ def _error_type(span: Span) -> str | None:
         or attributes.get(semconv.TASK_STATUS) == "failure"
     )
     if not (span.failed or recorded):
-        return None
-    raised = [event.attributes.get(semconv.EXCEPTION_TYPE) for event in span.events if event.name == semconv.EXCEPTION]
-    types = (attributes.get(semconv.ERROR_TYPE), *reversed(raised))
-    return next((name for value in types if (name := shown_name(as_text(value) or "", ""))), constants.ERROR)
+        # LangChain ends a chain whose stream was closed early as one that returned None.
+        is_closed = span.scope.endswith(_LANGCHAIN) and is_null(attributes.get(semconv.OUTPUT_VALUE))
+        return _Outcome(ended=ABANDONED if is_closed else None)
+    raised = [event.attributes for event in reversed(span.events) if event.name == semconv.EXCEPTION]
+    types = (attributes.get(semconv.ERROR_TYPE), *(fields.get(semconv.EXCEPTION_TYPE) for fields in raised))
+    names = [name for value in types if (name := shown_name(as_text(value) or "", ""))]
+    if not names:
+        return _Outcome(constants.ERROR)
+    # `error.type` may lack the module that an event has.
+    same = [name for name in names if name.rpartition(".")[2] == names[0].rpartition(".")[2]]
+    messages = (as_text(fields.get(semconv.EXCEPTION_MESSAGE)) or "" for fields in raised)
+    answered = first_of({} if root is None else root.attributes, semconv.HTTP_STATUS, number)
+    statuses = (*map(status_in, messages), None if answered is None else int(answered))
+    status = next((found for found in statuses if found is not None), None)
+    ended = ending_of([max(same, key=len)], status, ignored)
+    return _Outcome(ended=ended) if ended is not None else _Outcome(names[0])
+
+
+def _waits(trace: Trace) -> bool:
+    # A graph that asks a person ends well, and a step in it was interrupted.
+    return any(
+        ending_of([as_text(event.attributes.get(semconv.EXCEPTION_TYPE)) or ""]) == INTERRUPTED
+        for span in trace.spans
+        for event in span.events
+        if event.name == semconv.EXCEPTION
+    )
 
 
 def _event_time(nanoseconds: int) -> float | None:
@@ -411,6 +446,7 @@ def to_record(
     id_from: Path | None = None,
     merge: Merge = "concat",
     retrievers: Sequence[str] = (),
+    ignored: Sequence[str] = (),
     pipeline: str | None = None,
     service: str | None = None,
     build: str | None = None,
@@ -428,6 +464,7 @@ def to_record(
         merge: How several independent retrievals become one list.
         retrievers: The names of tools, tasks, functions and spans that retrieve whatever the shape of their output; `*`
             stands for any characters. Elements of the result of `per_request` have their own.
+        ignored: The exceptions that are no errors, by the names of their types; `*` stands for any characters.
         pipeline: The pipeline's name; None takes the workflow's, then the service's.
         service: The service's name (`service.name`).
         build: The application's version (`service.version`).
@@ -461,7 +498,10 @@ def to_record(
         scope = unknown_scope(trace.spans)
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
     retrieved = Retrievals(trace, id_from).read(merge)
-    error, ids = _request_error(trace), ids_of(retrieved.final)
+    (error, ended), ids = _outcome(trace, ignored), ids_of(retrieved.final)
+    reply = with_marks(answer(trace, ids, titles_of(retrieved.final)), ids) if error is None and ended is None else None
+    if reply is None and error is None and ended is None and _waits(trace):
+        ended = INTERRUPTED
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
@@ -473,8 +513,9 @@ def to_record(
         candidate_ids=ids_of(retrieved.candidates),
         scores=scores_of(retrieved.final),
         contexts=texts_of(retrieved.final),
-        answer_json=with_marks(answer(trace, ids, titles_of(retrieved.final)), ids) if error is None else None,
+        answer_json=reply,
         error=error,
+        ended=ended,
         latency_ms=_latency(trace),
         build=build,
         model=_answering_model(trace),
@@ -528,7 +569,7 @@ def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str
         reasons["q"] = why_no_text(trace, INPUT)
     if record.retrieved_ids is None and documents.reason:
         reasons["retrieved_ids"] = documents.reason
-    if record.answer_json is None and record.error is None:
+    if record.answer_json is None and record.error is None and record.ended is None:
         answering_spans = trace.having(Role.GENERATION | Role.WORKFLOW)
         reasons["answer_json"] = why_no_text(trace, OUTPUT) if answering_spans else constants.NO_ANSWER
     if CONTENT_NOT_CAPTURED in reasons.values():

@@ -149,6 +149,11 @@ _REPR: Final = re.compile(
 LangChain's, the results of agents; LlamaIndex's instrumentation cuts it off."""
 
 
+def is_null(value: Any) -> bool:
+    """Whether a text is what JSON and JavaScript write for no value."""
+    return isinstance(value, str) and value.strip() in ("null", "NaN", "undefined")
+
+
 class Reply(NamedTuple):
     """The text of an answer, and its citations as they are written."""
 
@@ -269,7 +274,7 @@ def answer_in(value: Any) -> Reply | None:
 def _answer_in(value: Any, depth: int) -> Reply | None:
     output = decode_container(value)
     if isinstance(output, str):
-        text = None if cut_off(output) or _REPR.fullmatch(output) else as_text(output)
+        text = None if cut_off(output) or is_null(output) or _REPR.fullmatch(output) else as_text(output)
     elif isinstance(output, list):
         text = last(messages(output), ASSISTANT)
         if text is None and all(isinstance(part, Mapping) and part.get("type") in shapes.TEXT_PARTS for part in output):

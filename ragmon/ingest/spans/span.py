@@ -43,6 +43,7 @@ class SpanOptions:
     merge: Merge = "concat"
     retrievers: tuple[str, ...] = ()
     pipeline: str | None = None
+    ignored: tuple[str, ...] = ()
 
 
 NO_OPTIONS: Final = SpanOptions()
