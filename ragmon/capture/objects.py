@@ -242,6 +242,8 @@ def scalar(value: Any) -> str | int | float | None:
     kind = type(value)
     if issubclass(kind, str):
         return plain_text(value)
+    if issubclass(kind, dict | list):
+        return None
     if issubclass(kind, bytes | bytearray):
         spend(len(value) // _TEXT_STEP)
         try:
@@ -252,7 +254,7 @@ def scalar(value: Any) -> str | int | float | None:
         return UUID.__str__(value)
     if issubclass(kind, Decimal):
         return float(value)
-    if (found := number(value)) is not None or kind in _LISTS or issubclass(kind, dict):
+    if (found := number(value)) is not None:
         return found
     object_id = _instance(value, layout_of(value)).get("_ObjectId__id")  # of MongoDB
     return object_id.hex() if type(object_id) is bytes else None

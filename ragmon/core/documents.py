@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ragmon.core.shapes import document_hints
 from ragmon.core.text import Path
@@ -38,7 +38,7 @@ SCORE_KEYS: Final = (
 )
 DISTANCE_KEYS: Final = ("distance", "_distance")
 """Say as much as a score, but the smallest is best; they are no scores of a record."""
-_INDEX_KEYS: Final = ("index", "corpus_id")
+_PLACE_KEYS: Final = ("index", "corpus_id")
 """The place of a reranker's document among those that it was given, from 0."""
 LOCATION: Final = "location"
 _LOCATION_KEYS: Final = ("uri", "url", "id")
@@ -58,6 +58,7 @@ _COLUMNS: Final = {
 _LIST_DEPTH: Final = 3
 _ID: Final = re.compile(r"\S{1,200}")
 _LARGEST_FLOAT: Final = 2.0**53
+T = TypeVar("T")
 
 
 class View(NamedTuple):
@@ -67,13 +68,13 @@ class View(NamedTuple):
         fields: The members of an object, by name; empty for other values.
         entries: The entries of a list or of a table; None for other values.
         scalar: A text or a number as JSON has it, also of an id of a database; None for other values.
-        attempt: Reads a field by a function; None where that raises what the field must not cost the others.
+        attempt: Calls a function for a field; None where it raises what must not cost the other fields.
     """
 
     fields: Callable[[Any], dict[str, Any]]
     entries: Callable[[Any], Sequence[Any] | None]
     scalar: Callable[[Any], str | int | float | None]
-    attempt: Callable[[str, Callable[[], Any]], Any]
+    attempt: Callable[..., Any]
 
 
 class Document(NamedTuple):
@@ -181,12 +182,12 @@ def parts_of(entry: Any, view: View) -> Parts:
         if (
             node is not None
             and (view.scalar(node) is None or key == "node")
-            and dict.__len__(inner := view.fields(node))
+            and dict.__len__(node := view.fields(node))
         ):
-            own.append(unwrapped(inner, view))
+            own.append(unwrapped(node, view))
             break
-    found = (dict.get(fields, key) for fields in own for key in METADATA_KEYS)
-    return Parts(own, [fields for value in found if value is not None and dict.__len__(fields := view.fields(value))])
+    values = [value for fields in own for key in METADATA_KEYS if (value := dict.get(fields, key)) is not None]
+    return Parts(own, [fields for value in values if dict.__len__(fields := view.fields(value))])
 
 
 def unwrapped(fields: dict[str, Any], view: View) -> dict[str, Any]:
@@ -232,47 +233,39 @@ def _row(row: Sequence[Any], view: View, id_from: Path | None, *, are_ids: bool)
 
 
 def _read(entry: Any, parts: Parts, view: View, id_from: Path | None) -> Document:
-    own, metadata = parts
+    name, label = view.attempt("ids", _names, entry, parts, view, id_from) or (None, None)
+    return Document(
+        name,
+        view.attempt("contexts", _text_of, parts, view),
+        view.attempt("scores", _score, parts, view),
+        label,
+        _first([*parts.own, *parts.metadata], ("title",), _text, view),
+        _first(parts.own[:1], _PLACE_KEYS, _place, view),
+    )
 
-    def first(holders: list[dict[str, Any]], keys: Sequence[str], convert: Callable[[Any], Any]) -> Any:
-        for fields in holders:
-            for key in keys:
-                if (value := dict.get(fields, key)) is not None and (found := convert(value)) is not None:
-                    return found
-        return None
 
-    def id_in(value: Any) -> str | None:
-        return as_id(view.scalar(value))
+def _first(
+    holders: list[dict[str, Any]], keys: Sequence[str], convert: Callable[[Any, View], T | None], view: View
+) -> T | None:
+    for fields in holders:
+        for key in keys:
+            if (value := dict.get(fields, key)) is not None and (found := convert(value, view)) is not None:
+                return found
+    return None
 
-    def names() -> tuple[str | None, str | None]:
-        name, label = first(own, ID_KEYS, id_in), first(metadata, METADATA_ID_KEYS, id_in)
-        if id_from is not None:
-            configured = _configured(entry, parts, view, id_from)
-            is_own = len(id_from) == 1 and id_from[0] in ID_KEYS  # each name of it stands for all
-            return name if configured is None and is_own else configured, None
-        if name is None and label is None:
-            name = first(own, OTHER_ID_KEYS, id_in)
-            name = _location(own, view) if name is None else name
-            name = first(metadata, OTHER_ID_KEYS, id_in) if name is None else name
-        return name, label
 
-    def text_in(value: Any) -> str | None:
-        return _text(value, view)
+def _id(value: Any, view: View) -> str | None:
+    found = view.scalar(value)
+    return as_id(view.scalar(dict.get(view.fields(value), "$oid")) if found is None else found)  # MongoDB's JSON
 
-    def text() -> Any:
-        inside = first(own, TEXT_KEYS, text_in)
-        return inside or first(metadata, TEXT_KEYS, text_in) or inside
 
-    def score() -> Any:
-        inner = (view.fields(dict.get(fields, key)) for fields in own for key in _OF_RETRIEVERS)
-        return first([*own, *inner], SCORE_KEYS, lambda value: finite(view.scalar(value)))
+def _number(value: Any, view: View) -> float | None:
+    return finite(view.scalar(value))
 
-    def place() -> Any:
-        return first(own[:1], _INDEX_KEYS, lambda value: found if type(found := view.scalar(value)) is int else None)
 
-    name, label = view.attempt("ids", names) or (None, None)
-    title = first([*own, *metadata], ("title",), text_in)
-    return Document(name, view.attempt("contexts", text), view.attempt("scores", score), label, title, place())
+def _place(value: Any, view: View) -> int | None:
+    found = view.scalar(value)
+    return found if type(found) is int else None
 
 
 def _text(value: Any, view: View) -> str | None:
@@ -280,32 +273,51 @@ def _text(value: Any, view: View) -> str | None:
     found = view.scalar(value)
     if found is not None:
         return found if isinstance(found, str) else None
-    listed = view.entries(value)
-    inner = [view.scalar(dict.get(view.fields(part), "text")) for part in ([value] if listed is None else listed)]
+    parts = view.entries(value)
+    inner = [view.scalar(dict.get(view.fields(part), "text")) for part in ([value] if parts is None else parts)]
     texts = [text for text in inner if isinstance(text, str)]
     return "".join(texts) if texts and len(texts) == len(inner) else None
 
 
+def _text_of(parts: Parts, view: View) -> str | None:
+    text = _first(parts.own, TEXT_KEYS, _text, view)
+    return text or _first(parts.metadata, TEXT_KEYS, _text, view) or text
+
+
+def _score(parts: Parts, view: View) -> float | None:
+    score = _first(parts.own, SCORE_KEYS, _number, view)
+    if score is not None or not parts.metadata:
+        return score
+    inner = [view.fields(dict.get(fields, key)) for fields in parts.own for key in _OF_RETRIEVERS]
+    return _first(inner, SCORE_KEYS, _number, view)
+
+
+def _names(entry: Any, parts: Parts, view: View, id_from: Path | None) -> tuple[str | None, str | None]:
+    # The id of a document, and that in its metadata.
+    own, metadata = parts
+    name = _first(own, ID_KEYS, _id, view)
+    if id_from is not None:
+        configured = _configured(entry, parts, view, id_from)
+        is_own = len(id_from) == 1 and id_from[0] in ID_KEYS  # each name of it stands for all
+        return name if configured is None and is_own else configured, None
+    label = _first(metadata, METADATA_ID_KEYS, _id, view)
+    if name is None and label is None:
+        name = _first(own, OTHER_ID_KEYS, _id, view) or _location(own, view)
+        name = name or _first(metadata, OTHER_ID_KEYS, _id, view)
+    return name, label
+
+
 def _location(own: list[dict[str, Any]], view: View) -> str | None:
-    for fields in own:
-        for place in dict.values(view.fields(dict.get(fields, LOCATION))):
-            inner = view.fields(place)
-            names = (as_id(view.scalar(dict.get(inner, key))) for key in _LOCATION_KEYS)
-            if (found := next(filter(None, names), None)) is not None:
-                return found
-    return None
+    places = [place for fields in own for place in dict.values(view.fields(dict.get(fields, LOCATION)))]
+    return _first([view.fields(place) for place in places], _LOCATION_KEYS, _id, view)
 
 
 def _configured(entry: Any, parts: Parts, view: View, path: Path) -> str | None:
     # Where `id_from` says: in the entry, or in the document in it; `metadata` stands for each name of it.
-    starts = [entry, *parts.own]
-    found = (as_id(view.scalar(_at(start, path, view))) for start in starts)
-    name = next(filter(None, found), None)
-    if name is not None or not path:
-        return name
-    inner = parts.metadata if path[0] in _OF_RETRIEVERS else parts.own if path[0] in NODE_KEYS else []
-    found = (as_id(view.scalar(_at(start, path[1:], view))) for start in inner if path[1:])
-    return next(filter(None, found), None)
+    inner = parts.metadata if path[:1] in (("metadata",), ("meta",)) else parts.own if path[:1] == ("node",) else []
+    starts = [(entry, path), *((fields, path) for fields in parts.own), *((fields, path[1:]) for fields in inner)]
+    names = (_id(_at(start, steps, view), view) for start, steps in starts if steps)
+    return next(filter(None, names), None)
 
 
 def _at(value: Any, path: Path, view: View) -> Any:

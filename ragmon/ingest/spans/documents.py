@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from ragmon.core import constants, semconv
-from ragmon.core.documents import Document, list_in, matched, note_ids, read_document
+from ragmon.core.documents import METADATA_ID_KEYS, Document, list_in, matched, note_ids, read_document
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
-from ragmon.core.shapes import document_hints
+from ragmon.core.shapes import document_hints, first_of
 from ragmon.core.text import Path
 from ragmon.ingest.spans.messages import tool_results
 from ragmon.ingest.spans.span import (
@@ -69,9 +69,14 @@ def document(entry: Any, id_from: Path | None = None) -> Document:
     ('n1', 'one', 0.5, 'c1')
     """
     if id_from is None and type(entry) is dict and entry.keys() <= MEMBERS:
-        metadata = mapping(entry.get("metadata"))
+        metadata, name, score = mapping(entry.get("metadata")), as_id(entry.get("id")), number(entry.get("score"))
+        text = as_text(entry.get("content"))
         if not metadata:
-            return Document(as_id(entry.get("id")), as_text(entry.get("content")), number(entry.get("score")))
+            return Document(name, text, score)
+        if None not in (name, text, score):
+            return Document(
+                name, text, score, first_of(metadata, METADATA_ID_KEYS, as_id), as_text(metadata.get("title"))
+            )
     if isinstance(entry, str) and (match := _NODE.fullmatch(entry) or _HAYSTACK.match(entry)):
         entry = match.groupdict()
     return read_document(entry, JSON, id_from)

@@ -254,8 +254,6 @@ def as_id(value: Any) -> str | None:
 def _scalar(value: Any) -> str | int | float | None:
     if isinstance(value, str):
         return as_text(value)
-    if isinstance(value, dict) and value.keys() == {"$oid"}:  # of MongoDB, in JSON
-        return as_text(value["$oid"])
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
@@ -269,7 +267,7 @@ def _entries(value: Any) -> list[Any] | None:
     return decoded if isinstance(decoded, list) else None
 
 
-JSON: Final = View(_members, _entries, _scalar, lambda _, read: read())
+JSON: Final = View(_members, _entries, _scalar, lambda _, read, *args: read(*args))
 
 
 _WRAPPERS: Final = (
