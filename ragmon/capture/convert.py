@@ -48,7 +48,16 @@ from ragmon.capture.objects import (
 )
 from ragmon.core import constants, shapes
 from ragmon.core.citations import alike, split_citations, with_marks
-from ragmon.core.documents import Document, View, first_known, list_in, matched, note_ids, read_document
+from ragmon.core.documents import (
+    DOCUMENT_FIELDS,
+    Document,
+    View,
+    first_known,
+    list_in,
+    matched,
+    note_ids,
+    read_document,
+)
 from ragmon.core.documents import as_id as core_id
 from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
@@ -393,10 +402,6 @@ def arguments(
 _ENVELOPES: Final = ("answer_json", "answer", "response", "result", "output", "data")
 """Fields that may hold the whole result; the innermost result is read first."""
 _ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
-_DOCUMENT_FIELDS: Final = (
-    *("documents", "source_documents", "source_nodes", "chunks", "contexts", "context", "docs", "retrieved_documents"),
-    *("retrieved_docs", "retrieved_contexts", "retrieval_context", "passages"),
-)
 _SOURCE_FIELDS: Final = ("sources", "references")
 """The retrieved documents, or those of them that the answer cites."""
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
@@ -456,7 +461,7 @@ def _result_fields(result: Any) -> dict[str, Any]:
         "claim": attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None)),
         "citations": _first_in(views, ("citations",)),
         "retrieved": _first_in(views, _ID_LIST_FIELDS),
-        "documents": _first_listed(views, _DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
+        "documents": _first_listed(views, DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
         SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
         CONTEXT: context if is_str(context) else None,
         "candidates": _first_in(views, _CANDIDATE_FIELDS),

@@ -49,6 +49,11 @@ LIST_KEYS: Final = (
     *("objects", "children", "retrievalResults"),
 )
 """Where a result has its list of documents."""
+DOCUMENT_FIELDS: Final = (
+    *("documents", "source_documents", "source_nodes", "chunks", "contexts", "context", "docs", "retrieved_documents"),
+    *("retrieved_docs", "retrieved_contexts", "retrieval_context", "passages"),
+)
+"""Where an answer has the documents that it was made from."""
 _RESULT_KEYS: Final = (*LIST_KEYS, "root", "data")
 _COLUMNS: Final = {
     **{name: name for name in (*ID_KEYS, *OTHER_ID_KEYS, *TEXT_KEYS, *SCORE_KEYS, *METADATA_KEYS, "title")},

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from ragmon.core import constants, semconv
-from ragmon.core.documents import METADATA_ID_KEYS, Document, list_in, matched, note_ids, read_document
+from ragmon.core.documents import DOCUMENT_FIELDS, METADATA_ID_KEYS, Document, list_in, matched, note_ids, read_document
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
 from ragmon.core.shapes import document_hints, first_of
 from ragmon.core.text import Path
@@ -305,10 +305,12 @@ class Retrievals:
                 for span in self._trace.tops
                 if semconv.DOCUMENTS in span.attributes and (documents := self._listed(span, _ATTACHED)) is not None
             ]
-            # Where no span is a retrieval: the documents that tools returned to the last model call.
-            calls = () if attached or self._documents else reversed(self._trace.calls)
-            given = (self._given_to(call) for call in calls)
-            attached = attached or next(filter(None, given), [])
+            if not attached and not self._documents:
+                # Where no span is a retrieval: what tools returned to the last model call, or the request itself.
+                given = (self._given_to(call) for call in reversed(self._trace.calls))
+                attached = next(filter(None, given), []) or list(
+                    filter(None, map(self._beside_answer, self._trace.tops))
+                )
             unknown = SpanDocuments(None, CONTENT_NOT_CAPTURED if self._documents else NO_RETRIEVAL)
             self._current = [self._complete(documents) for documents in attached] or [unknown]
         return Retrieved(merged(self._current, merge), merged(self._candidates) if self._candidates else None)
@@ -327,10 +329,11 @@ class Retrievals:
         documents = self._documents[span.span_id]
         if documents is not None:
             completed = self._complete(documents, inner_lists)
-            self._current.append(completed)
             candidates = [self._complete(inner_list) for inner_list in inner_lists]
             if candidates and is_subset_or_reordering(completed, merged(candidates)):
                 self._candidates += candidates
+                completed = _completed(completed, merged(candidates))
+            self._current.append(completed)
         elif not inner_lists and not span.failed:
             self._current.append(SpanDocuments(None, unread([span], OUTPUT)))
 
@@ -353,6 +356,13 @@ class Retrievals:
 
     def _given_to(self, call: Span) -> list[SpanDocuments]:
         return [documents for result in tool_results(call) if (documents := self._given(result)) is not None]
+
+    def _beside_answer(self, span: Span) -> SpanDocuments | None:
+        """The documents in the output of a request, as the state of LangGraph holds them beside the answer."""
+        output = mapping(tool_output(span.attributes))
+        output = mapping(output.get("outputs")) or output  # of OpenLLMetry
+        lists = (self._given(output[key]) for key in DOCUMENT_FIELDS if output.get(key))
+        return next(filter(None, lists), None)
 
     def _inner_retrievals(self, span: Span) -> list[SpanDocuments]:
         lists = [

@@ -33,6 +33,7 @@ from ragmon.core.documents import (
     Document,
     View,
     finite,
+    list_in,
     parts_of,
     read_document,
     rows_of_columns,
@@ -272,7 +273,7 @@ JSON: Final = View(_members, _entries, _scalar, lambda _, read, *args: read(*arg
 
 _WRAPPERS: Final = (
     *("structuredContent", "structured_content", "content", "result", "output", "outputs", "response", "data"),
-    *("return_value", "toolResult", "kwargs", "update", "messages", "blocks", "raw_output"),
+    *("return_value", "toolResult", "kwargs", "update", "messages", "blocks", "raw_output", "root"),
 )
 """The keys under which frameworks put what a tool returned."""
 _NO_DOCUMENT: Final = frozenset(
@@ -460,7 +461,7 @@ def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: b
         if parts is not None:
             yield from _lists_in(parts, depth - 1, literals, of_mappings=of_mappings)
             return
-        entries = [_decoded(entry, literals) for entry in value]
+        entries = [_decoded(entry, literals) for entry in list_in(value, JSON) or ()]
         if not of_mappings or (entries and all(isinstance(entry, Mapping) for entry in entries)):
             yield entries
     elif isinstance(value, Mapping):
