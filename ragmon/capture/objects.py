@@ -22,7 +22,6 @@ from typing import Any, Final, NamedTuple, TypeGuard, TypeVar
 from uuid import UUID
 
 from ragmon.core.errors import error_location, warn_once
-from ragmon.core.record import MAX_DOCUMENTS_KEPT
 from ragmon.core.text import Path, clean
 
 _GEMINI: Final[Path] = ("candidates", 0, "content", "parts")
@@ -52,7 +51,8 @@ IN_C: Final[dict[str, str]] = {
     "numpy.number": NUMBER,
 }
 """What C code holds, which is read by the methods of these classes."""
-_ROWS: Final = MAX_DOCUMENTS_KEPT + 1
+_ROWS: Final = 1_024
+"""Rows of a table that are read; a record keeps fewer documents."""
 READ: Final[dict[str, Callable[[Any], Any]]] = {
     "asyncpg.*.Record": lambda row: dict(row.items()),
     "pandas.*.DataFrame": lambda frame: frame.head(_ROWS).to_dict("records"),
