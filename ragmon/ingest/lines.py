@@ -251,6 +251,8 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
     retrieved_ids = read(as_ids, ids, "retrieved_ids")
 
     def cited(citations: Any) -> list[str] | None:
+        if citations is None:
+            return None
         try:
             written = written_citations(citations)
         except CellError as error:
@@ -383,6 +385,8 @@ def _member_of_each(documents: Any, name: str) -> list[Any] | None:
 
 
 def _tags(logged: Any, context: Mapping[str, Any], read: _Read) -> dict[str, str] | None:
+    if logged is None and not context:
+        return None
     tags = {}
     for name, value in (read(as_object_or_none, logged, "tags") or {}).items():
         # Other programs use numbers and booleans, too; a null tag is left out.
