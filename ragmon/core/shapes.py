@@ -97,22 +97,6 @@ SESSION_OBJECTS: Final = ("session", "conversation", "thread", "chat")
 USER_OBJECTS: Final = ("user", "current_user")
 """Objects whose id is that of the conversation or the user."""
 
-# Documents.
-ID_KEYS: Final = ("id", "node_id", "id_")
-OTHER_ID_KEYS: Final = ("_id", "chunk_id", "passage_id", "doc_id", "document_id")
-"""Where a document has its id if its metadata has none either."""
-METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id")
-METADATA_KEYS: Final = ("metadata", "meta", "payload", "_source")
-"""Of LangChain and Pinecone, Haystack, Qdrant, Elasticsearch."""
-STORED_METADATA_KEYS: Final = (*METADATA_KEYS, "fields", "properties", "entity")
-"""And of Vespa, Weaviate and Milvus, in JSON: an object of Python may have such an attribute for another purpose."""
-TEXT_KEYS: Final = (
-    *("text", "page_content", "content", "document"),
-    *("chunk", "chunk_text", "passage", "snippet", "excerpt"),
-)
-SCORE_KEYS: Final = ("score", "_score", "similarity")
-STORED_SCORE_KEYS: Final = (*SCORE_KEYS, "similarity_score", "relevance", "relevance_score", "@search.score")
-
 # Citations, by normalised names: `documentId` is `document_id`.
 COUNTED_FROM_ZERO: Final = ("document_index", "doc_index", "search_result_index")
 """The rank of a document among those of the request, by the definition of Anthropic's citations."""
@@ -400,14 +384,14 @@ def other_ids(document_id: str, document: Any, metadata: Any) -> Iterator[tuple[
     {'metadata.chunk_id': 'heron#1'}
     """
     for prefix, fields in (("metadata.", metadata), ("", document)):
-        if not isinstance(fields, Mapping):
+        if not issubclass(type(fields), dict):
             continue
-        for key, value in islice(fields.items(), HINT_KEYS):
-            if not isinstance(key, str) or len(key) > LONGEST_KEY or (not prefix and key in _NO_IDS):
+        for key, value in islice(dict.items(fields), HINT_KEYS):
+            if type(key) is not str or len(key) > LONGEST_KEY or (not prefix and key in _NO_IDS):
                 continue
-            if isinstance(value, int) and not isinstance(value, bool):
+            if type(value) is int:
                 value = str(value)  # noqa: PLW2901 - an id in its usual form
-            looks_like_id = isinstance(value, str) and 0 < len(value) <= LONGEST_ID and not any(map(str.isspace, value))
+            looks_like_id = type(value) is str and 0 < len(value) <= LONGEST_ID and not any(map(str.isspace, value))
             if looks_like_id and value != document_id and key.replace("-", "_").isidentifier():
                 yield f"{prefix}{key}", value
 

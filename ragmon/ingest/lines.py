@@ -46,10 +46,9 @@ from ragmon.core.record import (
     latencies_in_range,
     parse_label,
 )
-from ragmon.core.text import look_up
 from ragmon.ingest.cells import CellError, written_citations
 from ragmon.ingest.spans.messages import answer_in
-from ragmon.ingest.tables import TAG, USUAL, TableOptions, gold_as_traces, is_gold, usual_fields
+from ragmon.ingest.tables import TAG, USUAL, TableOptions, as_document, gold_as_traces, is_gold, usual_fields
 from ragmon.ingest.values import ABSENT, POINT, formatted_time, milliseconds, times
 
 
@@ -530,22 +529,14 @@ def _decode_any_format(line: bytes, unknown: Unknown, options: TableOptions) -> 
     try:
         fields = _decode_any_shape(line)
         if fields.kind is None:
-            # Give documents that are objects the id that `id_from` names, and remember their other ids for hints.
-            for name in ("retrieved_ids", "chunks"):
+            for name in ("retrieved_ids", "candidate_ids", "chunks"):
                 entries = getattr(fields, name)
-                if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
-                    continue
-                if options.id_from is not None:
-                    # A document without an id there keeps its own.
-                    ids = [look_up(entry, options.id_from) if isinstance(entry, dict) else None for entry in entries]
+                if isinstance(entries, list) and any(isinstance(entry, dict) for entry in entries):
+                    read = [as_document(entry, options.id_from) if isinstance(entry, dict) else {} for entry in entries]
                     entries = [
-                        entry if found is None else {**entry, "id": found}
-                        for entry, found in zip(entries, ids, strict=True)
+                        {**entry, **found} if found else entry for entry, found in zip(entries, read, strict=True)
                     ]
                     setattr(fields, name, entries)
-                for entry in map(as_object, entries):
-                    if shapes.document_hints.room > 0 and isinstance(entry.get("id"), str):
-                        shapes.document_hints.note(entry["id"], entry, entry.get("metadata"))
             _add_usual_names(fields, line, options, unknown)
             return _bounded(adapt(fields, unknown, options), unknown)
         if fields.kind == "totals":

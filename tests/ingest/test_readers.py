@@ -58,6 +58,80 @@ WITH_TITLES = [{"id": name, "text": text, "title": title} for name, text, title 
 IN_METADATA = [{"id": each["id"], "text": each["text"], "metadata": {"title": each["title"]}} for each in WITH_TITLES]
 TITLED = {"question": "When?", "answer": "At nine.", "documents": WITH_TITLES}
 OF_TITLED = {"q": "When?", "retrieved_ids": IDS, "contexts": TEXTS}
+SCORES = [0.9, 0.5, 0.25]
+ROWS = list(zip(IDS, TEXTS, SCORES, strict=True))
+OF_STORES = {
+    "MongoDB": [{"_id": {"$oid": name}, "text": text} for name, text in zip(IDS, TEXTS, strict=True)],
+    "LangChain for MongoDB": [
+        {"page_content": text, "metadata": {"_id": name}} for name, text in zip(IDS, TEXTS, strict=True)
+    ],
+    "LangChain.js": [{"pageContent": text, "metadata": {"id": name}} for name, text in zip(IDS, TEXTS, strict=True)],
+    "LangChain, serialised": [
+        {"lc": 1, "type": "constructor", "id": ["Document"], "kwargs": {"id": name, "page_content": text}}
+        for name, text in zip(IDS, TEXTS, strict=True)
+    ],
+    "LangChain with scores in metadata": [
+        {"id": name, "page_content": text, "metadata": {"relevance_score": score}} for name, text, score in ROWS
+    ],
+    "LlamaIndex": [{"node": {"id_": name, "text": text}, "score": score} for name, text, score in ROWS],
+    "Haystack": [{"id": name, "content": text, "meta": {"page": 1}, "score": score} for name, text, score in ROWS],
+    "Chroma": {
+        "ids": [IDS],
+        "documents": [TEXTS],
+        "distances": [[0.1, 0.2, 0.3]],
+        "metadatas": [[{"page": 1}, None, {}]],
+    },
+    "columns": {"id": IDS, "text": TEXTS, "score": SCORES},
+    "Qdrant": {"points": [{"id": name, "score": score, "payload": {"document": text}} for name, text, score in ROWS]},
+    "Pinecone": {"matches": [{"id": name, "score": score, "metadata": {"text": text}} for name, text, score in ROWS]},
+    "Weaviate": {
+        "objects": [
+            {"uuid": name, "metadata": {"score": score, "distance": 0.1}, "properties": {"content": text}}
+            for name, text, score in ROWS
+        ]
+    },
+    "Milvus": [
+        [{"pk": name, "distance": 0.1, "entity": {"text": text}} for name, text in zip(IDS, TEXTS, strict=True)]
+    ],
+    "LanceDB": [{"chunk_id": name, "text": text, "_distance": 0.1} for name, text in zip(IDS, TEXTS, strict=True)],
+    "Vespa": {"root": {"children": [{"id": name, "relevance": s, "fields": {"text": text}} for name, text, s in ROWS]}},
+    "Typesense": {
+        "hits": [{"document": {"id": name, "text": text}, "text_match": score} for name, text, score in ROWS]
+    },
+    "Elasticsearch": {
+        "took": 3,
+        "hits": {
+            "total": {"value": 3},
+            "hits": [{"_id": name, "_score": score, "_source": {"content": text}} for name, text, score in ROWS],
+        },
+    },
+    "Azure AI Search": {
+        "value": [{"@search.score": score, "chunk_id": name, "chunk": text, "title": "t"} for name, text, score in ROWS]
+    },
+    "Bedrock": {
+        "retrievalResults": [
+            {
+                "content": {"type": "TEXT", "text": text},
+                "location": {"type": "S3", "s3Location": {"uri": name}},
+                "score": score,
+                "metadata": {"x-amz-bedrock-kb-data-source-id": "KB"},
+            }
+            for name, text, score in ROWS
+        ]
+    },
+    "OpenAI": {
+        "data": [
+            {"file_id": name, "filename": "a", "score": score, "content": [{"type": "text", "text": text}]}
+            for name, text, score in ROWS
+        ]
+    },
+    "DSPy": [{"pid": name, "long_text": text, "score": score} for name, text, score in ROWS],
+    "a query of SQL": [[name, text] for name, text, _ in ROWS],
+}
+SCORED = OF_STORES.keys() - {
+    *("MongoDB", "LangChain for MongoDB", "LangChain.js", "LangChain, serialised", "Chroma", "Milvus", "LanceDB"),
+    "a query of SQL",
+}
 ASKED = {"question": "When does the bus leave?", "answer": "At nine.", "retrieved_ids": IDS}
 OF_ALL = {"q": ASKED["question"], "retrieved_ids": IDS}
 
@@ -188,6 +262,18 @@ CONTENT = {
     "documents of LangChain": (
         {"question": "When?", "answer": "At nine.", "documents": LANGCHAIN},
         {"q": "When?", "retrieved_ids": IDS, "contexts": TEXTS, "answer_json": Answer("At nine.")},
+    ),
+    **{
+        f"documents of {kind}": (
+            {"question": "When?", "answer": "At nine.", "documents": documents},
+            {"q": "When?", "retrieved_ids": IDS, "contexts": TEXTS, "answer_json": Answer("At nine.")}
+            | ({"scores": SCORES} if kind in SCORED else {}),
+        )
+        for kind, documents in OF_STORES.items()
+    },
+    "documents without ids": (
+        {"question": "When?", "answer": "At nine.", "documents": [{"content": text} for text in TEXTS]},
+        {"q": "When?", "contexts": TEXTS, "answer_json": Answer("At nine.")},
     ),
     "candidates": (
         {**ASKED, "retrieved_ids": ["kb-1", "page-0"], "candidate_ids": IDS},

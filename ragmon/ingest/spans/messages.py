@@ -20,11 +20,13 @@ import msgspec
 
 from ragmon.core import semconv, shapes
 from ragmon.core.citations import split_citations
+from ragmon.core.documents import unwrapped
 from ragmon.core.record import Answer
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
 from ragmon.ingest.cells import CellError, written_citations
 from ragmon.ingest.spans.span import Role, Span, Trace
 from ragmon.ingest.spans.tools import (
+    JSON,
     as_text,
     cut_off,
     decode,
@@ -34,7 +36,6 @@ from ragmon.ingest.spans.tools import (
     mapping,
     nonempty_text,
     text_of,
-    unwrapped,
 )
 
 _MEMBER: Final = f"{semconv.MESSAGE}."
@@ -53,7 +54,7 @@ def message(value: Any) -> Message | None:
     """Decode a message: a mapping with a role or LangChain's `type`, its serialised object, or a role and a text."""
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str):
         return Message(ROLES.get(value[0], value[0]), text_of(value[1]))
-    outer = unwrapped(mapping(value)) if isinstance(value, Mapping) else {}
+    outer = unwrapped(JSON.fields(value), JSON) if isinstance(value, Mapping) else {}
     inner = mapping(outer.get("data")) or outer
     role = next((role for key in shapes.ROLE_KEYS if isinstance(role := outer.get(key), str)), None)
     if role is None or inner.keys().isdisjoint(shapes.CONTENT_KEYS):
