@@ -25,10 +25,10 @@ from uuid import UUID
 import msgspec
 
 from ragmon.capture.call import Call, TracedFunction
+from ragmon.capture.events import EventReader, wire_events
 from ragmon.capture.objects import (
     STEPS,
     attempt,
-    class_name,
     entries,
     first,
     held,
@@ -405,6 +405,7 @@ _MAX_ENVELOPES: Final = 3
 _MAX_PARTS: Final = 64
 _MAX_RETURNED: Final = 8
 _MAX_COMPONENTS: Final = 32
+_STREAM_STEPS: Final = 500 * STEPS
 _ID: Final = re.compile(r"[!-~]{1,200}")
 SOURCES: Final = "sources"
 CONTEXT: Final = "context"
@@ -547,32 +548,17 @@ def as_id(value: Any) -> str | None:
 
 
 def stream_fields(items: Sequence[Any], function: TracedFunction) -> dict[str, Any]:
-    """The fields of a stream: its text joined, and what its last item says beside that."""
+    """The fields of a stream: its answer, and what its events say beside that."""
     if function.reduce is not None:
         reduced = attempt("stream", lambda reduce: (reduce(list(items)),), function.reduce)
         return {} if reduced is None else extract(reduced[0], function)
-    if all(is_a(item, bytes, bytearray) for item in items):
-        return extract(b"".join(items).decode("utf-8", "replace"), function)
+    if function.extract is not None:
+        return extract("".join(items) if all(map(is_str, items)) else items[-1], function)
+    reader = EventReader(text_of, _result_fields)
     # How long a stream may be is bounded while it runs.
-    pieces = attempt("stream", lambda: [_piece(item) for item in items], steps=inf)
-    if pieces is None:
-        return {}
-    others = [item for item, piece in zip(items, pieces, strict=True) if piece is None]
-    text = "".join(piece for piece in pieces if piece is not None)
-    if not others:
-        return extract(text, function)
-    fields = extract(items[-1] if function.extract is not None else others[-1], function)
-    return {**fields, "claim": text} if text and not fields.get("claim") else fields
-
-
-def _piece(item: Any) -> str | None:
-    if is_str(item):
-        return part_text(item)
-    choices = stored(item, "choices")
-    delta = stored((entries(choices) or [item])[0] if is_list(choices) else item, "delta")
-    if delta is not None:
-        return part_text(delta)
-    return part_text(stored(item, "content")) if class_name(item).endswith("Chunk") else None
+    attempt("stream", lambda: reader.read(wire_events(items)), steps=_STREAM_STEPS)
+    claim = reader.answer() if items else ""
+    return {**reader.fields, "claim": claim}
 
 
 _NO_ID: Final = "a document or citation has no id: say where it is with id_from; metrics by ids stay unassessed"
