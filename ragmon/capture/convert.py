@@ -25,7 +25,7 @@ from uuid import UUID
 import msgspec
 
 from ragmon.capture.call import Call, TracedFunction
-from ragmon.capture.events import EventReader, wire_events
+from ragmon.capture.events import is_raw_text, raw_texts, read_stream
 from ragmon.capture.objects import (
     STEPS,
     attempt,
@@ -44,6 +44,7 @@ from ragmon.capture.objects import (
     storage,
     stored,
     stored_fields,
+    unread,
 )
 from ragmon.core import constants, shapes
 from ragmon.core.citations import alike, split_citations, with_marks
@@ -547,17 +548,27 @@ def as_id(value: Any) -> str | None:
     return UUID.__str__(value) if is_a(value, UUID) else str(found) if type(found) is int else None
 
 
-def stream_fields(items: Sequence[Any], function: TracedFunction) -> dict[str, Any]:
-    """The fields of a stream: its answer, and what its events say beside that."""
+def stream_fields(items: Sequence[Any], function: TracedFunction, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a stream: its answer, and what its events say beside that.
+
+    What the call has recorded needs no reading.
+    """
     if function.reduce is not None:
         reduced = attempt("stream", lambda reduce: (reduce(list(items)),), function.reduce)
         return {} if reduced is None else extract(reduced[0], function)
     if function.extract is not None:
-        return extract("".join(items) if all(map(is_str, items)) else items[-1], function)
-    reader = EventReader(text_of, _result_fields)
-    # How long a stream may be is bounded while it runs.
-    attempt("stream", lambda: reader.read(wire_events(items)), steps=_STREAM_STEPS)
+        return extract("".join(raw_texts(items)) if all(map(is_raw_text, items)) else items[-1], function)
+    reader = attempt("stream", read_stream, items, text_of, _result_fields, steps=_STREAM_STEPS)
+    if reader is None:
+        return {}
     claim = reader.answer() if items else ""
+    if claim is None and recorded.get("claim") is None:
+        unread["claim", "not_understood"] += 1
+        seen = "; ".join(f"`{shape}`" for shape in reader.strange) or "none says an answer"
+        warn_once(
+            f"a stream has no answer, as its events are not understood ({seen}): @ragmon.trace(reduce=...) makes the "
+            "answer of its items, or ragmon.record(claim=...) in the call says it"
+        )
     return {**reader.fields, "claim": claim}
 
 
@@ -803,7 +814,8 @@ def _call_fields(call: Call) -> dict[str, Any]:
     if call.error is not None or call.ending is not None:
         return fields
     function = call.traced_function
-    return {**(extract(call.result, function) if call.items is None else stream_fields(call.items, function)), **fields}
+    found = extract(call.result, function) if call.items is None else stream_fields(call.items, function, fields)
+    return {**found, **fields}
 
 
 def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:

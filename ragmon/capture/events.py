@@ -63,13 +63,19 @@ def wire_events(items: Iterable[Any]) -> list[Any]:
     ['y', 'es', {'sources': []}]
     """
     found: list[Any] = []
-    for is_raw, run in groupby(items, lambda item: is_a(item, str, bytes, bytearray)):
+    for is_raw, run in groupby(items, is_raw_text):
         together = list(run)
-        found += _decoded(_texts(together)) if is_raw else together
+        found += _decoded(raw_texts(together)) if is_raw else together
     return found
 
 
-def _texts(run: Iterable[Any]) -> list[str]:
+def is_raw_text(item: Any) -> bool:
+    """Whether an item of a stream is text or bytes, and no object."""
+    return is_a(item, str, bytes, bytearray)
+
+
+def raw_texts(run: Iterable[Any]) -> list[str]:
+    """The texts of items that are texts or bytes."""
     decode = getincrementaldecoder("utf-8")("replace").decode  # a character may be cut between two items
     texts = [str.__str__(item) if is_str(item) else decode(item) for item in run]
     return [*texts, decode(b"", final=True)]
@@ -339,12 +345,23 @@ class _Text(NamedTuple):
     place: _Place
 
 
-class EventReader:
-    """Reads the events of one stream.
+def read_stream(
+    items: Iterable[Any], text_of: Callable[[Any], str | None], fields_of: Callable[[Any], Fields]
+) -> EventReader:
+    """Read the items of a stream.
 
     Args:
+        items: What was streamed.
         text_of: The text of a message, a completion or another value.
         fields_of: The fields of a result, named as in `ragmon.record`.
+    """
+    reader = EventReader(text_of, fields_of)
+    reader.read(wire_events(items))
+    return reader
+
+
+class EventReader:
+    """Reads the events of one stream, by the functions that read any result.
 
     Attributes:
         fields: What the events say beside the answer.
