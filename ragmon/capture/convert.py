@@ -101,7 +101,7 @@ def request_fields(request: Any) -> Iterator[dict[str, Any]]:
 
 
 def _environment(value: Any) -> dict[str, Any] | None:
-    # A `scope` of ASGI, an `environ` of WSGI, the event of an API gateway.
+    # A `scope` of ASGI, an `environ` of WSGI, the event of an API gateway, the address of aiohttp.
     fields = storage(value)
     inner = dict.get(fields, "_request")  # Django REST framework
     holders = (fields,) if inner is None else (fields, storage(inner))
@@ -110,7 +110,8 @@ def _environment(value: Any) -> dict[str, Any] | None:
             is_asgi = "path" in found and found.get("type") in ("http", "websocket")
             if is_asgi or "REQUEST_METHOD" in found or _GATEWAY_QUERY in found:
                 return found
-    return None
+    url = dict.get(fields, "_rel_url")  # aiohttp
+    return None if url is None else {"QUERY_STRING": stored(url, "_query")}
 
 
 def _as_fields(value: Any) -> dict[str, Any]:
