@@ -25,10 +25,10 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ragmon.capture.call import Call, TracedFunction
+from ragmon.capture.events import is_raw_text, raw_texts, read_stream
 from ragmon.capture.objects import (
     STEPS,
     attempt,
-    class_name,
     entries,
     first,
     held,
@@ -45,6 +45,7 @@ from ragmon.capture.objects import (
     storage,
     stored,
     stored_fields,
+    unread,
 )
 from ragmon.core import constants, shapes
 from ragmon.core.citations import alike, split_citations, with_marks
@@ -112,7 +113,7 @@ def request_fields(request: Any) -> Iterator[dict[str, Any]]:
 
 
 def _environment(value: Any) -> dict[str, Any] | None:
-    # A `scope` of ASGI, an `environ` of WSGI, the event of an API gateway.
+    # A `scope` of ASGI, an `environ` of WSGI, the event of an API gateway, the address of aiohttp.
     fields = storage(value)
     inner = dict.get(fields, "_request")  # Django REST framework
     holders = (fields,) if inner is None else (fields, storage(inner))
@@ -471,6 +472,7 @@ _MAX_ENVELOPES: Final = 3
 _MAX_PARTS: Final = 64
 _MAX_RETURNED: Final = 8
 _MAX_COMPONENTS: Final = 32
+_STREAM_STEPS: Final = 500 * STEPS
 _ID: Final = re.compile(r"[!-~]{1,200}")
 SOURCES: Final = "sources"
 CONTEXT: Final = "context"
@@ -624,35 +626,28 @@ def as_id(value: Any) -> str | None:
     return core_id(scalar(value))
 
 
-def stream_fields(items: Sequence[Any], function: TracedFunction) -> dict[str, Any]:
-    """The fields of a stream: its text joined, and what its last item says beside that."""
+def stream_fields(items: Sequence[Any], function: TracedFunction, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a stream: its answer, and what its events say beside that.
+
+    What the call has recorded needs no reading.
+    """
     if function.reduce is not None:
         reduced = attempt("stream", lambda reduce: (reduce(list(items)),), function.reduce)
         return {} if reduced is None else extract(reduced[0], function)
-    if all(is_a(item, bytes, bytearray) for item in items):
-        return extract(b"".join(items).decode("utf-8", "replace"), function)
-    # How long a stream may be is bounded while it runs.
-    pieces = attempt("stream", lambda: [_piece(item) for item in items], steps=inf)
-    if pieces is None:
+    if function.extract is not None:
+        return extract("".join(raw_texts(items)) if all(map(is_raw_text, items)) else items[-1], function)
+    reader = attempt("stream", read_stream, items, text_of, _result_fields, steps=_STREAM_STEPS)
+    if reader is None:
         return {}
-    others = [item for item, piece in zip(items, pieces, strict=True) if piece is None]
-    text = "".join(piece for piece in pieces if piece is not None)
-    if not others:
-        return extract(text, function)
-    fields = extract(items[-1] if function.extract is not None else others[-1], function)
-    cited = [found for item in others if (found := held_at(item, ("delta", "citation"))) is not None]
-    fields = {"citations": cited, **fields} if cited else fields
-    return {**fields, "claim": text} if text and not fields.get("claim") else fields
-
-
-def _piece(item: Any) -> str | None:
-    if is_str(item):
-        return part_text(item)
-    choices = stored(item, "choices")
-    delta = stored((entries(choices) or [item])[0] if is_list(choices) else item, "delta")
-    if delta is not None:
-        return part_text(delta)
-    return part_text(stored(item, "content")) if class_name(item).endswith("Chunk") else None
+    claim = reader.answer() if items else ""
+    if claim is None and recorded.get("claim") is None:
+        unread["claim", "not_understood"] += 1
+        seen = "; ".join(f"`{shape}`" for shape in reader.strange) or "none says an answer"
+        warn_once(
+            f"a stream has no answer, as its events are not understood ({seen}): @ragmon.trace(reduce=...) makes the "
+            "answer of its items, or ragmon.record(claim=...) in the call says it"
+        )
+    return {**reader.fields, "claim": claim}
 
 
 _NO_ID: Final = "a document or citation has no id: say where it is with id_from; metrics by ids stay unassessed"
@@ -873,7 +868,8 @@ def _call_fields(call: Call) -> dict[str, Any]:
     if call.error is not None or call.ending is not None:
         return fields
     function = call.traced_function
-    return {**(extract(call.result, function) if call.items is None else stream_fields(call.items, function)), **fields}
+    found = extract(call.result, function) if call.items is None else stream_fields(call.items, function, fields)
+    return {**found, **fields}
 
 
 def _waits(call: Call) -> bool:
