@@ -47,7 +47,7 @@ from ragmon.capture.objects import (
 )
 from ragmon.core import constants, shapes
 from ragmon.core.citations import alike, split_citations, with_marks
-from ragmon.core.endings import INTERRUPTED
+from ragmon.core.endings import INTERRUPTED, REJECTED, is_of_web
 from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
@@ -808,7 +808,7 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         recorded = fields.get("question")
         return text_of(question(function, call.args, call.kwargs, call.context) if recorded is None else recorded)
 
-    ended = call.ending or (INTERRUPTED if _waits(call) else None)
+    ended = call.ending or (None if call.error is not None else attempt("ending", _ending, call))
     labels: dict[str, Any] = {name: attempt(name, as_id, fields.get(name)) for name in LABEL_FIELDS}
     if not (labels["session"] and labels["user"]):
         found = attempt("session", session_and_user, function, call.args, call.kwargs, call.context) or (None, None)
@@ -883,11 +883,23 @@ def _call_fields(call: Call) -> dict[str, Any]:
     return {**(extract(call.result, function) if call.items is None else stream_fields(call.items, function)), **fields}
 
 
-def _waits(call: Call) -> bool:
-    # LangGraph returns, or streams last, what a graph asks a person in place of an answer.
+_REJECTING: Final = range(300, 500)
+"""Statuses with which an application answers its client, and gives no answer."""
+
+
+def _ending(call: Call) -> str | None:
+    # How a call ended that returned, and not with an answer.
     last = call.items[-1] if call.items else call.result
-    last = last[-1] if type(last) is tuple and last else last
-    return type(last) is dict and "__interrupt__" in last
+    pair = last if type(last) is tuple and last else (last,)
+    if type(pair[-1]) is dict and "__interrupt__" in pair[-1]:  # what a graph of LangGraph asks a person
+        return INTERRUPTED
+    if type(last) is dict:
+        status = last.get("statusCode") if "body" in last else None
+    elif len(pair) > 1:
+        status = pair[1] if type(pair[1]) is int or is_a(pair[1], HTTPStatus) else None
+    else:
+        status = stored(last, "status_code", "_status_code", "_status") if is_of_web(type(last)) else None
+    return REJECTED if status in _REJECTING else None
 
 
 def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:
