@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from http import HTTPStatus
 from inspect import Parameter
 from itertools import chain, islice
@@ -362,6 +363,14 @@ def _holds(name: str, value: Any) -> bool:
 
 
 _MAX_CALLER_DEPTH: Final = 4
+SESSION: Final = "session"
+USER_OF_CALL: Final = "user"
+_CALLER_NAMES: Final = {
+    SESSION: tuple(dict.fromkeys((*shapes.SESSION_KEYS, *shapes.SESSION_OBJECTS))),
+    USER_OF_CALL: tuple(dict.fromkeys((*shapes.USER_KEYS, *shapes.USER_OBJECTS))),
+}
+_ID_KINDS: Final = frozenset({str, int, UUID, type(None)})
+_NO_OBJECTS: Final = frozenset({str, bytes, int, float, bool, list, tuple, set, UUID, type(None)})
 _CALLER_ID: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
 
@@ -373,43 +382,50 @@ def session_and_user(
     They are arguments, or fields of data in the arguments, of settings such as LangGraph's `config` or of a request,
     whatever the case of their names: `session_id`, `threadId`. The least deep, then the surest name.
     """
+    found: dict[str, str] = {}
     passed = _without_instance(arguments(function, args, kwargs, defaults=False))
-    level: list[Any] = [passed, *(() if context is None else requests_in(context))]
-    session = user = None
+    level = [passed, *(() if context is None else requests_in(context))]
     for depth in range(_MAX_CALLER_DEPTH):
-        level = level[:_MAX_OBJECTS]
-        objects = [fields for value in level for fields in _all_fields(value)]
-        named = [{shapes.normalised(name): value for name, value in fields.items()} for fields in objects]
-        session = session or _caller(named, shapes.SESSION_KEYS, shapes.SESSION_OBJECTS)
-        # A parameter `user` may be what a user says.
-        keys = [key for key in shapes.USER_KEYS if key != "user" or depth]
-        user = user or _caller(named, keys, shapes.USER_OBJECTS)
-        level = (
-            []
-            if session and user
-            else [
-                value
-                for fields in objects
-                for value in fields.values()
-                if not is_str(value) and (is_data(value) or is_request(value))
-            ]
-        )
-    return session, user
+        inner, best = list[Any](), dict[str, tuple[int, str]]()
+        for value in level[:_MAX_OBJECTS]:
+            for fields in (passed,) if value is passed else _all_fields(value):
+                for name, field in fields.items():
+                    kind = type(field)
+                    whose, place = _caller_name(name)
+                    names = shapes.SESSION_KEYS if whose == SESSION else shapes.USER_KEYS
+                    # A parameter `user` may be what a user says, and a `chat` a text.
+                    is_text = kind is str and (place >= len(names) or (name == "user" and not depth))
+                    if whose and not is_text:
+                        held_id = field if kind in _ID_KINDS else stored(field, "id", "uuid", *names)
+                        text = as_id(held_id)
+                        if text is not None and _CALLER_ID.fullmatch(text):
+                            best[whose] = min(best.get(whose, (place, text)), (place, text))
+                    if kind not in _NO_OBJECTS and (is_data(field) or is_request(field)):
+                        inner.append(field)
+        found = {whose: text for whose, (_, text) in best.items()} | found
+        if len(found) == 2 or not inner:
+            break
+        level = inner
+    return found.get(SESSION), found.get(USER_OF_CALL)
 
 
 def _all_fields(value: Any) -> Iterator[dict[str, Any]]:
-    if is_request(value):
+    is_model = type(value) is not dict and is_data(value)
+    if not is_model and is_request(value):
         yield from request_fields(value)
         yield _as_fields((_environment(value) or {}).get("path_params"))
     else:
         yield stored_fields(value)
 
 
-def _caller(named: Sequence[Mapping[str, Any]], keys: Sequence[str], objects: Sequence[str]) -> str | None:
-    values = [fields[key] for key in keys for fields in named if key in fields]
-    owners = [fields[name] for name in objects for fields in named if name in fields and not is_str(fields[name])]
-    ids = map(as_id, (*values, *(stored(owner, "id", "uuid", *keys) for owner in owners)))
-    return next((found for found in ids if found is not None and _CALLER_ID.fullmatch(found)), None)
+@lru_cache(4096)  # every call has the same few names
+def _caller_name(name: str) -> tuple[str, int]:
+    # Whose id a field with this name holds, and how sure that is; "" where it holds none.
+    key = shapes.normalised(name)
+    for whose, names in _CALLER_NAMES.items():
+        if key in names:
+            return whose, names.index(key)
+    return "", 0
 
 
 def arguments(
@@ -454,11 +470,9 @@ _SOURCE_FIELDS: Final = ("sources", "references")
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
 _CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
 LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
-_LABEL_NAMES: Final = {
-    "session": tuple(
-        name for key in shapes.SESSION_KEYS for name in (key, re.sub("_(.)", lambda match: match[1].upper(), key))
-    )
-}
+_RESULT_SESSION: Final = tuple(
+    name for key in shapes.SESSION_KEYS[:5] for name in dict.fromkeys((key, re.sub("_i", "I", key)))
+)
 _MAX_ANSWER_DEPTH: Final = 5
 _MAX_ENVELOPES: Final = 3
 _MAX_PARTS: Final = 64
@@ -517,7 +531,10 @@ def _result_fields(result: Any) -> dict[str, Any]:
         SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
         CONTEXT: context if is_str(context) else None,
         "candidates": _first_in(views, _CANDIDATE_FIELDS),
-        **{name: attempt(name, as_id, _first_in(views, _LABEL_NAMES.get(name, (name,)))) for name in LABEL_FIELDS},
+        **{
+            name: attempt(name, as_id, _first_in(views, (name,) if name != SESSION else _RESULT_SESSION))
+            for name in LABEL_FIELDS
+        },
     }
 
 
@@ -883,10 +900,6 @@ def _call_fields(call: Call) -> dict[str, Any]:
     return {**(extract(call.result, function) if call.items is None else stream_fields(call.items, function)), **fields}
 
 
-_REJECTING: Final = range(300, 500)
-"""Statuses with which an application answers its client, and gives no answer."""
-
-
 def _ending(call: Call) -> str | None:
     # How a call ended that returned, and not with an answer.
     last = call.items[-1] if call.items else call.result
@@ -899,7 +912,8 @@ def _ending(call: Call) -> str | None:
         status = pair[1] if type(pair[1]) is int or is_a(pair[1], HTTPStatus) else None
     else:
         status = stored(last, "status_code", "_status_code", "_status") if is_of_web(type(last)) else None
-    return REJECTED if status in _REJECTING else None
+    # A status with which an application answers its client, and gives no answer.
+    return REJECTED if isinstance(status, int) and 300 <= status < HTTPStatus.INTERNAL_SERVER_ERROR else None
 
 
 def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:
