@@ -79,7 +79,10 @@ BY_REASON: Final[Mapping[str, str]] = {
         '`[citations] base`: 0 or 1, the first rank of numbers such as [1]; "ids"; "titles" where names are no ids'
     ),
     constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
-    constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
+    constants.NO_ANSWER: (
+        "say where the answer is: @ragmon.trace(extract=...), reduce=... for the items of a stream, or "
+        "ragmon.record(claim=...)"
+    ),
     constants.NO_LATENCY: "record latency_ms.total",
     constants.GOLD_VERSION: "give application and server the same gold file",
     constants.BEYOND_DEPTH: "gate the metric at a rank, @10: of a longer list, 1,000 ranks are kept",
@@ -131,7 +134,8 @@ _DECORATED: Final[Mapping[str, str]] = {
     "question": '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`',
     "answer": (
         '`@ragmon.trace(extract={"claim": "answer"})` says where the answer is, or `ragmon.record(claim=…)`; '
-        'a property is read by a callable: `extract=lambda result: {"claim": result.text}`'
+        'a property is read by a callable: `extract=lambda result: {"claim": result.text}`, and the items of a stream '
+        "by `reduce=`"
     ),
     "ids": (
         "`ragmon.record(retrieved=documents)` in a call under `@ragmon.trace`; "

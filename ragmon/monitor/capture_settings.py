@@ -119,7 +119,7 @@ def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
 def file_options(settings: Settings, tables: TableOptions = USUAL) -> TableOptions:
     """How files are read: as the command line says, and with `[capture] id_from`.
 
-    Rows of tables belong to the configured pipeline, where there is one.
+    Rows, and lines of other programs, belong to the configured pipeline, where there is exactly one.
     """
     capture = settings.of(settings.pipeline).capture
     id_from = None if capture.id_from is None else parse(capture.id_from, "capture.id_from")

@@ -21,7 +21,7 @@ import ragmon
 from ragmon.capture import convert, judges, redact
 from ragmon.capture import convert as result
 from ragmon.compat import seed_002
-from ragmon.core import citations, errors
+from ragmon.core import citations, documents, errors
 from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
@@ -211,7 +211,9 @@ FUNCTIONS = {
     messages.parse: messages.parse,
     entries.document: entries.document,
     _name: _name,
-    tools.document_fields: tools.document_fields,
+    documents.as_id: documents.as_id,
+    documents.finite: documents.finite,
+    documents.read_document: lambda text: documents.read_document([{"text": text}, text], tools.JSON),
     tools.decode: tools.decode,
     tools.decode_container: tools.decode_container,
     tools.is_json: tools.is_json,
@@ -296,7 +298,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, citations, builtin, redact, messages, entries, tools, judges, tables, errors)
+READERS = (texts, citations, documents, builtin, redact, messages, entries, tools, judges, tables, errors)
 """Modules of which every public function that takes a text first is tried."""
 GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once, judges.judge, judges.follow, judges.suppressed}
 """Functions that take a text of the configuration or of the program itself."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from math import inf
@@ -25,7 +25,7 @@ from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.endings import ABANDONED, REJECTED, ending_of, status_in
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
-from ragmon.core.shapes import first_of, instrumentation_hints
+from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title
 from ragmon.core.text import Path
 from ragmon.ingest.lines import Rejected, Unknown, decode
 from ragmon.ingest.spans.conventions import translated
@@ -35,6 +35,7 @@ from ragmon.ingest.spans.documents import (
     ids_of,
     scores_of,
     texts_of,
+    titles_of,
 )
 from ragmon.ingest.spans.messages import answer, is_null, question
 from ragmon.ingest.spans.span import (
@@ -50,6 +51,7 @@ from ragmon.ingest.spans.span import (
     Merge,
     Role,
     Span,
+    SpanOptions,
     Trace,
     unknown_scope,
     why_no_text,
@@ -324,6 +326,8 @@ def fill(
         latency = msgspec.structs.replace(own, **unknown)
     known_ids = values.get("retrieved_ids") or record.retrieved_ids
     own_answer = _filled_answer(record, trace, known_ids)
+    if own_answer is not None and own_answer.citations and known_ids == ids:
+        own_answer.citations = named_by_title(own_answer.citations, titles_of(retrieved.final))
     return msgspec.structs.replace(record, **values, answer_json=own_answer, latency_ms=latency)
 
 
@@ -364,14 +368,14 @@ def per_request(spans: Iterable[Span], retrievers: Sequence[str] = (), id_from: 
     Returns:
         With several roots of ragmon: each root, its descendants, and the spans within its time and that of no other
         root; a span that fits several requests belongs to none. Without such a root, if every outermost span is a
-        workflow that retrieved and answered, or failed: each of them with its descendants. Otherwise the trace as a
-        whole.
+        workflow that answered or failed, and two at least retrieved as well or failed: each of them with its
+        descendants. Otherwise the trace as a whole.
     """
     trace = Trace(translated(spans), RetrievingTools(tuple(retrievers), id_from))
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if not roots and len(trace.outermost) > 1:
-        turns = [Trace([workflow, *trace.inside(workflow)], trace.retrieving) for workflow in trace.outermost]
-        if all(map(_is_request, trace.outermost, turns)):
+        turns = [trace.below(workflow) for workflow in trace.outermost]
+        if all(map(_is_turn, turns)) and sum(map(is_request, turns)) >= 2:
             return turns
     if len(roots) < 2:
         return [trace]
@@ -410,12 +414,29 @@ class _RootIntervals:
         return latest.span_id if latest.end_ns >= end_ns and (second is None or second.end_ns < end_ns) else None
 
 
-def _is_request(workflow: Span, turn: Trace) -> bool:
-    """Whether a workflow is a whole request: it retrieved and answered, or it failed."""
-    if not turn.role(workflow) & Role.WORKFLOW:
+def ended_requests(spans: Iterable[Span], running: Container[str], options: SpanOptions) -> list[Trace]:
+    """The workflows of a trace that are requests by themselves and have ended, while a span around them is running.
+
+    Args:
+        spans: All spans of the trace, those that are running as well.
+        running: The ids of the spans that are running.
+        options: How spans are read.
+    """
+    trace = Trace(translated(spans), RetrievingTools(options.retrievers, options.id_from))
+    turns = [trace.below(workflow) for workflow in trace.outermost if workflow.span_id not in running]
+    return [turn for turn in turns if is_request(turn) and not any(span.span_id in running for span in turn.spans)]
+
+
+def is_request(turn: Trace) -> bool:
+    """Whether a workflow with its descendants is a whole request: it retrieved and answered, or it failed."""
+    return _is_turn(turn) and bool(turn.outermost[0].failed or turn.steps)
+
+
+def _is_turn(turn: Trace) -> bool:
+    """Whether a workflow with its descendants answered or failed; a turn of a conversation may need no documents."""
+    if len(turn.outermost) != 1 or not turn.role(workflow := turn.outermost[0]) & Role.WORKFLOW:
         return False
-    answered = turn.having(Role.GENERATION) or answer(turn) is not None
-    return workflow.failed or bool(turn.steps and answered)
+    return bool(workflow.failed or turn.having(Role.GENERATION) or answer(turn) is not None)
 
 
 _decode = msgspec.json.Decoder(Record).decode
@@ -480,7 +501,7 @@ def to_record(
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
     retrieved = Retrievals(trace, id_from).read(merge)
     (error, ended), ids = _outcome(trace, ignored), ids_of(retrieved.final)
-    reply = with_marks(answer(trace, ids), ids) if error is None and ended is None else None
+    reply = with_marks(answer(trace, ids, titles_of(retrieved.final)), ids) if error is None and ended is None else None
     if reply is None and error is None and ended is None:
         ended = _control_flow(trace)
     record = Record(

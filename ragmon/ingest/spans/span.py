@@ -394,6 +394,10 @@ class Trace:
                     self._inside.setdefault(span_id, []).append(span)
         return self._inside.get(outermost.span_id, [])
 
+    def below(self, outermost: Span) -> Trace:
+        """An outermost span with its descendants, as a trace."""
+        return Trace([outermost, *self.inside(outermost)], self.retrieving)
+
     def above(self, span: Span) -> dict[str, Span]:
         """The nearest ancestors of a span by id, the nearest first; agents nest deeply."""
         ancestors: dict[str, Span] = {}
