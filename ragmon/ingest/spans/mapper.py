@@ -22,7 +22,7 @@ import msgspec
 from ragmon.core import constants, semconv, shapes
 from ragmon.core.citations import with_marks
 from ragmon.core.constants import JUDGE_PREFIX
-from ragmon.core.endings import ABANDONED, INTERRUPTED, ending_of, status_in
+from ragmon.core.endings import ABANDONED, REJECTED, ending_of, status_in
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
 from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title
@@ -218,14 +218,16 @@ def _outcome_of(span: Span, root: Span | None, ignored: Sequence[str]) -> _Outco
     return _Outcome(ended=ended) if ended is not None else _Outcome(names[0])
 
 
-def _waits(trace: Trace) -> bool:
-    # A graph that asks a person ends well, and a step in it was interrupted.
-    return any(
-        ending_of([as_text(event.attributes.get(semconv.EXCEPTION_TYPE)) or ""]) == INTERRUPTED
+def _control_flow(trace: Trace) -> str | None:
+    # A graph that asks a person ends well, and a step in it was interrupted; some tracers fail no span for a caller who
+    # leaves.
+    names = (
+        as_text(event.attributes.get(semconv.EXCEPTION_TYPE)) or ""
         for span in trace.spans
         for event in span.events
         if event.name == semconv.EXCEPTION
     )
+    return next((ending for name in names if (ending := ending_of([name])) not in (None, REJECTED)), None)
 
 
 def _event_time(nanoseconds: int) -> float | None:
@@ -500,8 +502,8 @@ def to_record(
     retrieved = Retrievals(trace, id_from).read(merge)
     (error, ended), ids = _outcome(trace, ignored), ids_of(retrieved.final)
     reply = with_marks(answer(trace, ids, titles_of(retrieved.final)), ids) if error is None and ended is None else None
-    if reply is None and error is None and ended is None and _waits(trace):
-        ended = INTERRUPTED
+    if reply is None and error is None and ended is None:
+        ended = _control_flow(trace)
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
