@@ -177,6 +177,8 @@ _FORMATS: Final[tuple[Callable[[str], list[Any] | None], ...]] = (_frames, _obje
 
 # Kinds.
 _KIND_KEYS: Final = ("type", "event", "kind", "event_type", "event_kind", "part_kind", "part_delta_kind", "role")
+_STATUS_KEYS: Final = ("status", "stage", "phase", "state")
+_SUCCESS: Final = frozenset({"ok", "success", "succeeded", "successful"})
 _KIND: Final = re.compile(r"[A-Za-z][\w.:/-]{0,63}")
 _THOUGHTS: Final = frozenset({"reasoning", "reason", "thinking", "thought", "thoughts", "think", "scratchpad"})
 _STEPS: Final = frozenset(
@@ -217,11 +219,31 @@ _ANSWER: Final = frozenset(
         *_PIECE,
         *("answer", "text", "content", "chunk", "message", "messages", "completion", "generation", "generated"),
         *("response", "reply", "output", "refusal", "assistant", "ai", "model", "llm", "bot", "word", "sentence"),
-        *("partial", "part", "data", "update", "updates", "values", "custom", "raw", "tokens", "words", "aimessage"),
+        *(
+            "streaming",
+            "generating",
+            "answering",
+            "partial",
+            "part",
+            "data",
+            "update",
+            "updates",
+            "values",
+            "custom",
+            "raw",
+            "tokens",
+            "words",
+            "aimessage",
+        ),
     }
 )
 _GRAPH: Final = frozenset({"updates", "values"})
 """LangGraph's modes in which an event is what a node has changed, or the whole state."""
+_TEXT_WORDS: Final = frozenset(
+    {"answer", "token", "text", "content", "delta", "chunk", "response", "completion", "reply"}
+)
+_NEWEST: Final = frozenset({"new", "next", "full", "current", "chat", "so", "far"})
+"""Words of keys that no table has: `answer_delta`, `tokenText`, `new_content`."""
 _BEGINS: Final = frozenset({"message_start", "response_created"})
 _FAILURE: Final = frozenset({"error", "abort", "aborted", "failed"})
 
@@ -285,9 +307,26 @@ def _is_step(class_: str) -> bool:
 
 
 def _kinds(fields: Fields) -> tuple[str, ...]:
-    values = (dict.get(fields, key) for key in _KIND_KEYS)
-    texts = (stored(value, "_value_") if is_a(value, Enum) and not is_str(value) else value for value in values)
-    return tuple(str.__str__(text) for text in texts if is_str(text) and _KIND.fullmatch(text))
+    found: tuple[str, ...] = ()
+    for key in _KIND_KEYS:
+        if (value := dict.get(fields, key)) is None:
+            continue
+        if is_a(value, Enum) and not is_str(value):
+            value = stored(value, "_value_")
+        if is_str(value) and _KIND.fullmatch(value):
+            found = (*found, str.__str__(value))
+    return found
+
+
+def _status(fields: Fields) -> str | None:
+    found = (dict.get(fields, key) for key in _STATUS_KEYS)
+    return next((str.__str__(text) for text in found if is_str(text) and text.lower() not in _SUCCESS), None)
+
+
+@lru_cache(256)
+def _says_text(key: str) -> bool:
+    words = frozenset(normalised(key).split("_"))
+    return words <= _ANSWER | _NEWEST and not words.isdisjoint(_TEXT_WORDS)
 
 
 # Where an event has what it says.
@@ -331,9 +370,8 @@ _TOKENS: Final = 20
 EVENTS: Final = 65_536
 """Events of a stream that are read; the answer of a longer one is unknown."""
 _FEW_STEPS: Final = 3
-PIECE, PLAIN, EITHER, STATE, WHOLE = range(5)
-"""A piece of the answer; a text or frame of its own; a text that may be a piece or all so far; one in a state of a
-graph, which holds the question as well; all of the answer."""
+PIECE, PLAIN, EITHER, WHOLE = range(4)
+"""A piece of the answer; a text or frame of its own; a text that may be a piece or all so far; all of the answer."""
 
 
 class _Place(NamedTuple):
@@ -373,6 +411,7 @@ class EventReader:
 
     Attributes:
         fields: What the events say beside the answer.
+        is_broken: Whether an error ended the stream.
         strange: Kinds, or keys, of events that are not understood.
     """
 
@@ -381,7 +420,7 @@ class EventReader:
         self._fields_of = fields_of
         self._texts: list[_Text] = []
         self._message = 0
-        self._is_broken = False
+        self.is_broken = False
         self._is_readable = True
         self.fields: Fields = {}
         self.strange: dict[str, None] = {}
@@ -397,7 +436,7 @@ class EventReader:
 
     def answer(self) -> str | None:
         """The answer; None where no event is understood to say it, or the stream broke off."""
-        if self._is_broken or not self._is_readable:
+        if self.is_broken or not self._is_readable:
             return None
         wholes = [said.text for said in self._texts if said.how == WHOLE and said.text.strip()]
         if wholes:
@@ -429,7 +468,7 @@ class EventReader:
         kind = kind_of(names)
         if kind.is_answer is False or (kind.is_end and key not in _STRONG):
             return kind.is_known
-        self._is_broken = False
+        self.is_broken = False
         self._texts.append(_Text(text, how, key, message))
         return True
 
@@ -449,7 +488,11 @@ class EventReader:
         fields = self._fields_of(value)
         self._keep(fields)
         claim = self._text_of(fields.get("claim"))
-        return claim is not None and self._add_text(claim, _Place(names, max(how, EITHER), "answer", message))
+        return (
+            claim is not None
+            and claim.strip() != ""
+            and self._add_text(claim, _Place(names, max(how, EITHER), "answer", message))
+        )
 
     def _add_object(self, value: Any, place: _Place) -> bool:
         is_dict = is_a(value, dict)
@@ -470,15 +513,15 @@ class EventReader:
             id_ = dict.get(fields, "id")
         message = str.__str__(id_) if is_str(id_) else place.message or self._message
         place = _Place(names, how, place.key, message, place.depth + 1)
-        has_fields = self._add_fields(value, fields, kind)
+        has_fields, strange = self._add_fields(value, fields, kind), len(self.strange)
         if kind.is_failure:
-            self._is_broken = True
+            self.is_broken = True
             return True
         if self._add_said(value, fields, place) or (is_dict and self._add_nodes(fields, place)):
             return True
         if not has_fields and is_a(error := dict.get(fields, "error"), str, dict) and error != "":
-            self._is_broken = True
-        if not has_fields and not kind.is_known and len(self.strange) < _MAX_SHOWN:
+            self.is_broken = True
+        elif not has_fields and not kind.is_known and strange == len(self.strange) < _MAX_SHOWN:
             shown = [*_kinds(fields), *_names(fields)] or [class_ or "{}"]
             self.strange[", ".join(name for name in shown if _KIND.fullmatch(name))] = None
         return False
@@ -491,6 +534,7 @@ class EventReader:
             content = dict.get(held(listed[0]), "content")
             return content is not None and self._add_value(content, _Place(names, PIECE, "content", message, depth))
         kind = kind_of(names)
+        status = _status(fields)
         for key in _TEXTS:
             found = dict.get(fields, key)
             if found is None or callable(found) or (kind.field is not None and is_list(found)):
@@ -501,11 +545,17 @@ class EventReader:
             if key in _PARTS:
                 inner = _Place((), EITHER if kind.is_end else PIECE, key, message, depth)
             else:
-                inner = _Place(names, _how(key, fields) if how in (PLAIN, EITHER) else how, key, message, depth)
+                told = names if status is None or key in _STRONG else (*names, status)
+                inner = _Place(told, _how(key) if how in (PLAIN, EITHER) else how, key, message, depth)
             if self._add(found, inner) if is_text or key in _EVENTS else self._add_value(found, inner):
                 return True
-        text = None if kind.is_answer is False else self._text_of(value)
-        return text is not None and self._add_text(text, _Place(names, max(how, EITHER), "answer", message, depth))
+        if kind.is_answer is False or status is not None:
+            return False
+        if (text := self._text_of(value)) is not None:
+            return self._add_text(text, _Place(names, max(how, EITHER), "answer", message, depth))
+        named = [name for name in _names(fields) if _says_text(name) and is_str(dict.get(fields, name))]
+        how = PIECE if kind.is_piece or any(kind_of((name,)).is_piece for name in named) else max(how, EITHER)
+        return len(named) == 1 and self._add(fields[named[0]], _Place(names, how, "text", message, depth))
 
     def _add_value(self, value: Any, place: _Place) -> bool:
         # A message, a completion, a response: whatever has a text; else what has documents.
@@ -536,13 +586,11 @@ class EventReader:
 
     def _add_nodes(self, fields: Fields, place: _Place) -> bool:
         # What the nodes of a graph changed; or the key of an event is its kind.
-        if len(fields) > _MAX_NODES or not _KNOWN.isdisjoint(names := _names(fields)):
+        nodes: Fields = {name: node for name in _names(fields) if is_a(node := dict.get(fields, name), dict)}
+        if len(fields) > _MAX_NODES or not _KNOWN.isdisjoint(_names(fields) - nodes.keys()):
             return False
         said = False
-        for name in names:
-            node: Any = dict.get(fields, name)
-            if not is_a(node, dict):
-                continue
+        for name, node in nodes.items():
             if not frozenset(normalised(name).split("_")).isdisjoint(_PIECE | _THOUGHTS):
                 said = self._add(node, place._replace(names=(*place.names, name))) or said
             elif not _OUTPUTS.isdisjoint(_names(node)):
@@ -593,14 +641,14 @@ def _names(fields: Fields) -> set[str]:
     return {name for name in list(dict.keys(fields)) if type(name) is str}  # another may run code where it is compared
 
 
-def _how(key: str, fields: Fields) -> int:
+def _how(key: str) -> int:
     if key in _PIECES:
         return PIECE
     if key in _ENCODED:
         return PLAIN
     if key == "messages":
         return WHOLE
-    return STATE if any(name in fields for name in _ASKED) else EITHER
+    return EITHER
 
 
 def _value(text: str) -> Any:
@@ -626,7 +674,9 @@ def _surest(texts: Sequence[_Text]) -> str | None:
         return None
     said = [said for said in texts if not keys or said.key == keys[0][0]]
     found = [each.text for each in said]
-    return found[-1] if said[-1].how == STATE and not _are_pieces(found) else _joined(found, 2)
+    # Several sentences with nothing between them are drafts, or states of a graph.
+    are_whole = not _are_pieces(found) and not any(text[-1:].isspace() or text[:1].isspace() for text in found)
+    return found[-1] if are_whole and said[-1].key in _STRONG else _joined(found, 2)
 
 
 def _are_pieces(texts: Sequence[str]) -> bool:

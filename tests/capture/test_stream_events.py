@@ -11,6 +11,7 @@ import pytest
 from fastapi.sse import ServerSentEvent as FastApiEvent
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGenerationChunk
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseTextDeltaEvent
 from pydantic import BaseModel
@@ -452,6 +453,29 @@ OBJECTS = {
         {"token": word, "answer": "".join(WORDS[: n + 1]), "question": "When?"} for n, word in enumerate(WORDS)
     ],
     "answers in a question's state that are pieces": [{"question": "When?", "answer": word} for word in WORDS],
+    "a status beside each message": [
+        {"status": "searching", "message": "Searching"},
+        *({"status": "streaming", "message": word} for word in WORDS),
+        {"status": "done", "message": "ok"},
+    ],
+    "answers of a call that succeeded": [{"status": "ok", "answer": word} for word in WORDS],
+    "keys that say so": [{"answer_delta": word} for word in WORDS],
+    "keys in another style": [{"eventType": "token", "tokenText": word} for word in WORDS],
+    "drafts": [{"answer": "The harbour opens at ten."}, {"answer": ANSWER}],
+    "Dify's": [
+        *({"event": "message", "message_id": "m", "answer": word} for word in WORDS),
+        {"event": "message_end", "message_id": "m", "metadata": {"usage": {"total_tokens": 7}}},
+    ],
+    "nodes named as fields are": [
+        {"model": {"messages": [AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "t"}])]}},
+        {"tools": {"messages": [ToolMessage("It opens at ten.", tool_call_id="t")]}},
+        {"model": {"messages": [AIMessage(ANSWER)]}},
+    ],
+    "chunks of a generation": [ChatGenerationChunk(message=AIMessageChunk(word)) for word in WORDS],
+    "blocks of a message": [
+        AIMessageChunk([{"type": "thinking", "thinking": "No.", "index": 0}]),
+        *(AIMessageChunk([{"type": "text", "text": word, "index": 1}]) for word in WORDS),
+    ],
     "a history of a chat": [
         [{"role": "user", "content": "When?"}, {"role": "assistant", "content": "".join(WORDS[: n + 1])}]
         for n in range(len(WORDS))
@@ -482,6 +506,16 @@ TOLD = {
         *({"answer": word} for word in WORDS),
     ],
     "of a node": [{"search": {"docs": DOCUMENTS}}, {"generate": {"answer": ANSWER}}],
+    "of nodes that filter": [
+        {"retrieve": {"documents": [{"id": "d3"}, *DOCUMENTS], "question": "When?"}},
+        {"grade": {"documents": DOCUMENTS, "question": "When?"}},
+        {"generate": {"documents": DOCUMENTS, "generation": ANSWER}},
+    ],
+    "of Cohere": [
+        {"event_type": "search-results", "documents": DOCUMENTS},
+        *({"event_type": "text-generation", "text": word} for word in WORDS),
+        {"event_type": "stream-end", "response": {"text": ANSWER, "documents": DOCUMENTS}},
+    ],
     "of a state": [
         {"question": "When?"},
         {"question": "When?", "documents": DOCUMENTS},
