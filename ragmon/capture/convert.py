@@ -25,10 +25,10 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ragmon.capture.call import Call, TracedFunction
+from ragmon.capture.events import is_raw_text, raw_texts, read_stream
 from ragmon.capture.objects import (
     STEPS,
     attempt,
-    class_name,
     entries,
     first,
     held,
@@ -45,6 +45,7 @@ from ragmon.capture.objects import (
     storage,
     stored,
     stored_fields,
+    unread,
 )
 from ragmon.core import constants, shapes
 from ragmon.core.citations import alike, split_citations, with_marks
@@ -59,6 +60,7 @@ from ragmon.core.documents import (
     read_document,
 )
 from ragmon.core.documents import as_id as core_id
+from ragmon.core.endings import INTERRUPTED
 from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
@@ -111,7 +113,7 @@ def request_fields(request: Any) -> Iterator[dict[str, Any]]:
 
 
 def _environment(value: Any) -> dict[str, Any] | None:
-    # A `scope` of ASGI, an `environ` of WSGI, the event of an API gateway.
+    # A `scope` of ASGI, an `environ` of WSGI, the event of an API gateway, the address of aiohttp.
     fields = storage(value)
     inner = dict.get(fields, "_request")  # Django REST framework
     holders = (fields,) if inner is None else (fields, storage(inner))
@@ -120,6 +122,8 @@ def _environment(value: Any) -> dict[str, Any] | None:
             is_asgi = "path" in found and found.get("type") in ("http", "websocket")
             if is_asgi or "REQUEST_METHOD" in found or _GATEWAY_QUERY in found:
                 return found
+    if "_read_bytes" in fields and "_match_info" in fields:  # aiohttp
+        return {"path_params": fields["_match_info"], "query_string": stored(fields.get("_rel_url"), "_query")}
     return None
 
 
@@ -369,6 +373,57 @@ def _holds(name: str, value: Any) -> bool:
     return name not in _NOT_READ and (is_data(value) or is_request(value))
 
 
+_MAX_CALLER_DEPTH: Final = 4
+_CALLER_ID: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
+
+
+def session_and_user(
+    function: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], context: Context | None = None
+) -> tuple[str | None, str | None]:
+    """The ids of the conversation and of the user that a call belongs to; None where there is none.
+
+    They are arguments, or fields of data in the arguments, of settings such as LangGraph's `config` or of a request,
+    whatever the case of their names: `session_id`, `threadId`. The least deep, then the surest name.
+    """
+    passed = _without_instance(arguments(function, args, kwargs, defaults=False))
+    level: list[Any] = [passed, *(() if context is None else requests_in(context))]
+    session = user = None
+    for depth in range(_MAX_CALLER_DEPTH):
+        level = level[:_MAX_OBJECTS]
+        objects = [fields for value in level for fields in _all_fields(value)]
+        named = [{shapes.normalised(name): value for name, value in fields.items()} for fields in objects]
+        session = session or _caller(named, shapes.SESSION_KEYS, shapes.SESSION_OBJECTS)
+        # A parameter `user` may be what a user says.
+        keys = [key for key in shapes.USER_KEYS if key != "user" or depth]
+        user = user or _caller(named, keys, shapes.USER_OBJECTS)
+        level = (
+            []
+            if session and user
+            else [
+                value
+                for fields in objects
+                for value in fields.values()
+                if not is_str(value) and (is_data(value) or is_request(value))
+            ]
+        )
+    return session, user
+
+
+def _all_fields(value: Any) -> Iterator[dict[str, Any]]:
+    if is_request(value):
+        yield from request_fields(value)
+        yield _as_fields((_environment(value) or {}).get("path_params"))
+    else:
+        yield stored_fields(value)
+
+
+def _caller(named: Sequence[Mapping[str, Any]], keys: Sequence[str], objects: Sequence[str]) -> str | None:
+    values = [fields[key] for key in keys for fields in named if key in fields]
+    owners = [fields[name] for name in objects for fields in named if name in fields and not is_str(fields[name])]
+    ids = map(as_id, (*values, *(stored(owner, "id", "uuid", *keys) for owner in owners)))
+    return next((found for found in ids if found is not None and _CALLER_ID.fullmatch(found)), None)
+
+
 def arguments(
     function: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = True
 ) -> dict[str, Any]:
@@ -407,11 +462,17 @@ _SOURCE_FIELDS: Final = ("sources", "references")
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
 _CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
 LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
+_LABEL_NAMES: Final = {
+    "session": tuple(
+        name for key in shapes.SESSION_KEYS for name in (key, re.sub("_(.)", lambda match: match[1].upper(), key))
+    )
+}
 _MAX_ANSWER_DEPTH: Final = 5
 _MAX_ENVELOPES: Final = 3
 _MAX_PARTS: Final = 64
 _MAX_RETURNED: Final = 8
 _MAX_COMPONENTS: Final = 32
+_STREAM_STEPS: Final = 500 * STEPS
 _ID: Final = re.compile(r"[!-~]{1,200}")
 SOURCES: Final = "sources"
 CONTEXT: Final = "context"
@@ -449,24 +510,39 @@ def _result_fields(result: Any) -> dict[str, Any]:
             return fields
         return {**fields, "retrieved" if are_ids(documents) else "documents": documents}
     if is_a(result, list):
-        return {"claim": last_text(result, ASSISTANT)}
+        claim = last_text(result, ASSISTANT)
+        if claim is None and all(_is_text_part(part) for part in entries(result) or ()):
+            claim = text_of(result)
+        return {"claim": claim, "citations": _cited_in([result])}
     if not _has_parts(result):
         return {}
     parts = [*islice(_inside(result, _MAX_ENVELOPES), _MAX_PARTS), result, *_components(result)]
     views = [view for part in parts if (view := attempt("result", held, part)) is not None]
-    context = _first_in(views, (CONTEXT,))
+    context, citations = _first_in(views, (CONTEXT,)), _first_in(views, ("citations",))
     # Beside `source_nodes`, LlamaIndex has the outputs of tools under `sources`.
     has_nodes = entries(_first_in(views, ("source_nodes",))) is not None
+    claim = attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None))
     return {
-        "claim": attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None)),
-        "citations": _first_in(views, ("citations",)),
+        "claim": claim,
+        "citations": _cited_in(parts) if citations is None and claim is not None else citations,
         "retrieved": _first_in(views, _ID_LIST_FIELDS),
         "documents": _first_listed(views, DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
         SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
         CONTEXT: context if is_str(context) else None,
         "candidates": _first_in(views, _CANDIDATE_FIELDS),
-        **{name: attempt(name, as_id, _first_in(views, (name,))) for name in LABEL_FIELDS},
+        **{name: attempt(name, as_id, _first_in(views, _LABEL_NAMES.get(name, (name,)))) for name in LABEL_FIELDS},
     }
+
+
+def _cited_in(parts: Sequence[Any]) -> list[Any] | None:
+    # Beside the parts of the answer's content.
+    found = (attempt("citations", shapes.citations_in, part, held, entries, steps=STEPS // 4) for part in parts)
+    return next((cited for cited in found if cited is not None), None)
+
+
+def _is_text_part(part: Any) -> bool:
+    kind = stored(part, "type")
+    return is_str(kind) and plain_text(kind) in shapes.TEXT_PARTS
 
 
 def are_ids(documents: Any) -> bool:
@@ -550,33 +626,28 @@ def as_id(value: Any) -> str | None:
     return core_id(scalar(value))
 
 
-def stream_fields(items: Sequence[Any], function: TracedFunction) -> dict[str, Any]:
-    """The fields of a stream: its text joined, and what its last item says beside that."""
+def stream_fields(items: Sequence[Any], function: TracedFunction, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a stream: its answer, and what its events say beside that.
+
+    What the call has recorded needs no reading.
+    """
     if function.reduce is not None:
         reduced = attempt("stream", lambda reduce: (reduce(list(items)),), function.reduce)
         return {} if reduced is None else extract(reduced[0], function)
-    if all(is_a(item, bytes, bytearray) for item in items):
-        return extract(b"".join(items).decode("utf-8", "replace"), function)
-    # How long a stream may be is bounded while it runs.
-    pieces = attempt("stream", lambda: [_piece(item) for item in items], steps=inf)
-    if pieces is None:
+    if function.extract is not None:
+        return extract("".join(raw_texts(items)) if all(map(is_raw_text, items)) else items[-1], function)
+    reader = attempt("stream", read_stream, items, text_of, _result_fields, steps=_STREAM_STEPS)
+    if reader is None:
         return {}
-    others = [item for item, piece in zip(items, pieces, strict=True) if piece is None]
-    text = "".join(piece for piece in pieces if piece is not None)
-    if not others:
-        return extract(text, function)
-    fields = extract(items[-1] if function.extract is not None else others[-1], function)
-    return {**fields, "claim": text} if text and not fields.get("claim") else fields
-
-
-def _piece(item: Any) -> str | None:
-    if is_str(item):
-        return part_text(item)
-    choices = stored(item, "choices")
-    delta = stored((entries(choices) or [item])[0] if is_list(choices) else item, "delta")
-    if delta is not None:
-        return part_text(delta)
-    return part_text(stored(item, "content")) if class_name(item).endswith("Chunk") else None
+    claim = reader.answer() if items else ""
+    if claim is None and recorded.get("claim") is None:
+        unread["claim", "not_understood"] += 1
+        seen = "; ".join(f"`{shape}`" for shape in reader.strange) or "none says an answer"
+        warn_once(
+            f"a stream has no answer, as its events are not understood ({seen}): @ragmon.trace(reduce=...) makes the "
+            "answer of its items, or ragmon.record(claim=...) in the call says it"
+        )
+    return {**reader.fields, "claim": claim}
 
 
 _NO_ID: Final = "a document or citation has no id: say where it is with id_from; metrics by ids stay unassessed"
@@ -606,6 +677,11 @@ class CapturedDocuments(NamedTuple):
         """The same of their scores."""
         scores = [each.score for each in self.documents or ()]
         return [score for score in scores if score is not None] if scores and None not in scores else None
+
+    @property
+    def titles(self) -> Sequence[str | None]:
+        """Of each document, where it has one."""
+        return [each.title for each in self.documents or ()]
 
     def completed(self, pool: CapturedDocuments) -> CapturedDocuments:
         """With what a reranker left out, from the documents that it was given."""
@@ -651,17 +727,19 @@ _CITED_FIELDS: Final = 256
 _CITED_STEPS: Final = 20 * STEPS
 
 
-def answer(fields: Mapping[str, Any], retrieved_ids: Sequence[str] | None, id_from: Path | None) -> Answer:
+def answer(fields: Mapping[str, Any], documents: CapturedDocuments, id_from: Path | None) -> Answer:
     """The answer in the fields; without a list of citations, those written in its text are moved out of it."""
     citations = fields.get("citations")
     claim = attempt("claim", text_of, fields.get("claim"))
     if claim is not None and citations is None:
         claim, citations_in_text = split_citations(claim)
         return Answer(claim=claim, citations=citations_in_text)
-    return Answer(claim=claim, citations=cited(citations, retrieved_ids, id_from))
+    return Answer(claim=claim, citations=cited(citations, documents.ids, id_from, documents.titles))
 
 
-def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | None) -> list[str] | None:
+def cited(
+    citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | None, titles: Sequence[str | None] = ()
+) -> list[str] | None:
     """The documents that a list of citations names, or one citation."""
 
     def names() -> list[str] | None:
@@ -674,7 +752,8 @@ def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | N
     found = None if citations is None else attempt("citations", names, steps=_CITED_STEPS)
     if found is None and citations is not None:
         warn_once(_NO_ID)
-    return found
+    ids = retrieved_ids or ()
+    return shapes.named_by_title(found, zip(ids, titles, strict=True)) if found and len(titles) == len(ids) else found
 
 
 def _plain(value: Any, wanted: Collection[str | int], depth: int) -> Any:
@@ -716,7 +795,11 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         recorded = fields.get("question")
         return text_of(question(function, call.args, call.kwargs, call.context) if recorded is None else recorded)
 
+    ended = call.ending or (INTERRUPTED if _waits(call) else None)
     labels: dict[str, Any] = {name: attempt(name, as_id, fields.get(name)) for name in LABEL_FIELDS}
+    if not (labels["session"] and labels["user"]):
+        found = attempt("session", session_and_user, function, call.args, call.kwargs, call.context) or (None, None)
+        labels["session"], labels["user"] = labels["session"] or found[0], labels["user"] or found[1]
     labels["build"] = labels["build"] or build
     if call.probe is not None:
         labels["qid"] = as_id(call.probe)
@@ -731,7 +814,7 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         candidate_ids=_ids(candidates),
         scores=documents.scores,
         contexts=documents.texts,
-        answer_json=answer(fields, documents.ids, id_from) if call.error is None and call.ending is None else None,
+        answer_json=answer(fields, documents, id_from) if call.error is None and ended is None else None,
         error=call.error,
         latency_ms=_latency(call),
         sampling=Sampling(
@@ -740,8 +823,8 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
             p_audit=decision.p_audit,
             p=decision.p(call.plan.outcome_rates.get(call.stratum, 0.0)) if decision.known else 1.0,
         ),
-        partial=not call.detailed or call.ending is not None,
-        ended=call.ending,
+        partial=not call.detailed or ended is not None,
+        ended=ended,
         exported=None if parent is None else parent.sampled,
         parent_span_id=None if parent is None else f"{parent.span_id:016x}",
         tags=attempt("tags", _tags, fields.get("tags")),
@@ -751,15 +834,16 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         spans = map(from_sdk_span, call.spans)
         filled = attempt("spans", lambda: fill(record, spans, id_from=id_from, retrievers=call.plan.retrievers))
         record = filled or record
-    attempt("sources", _add_sources, record, fields, id_from, steps=inf)
+    attempt("sources", _add_sources, record, fields, id_from, documents.titles, steps=inf)
     if documents.ids is None and record.retrieved_ids and record.answer_json and fields.get("citations") is not None:
         own = cited(fields["citations"], record.retrieved_ids, id_from)
-        record.answer_json.citations = record.answer_json.citations if own is None else own
+        if own is not None and not set(own).isdisjoint(record.retrieved_ids):
+            record.answer_json.citations = own
     record.answer_json = with_marks(record.answer_json, record.retrieved_ids)
     return record
 
 
-def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None) -> None:
+def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None, titles: Sequence[str | None]) -> None:
     sources, context = fields.get(SOURCES), fields.get(CONTEXT)
     if sources is not None and record.retrieved_ids is None and record.contexts is None:
         listed = (entries(sources) or ())[:MAX_DOCUMENTS_KEPT]
@@ -769,7 +853,7 @@ def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None
             record.retrieved_ids, record.contexts, record.scores = _ids(found), found.texts, found.scores
     elif sources is not None and record.answer_json is not None and record.answer_json.citations is None:
         retrieved = record.retrieved_ids
-        names = cited(sources, retrieved, id_from)
+        names = cited(sources, retrieved, id_from, titles)
         record.answer_json.citations = names if names is None or retrieved is None or alike(names, retrieved) else None
     is_alone = record.retrieved_ids is None or len(record.retrieved_ids) == 1
     if record.contexts is None and context and is_alone:
@@ -784,7 +868,15 @@ def _call_fields(call: Call) -> dict[str, Any]:
     if call.error is not None or call.ending is not None:
         return fields
     function = call.traced_function
-    return {**(extract(call.result, function) if call.items is None else stream_fields(call.items, function)), **fields}
+    found = extract(call.result, function) if call.items is None else stream_fields(call.items, function, fields)
+    return {**found, **fields}
+
+
+def _waits(call: Call) -> bool:
+    # LangGraph returns, or streams last, what a graph asks a person in place of an answer.
+    last = call.items[-1] if call.items else call.result
+    last = last[-1] if type(last) is tuple and last else last
+    return type(last) is dict and "__interrupt__" in last
 
 
 def _ids(documents: CapturedDocuments) -> list[str] | None:

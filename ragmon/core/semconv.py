@@ -61,6 +61,8 @@ CHOICE_EVENT: Final = "gen_ai.choice"
 """Events with one message each, as written before 2025: `content`, or `message` where it is the model's choice."""
 EXCEPTION: Final = "exception"
 EXCEPTION_TYPE: Final = "exception.type"
+EXCEPTION_MESSAGE: Final = "exception.message"
+HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")
 
 # OpenInference.
 SPAN_KIND: Final = "openinference.span.kind"

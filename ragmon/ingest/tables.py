@@ -307,7 +307,7 @@ class TableOptions:
         sheet: The sheet of a workbook; None is the first one.
         id_from: The location of a document's id; None tries the usual places.
         time_format: The format of times, as of `strptime`; None finds it out (`ragmon.ingest.values`).
-        pipeline: The pipeline of rows that name none.
+        pipeline: The pipeline of rows, and of other programs' lines, that name none.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -375,7 +375,7 @@ TRACE: Final[Mapping[str, UsualNames]] = {
     "retrieval_ms": _names("retrieval_ms latency_ms_retrieve", read=as_written),
     "generation_ms": _names("generation_ms latency_ms_generate", read=as_written),
     "error": _names("error", "error_message exception", read=as_error),
-    "session": _names("session session_id conversation_id thread_id chat_id", read=as_id),
+    "session": UsualNames(shapes.SESSION_KEYS, (), as_id, False),
     "build": _names("build app_version release", read=as_id),
     "index_hash": _names("index_hash index_version", read=as_id),
     "pipeline": _names("pipeline", read=as_id),
@@ -639,8 +639,6 @@ def trace_fields(row: Mapping[str, Any], options: TableOptions, unread: Unread =
             fields["chunks"] = value
         else:
             fields[name] = value
-    if options.pipeline is not None:
-        fields.setdefault("pipeline", options.pipeline)
     source = plain(row.get("source"))
     return {**fields, "source": source} if source in SOURCES and isinstance(source, str) else fields
 

@@ -177,11 +177,13 @@ def test_async_functions_stay_async_and_raise_what_they_raise():
     assert [(r.error, r.answer_json, r.q) for r in records] == [("BrokenError", None, "q")]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_what_ends_programs_passes_through_and_is_recorded(error):
+@pytest.mark.parametrize(
+    ("error", "told"), [(KeyboardInterrupt, (None, "interrupted")), (SystemExit, ("SystemExit", None))]
+)
+def test_what_ends_programs_passes_through_and_is_recorded(error, told):
     with capture_traces() as records, pytest.raises(error):
         ragmon.trace(raises(error))("q")
-    assert [r.error for r in records] == [error.__name__]
+    assert [(r.error, r.ended) for r in records] == [told]
 
 
 @pytest.mark.parametrize(

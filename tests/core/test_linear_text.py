@@ -177,6 +177,7 @@ ITEM = GoldItem(
 )
 BY_TEXT = GoldItem("a", "Why?", answerable=True, contexts=["the harbour"], match="contains")
 FUNCTIONS = {
+    messages.is_null: messages.is_null,
     texts.head: texts.head,
     texts.is_cut: texts.is_cut,
     texts.stream_safe: texts.stream_safe,

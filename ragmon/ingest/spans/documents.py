@@ -207,6 +207,11 @@ def scores_of(documents: SpanDocuments) -> list[float] | None:
     return _column(documents, "score") or None
 
 
+def titles_of(documents: SpanDocuments) -> Iterator[tuple[str | None, str | None]]:
+    """The id and the title of each document of a list."""
+    return ((document.id, document.title) for document in documents.documents or ())
+
+
 def _column(documents: SpanDocuments | None, member: str) -> list[Any] | None:
     if documents is None or documents.documents is None:
         return None
@@ -425,7 +430,7 @@ class Retrievals:
         best = next((documents for documents in lists if _have_ids(documents)), lists[0])
         aligned = [best, *(other for other in lists if other is not best and len(other) == len(best))]
         documents = [
-            row[0]._replace(**{member: _first_known(row, member) for member in ("text", "score", "label")})
+            row[0]._replace(**{member: _first_known(row, member) for member in Document._fields[1:]})
             for row in zip(*aligned, strict=True)
         ]
         if _have_ids(documents):

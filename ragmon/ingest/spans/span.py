@@ -43,6 +43,7 @@ class SpanOptions:
     merge: Merge = "concat"
     retrievers: tuple[str, ...] = ()
     pipeline: str | None = None
+    ignored: tuple[str, ...] = ()
 
 
 NO_OPTIONS: Final = SpanOptions()
@@ -392,6 +393,10 @@ class Trace:
                 for span_id in self._outermost.intersection(self.above(span)):
                     self._inside.setdefault(span_id, []).append(span)
         return self._inside.get(outermost.span_id, [])
+
+    def below(self, outermost: Span) -> Trace:
+        """An outermost span with its descendants, as a trace."""
+        return Trace([outermost, *self.inside(outermost)], self.retrieving)
 
     def above(self, span: Span) -> dict[str, Span]:
         """The nearest ancestors of a span by id, the nearest first; agents nest deeply."""
