@@ -242,7 +242,9 @@ def scalar(value: Any) -> str | int | float | None:
     kind = type(value)
     if issubclass(kind, str):
         return plain_text(value)
-    if issubclass(kind, dict | list):
+    if kind is int or kind is float:
+        return value  # type: ignore[no-any-return]
+    if value is None or issubclass(kind, dict | list):
         return None
     if issubclass(kind, bytes | bytearray):
         spend(len(value) // _TEXT_STEP)

@@ -138,8 +138,10 @@ def list_in(value: Any, view: View, depth: int = _LIST_DEPTH) -> Sequence[Any] |
     """
     entries = view.entries(value)
     if entries is not None:
-        is_batch = all(issubclass(type(entry), list) and not _is_row(entry, view) for entry in entries)
-        return list(chain.from_iterable(view.entries(entry) or () for entry in entries)) if is_batch else entries
+        for entry in entries:
+            if not issubclass(type(entry), list) or _is_row(entry, view):
+                return entries
+        return list(chain.from_iterable(view.entries(entry) or () for entry in entries))
     fields = view.fields(value)
     if not dict.__len__(fields) or not depth:
         return None
