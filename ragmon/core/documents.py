@@ -34,7 +34,7 @@ TEXT_KEYS: Final = (
 )
 SCORE_KEYS: Final = (
     *("score", "_score", "similarity", "similarity_score", "relevance", "relevance_score", "_relevance_score"),
-    *("@search.score", "certainty", "text_match"),
+    *("@search.score", "certainty", "text_match", "_rankingScore"),
 )
 DISTANCE_KEYS: Final = ("distance", "_distance")
 """Say as much as a score, but the smallest is best; they are no scores of a record."""
