@@ -589,7 +589,7 @@ def _first_in(views: Sequence[dict[str, Any]], names: Sequence[str]) -> Any:
 
 def _first_listed(views: Sequence[dict[str, Any]], names: Sequence[str], default: Any = None) -> Any:
     values = (first(fields, (name,)) for fields in views for name in names)
-    return next((value for value in values if list_in(value, OBJECTS) is not None), default)
+    return next((value for value in values if value is not None and list_in(value, OBJECTS) is not None), default)
 
 
 def _components(result: Any) -> Iterator[Any]:
@@ -639,7 +639,7 @@ def as_id(value: Any) -> str | None:
     >>> as_id("a"), as_id(7), as_id(7.0), as_id(True), as_id(1.5)
     ('a', '7', '7', None, None)
     """
-    return core_id(scalar(value))
+    return None if value is None else core_id(scalar(value))
 
 
 def stream_fields(items: Sequence[Any], function: TracedFunction, recorded: Mapping[str, Any]) -> dict[str, Any]:
@@ -719,7 +719,7 @@ OBJECTS: Final = View(_members, entries, scalar, partial(attempt, steps=inf))
 
 def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") -> CapturedDocuments:
     """The documents in a value in rank order; a plain text among them is an id or a text (`strings`)."""
-    listed = attempt("documents", list_in, value, OBJECTS, steps=inf)
+    listed = None if value is None else attempt("documents", list_in, value, OBJECTS, steps=inf)
     if listed is None:
         return CapturedDocuments()
     if len(listed) > MAX_DOCUMENTS_KEPT:

@@ -341,7 +341,8 @@ class Trace:
         retrieving = {span.span_id for span in by_shape}
         for span in tools:
             known = tool_names(span.attributes, span.name)
-            by_name = self.retrieving.has_name(known) and not is_agent(span.attributes)
+            is_datastore = span.attributes.get(semconv.TOOL_TYPE) == semconv.DATASTORE
+            by_name = (is_datastore or self.retrieving.has_name(known)) and not is_agent(span.attributes)
             if (
                 by_name
                 or span.span_id in retrieving
