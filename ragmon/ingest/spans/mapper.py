@@ -13,6 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -425,12 +426,16 @@ def to_record(
     trace = spans if isinstance(spans, Trace) else Trace(translated(spans), retrieving)
     own_spans = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if own_spans:
-        own, unread = own_spans[0], dict[str, str]()
+        own, reasons, unread = own_spans[0], dict[str, str](), dict[str, str]()
+
+        def miss(field: str, reason: str, found: str = "", /) -> None:
+            reasons[field], unread[field] = reason, found
+
         record = own_record(
             own.attributes[semconv.RAGMON_RECORD],
             own.trace_id,
             own.end_ns,
-            lambda field, reason, _="": unread.update({field: reason}),
+            miss,
         )
         if isinstance(record, str):
             return Mapped(None, record)
@@ -438,12 +443,14 @@ def to_record(
         if record.facts is None:
             filled.answer_json = with_marks(filled.answer_json, filled.retrieved_ids)
         kept, out_of_range = bounded(filled)
-        return Mapped(kept, "", {**unread, **out_of_range})
+        return Mapped(kept, "", {**reasons, **out_of_range}, unread=unread)
     if not trace.is_rag:
         scope = unknown_scope(trace.spans)
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
     retrieved = Retrievals(trace, id_from).read(merge)
-    error, ids = _request_error(trace), ids_of(retrieved.final)
+    error, ids, unread = _request_error(trace), ids_of(retrieved.final), dict[str, str]()
+    miss = partial(unread.__setitem__, "citations")
+    reply = answer(trace, ids, titles_of(retrieved.final), miss) if error is None else None
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
@@ -455,7 +462,7 @@ def to_record(
         candidate_ids=ids_of(retrieved.candidates),
         scores=scores_of(retrieved.final),
         contexts=texts_of(retrieved.final),
-        answer_json=with_marks(answer(trace, ids, titles_of(retrieved.final)), ids) if error is None else None,
+        answer_json=with_marks(reply, ids),
         error=error,
         latency_ms=_latency(trace),
         build=build,
@@ -469,7 +476,8 @@ def to_record(
     kept, out_of_range = bounded(record)
     missing = _missing(record, trace, retrieved.final)
     tools = trace.tools if missing.get("retrieved_ids") == NO_RETRIEVAL else ()
-    return Mapped(kept, "", {**missing, **out_of_range}, tools=tools)
+    unreadable = dict.fromkeys(unread, constants.UNREADABLE)
+    return Mapped(kept, "", {**missing, **unreadable, **out_of_range}, tools=tools, unread=unread)
 
 
 def incomplete(mapped: Mapped) -> Mapped:
