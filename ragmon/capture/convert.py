@@ -45,16 +45,16 @@ from ragmon.capture.objects import (
     stored,
     stored_fields,
 )
-from ragmon.core import constants, shapes
-from ragmon.core.citations import alike, split_citations, with_marks
+from ragmon.core import answers, constants, shapes
+from ragmon.core.citations import alike, with_marks
 from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
 from ragmon.core.text import Path, clean
+from ragmon.core.written import number as finite
 from ragmon.ingest.cells import CellError, written_citations
 from ragmon.ingest.spans.mapper import covered, fill
 from ragmon.ingest.spans.span import from_sdk_span
-from ragmon.ingest.spans.tools import number as finite
 
 _MAX_BODY: Final = 1 << 20
 _MAX_QUERY: Final = 1 << 16
@@ -390,11 +390,6 @@ def arguments(
 
 _ENVELOPES: Final = ("answer_json", "answer", "response", "result", "output", "data")
 """Fields that may hold the whole result; the innermost result is read first."""
-_ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
-_DOCUMENT_FIELDS: Final = (
-    *("documents", "source_documents", "source_nodes", "chunks", "contexts", "context", "docs", "retrieved_documents"),
-    *("retrieved_docs", "retrieved_contexts", "retrieval_context"),
-)
 _SOURCE_FIELDS: Final = ("sources", "references")
 """The retrieved documents, or those of them that the answer cites."""
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
@@ -453,8 +448,8 @@ def _result_fields(result: Any) -> dict[str, Any]:
     return {
         "claim": attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None)),
         "citations": _first_in(views, ("citations",)),
-        "retrieved": _first_in(views, _ID_LIST_FIELDS),
-        "documents": _first_listed(views, _DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
+        "retrieved": _first_in(views, shapes.ID_LIST_KEYS),
+        "documents": _first_listed(views, shapes.DOCUMENT_LIST_KEYS, held_at(result, ("retrieval", "topk"))),
         SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
         CONTEXT: context if is_str(context) else None,
         "candidates": _first_in(views, _CANDIDATE_FIELDS),
@@ -682,13 +677,8 @@ _CITED_STEPS: Final = 20 * STEPS
 
 
 def answer(fields: Mapping[str, Any], retrieved_ids: Sequence[str] | None, id_from: Path | None) -> Answer:
-    """The answer in the fields; without a list of citations, those written in its text are moved out of it."""
-    citations = fields.get("citations")
-    claim = attempt("claim", text_of, fields.get("claim"))
-    if claim is not None and citations is None:
-        claim, citations_in_text = split_citations(claim)
-        return Answer(claim=claim, citations=citations_in_text)
-    return Answer(claim=claim, citations=cited(citations, retrieved_ids, id_from))
+    """The answer in the fields."""
+    return Answer(claim=fields.get("claim"), citations=cited(fields.get("citations"), retrieved_ids, id_from))
 
 
 def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | None) -> list[str] | None:
@@ -817,7 +807,21 @@ def _call_fields(call: Call) -> dict[str, Any]:
     if call.error is not None or call.ending is not None:
         return fields
     function = call.traced_function
-    return {**(extract(call.result, function) if call.items is None else stream_fields(call.items, function)), **fields}
+    found = extract(call.result, function) if call.items is None else stream_fields(call.items, function)
+    return _taken_apart({**found, **fields})
+
+
+def _taken_apart(fields: dict[str, Any]) -> dict[str, Any]:
+    # What the text of an answer holds counts where the call says nothing of it.
+    text = attempt("claim", text_of, fields.get("claim"))
+    reply = None if text is None else attempt("claim", answers.parse, text)
+    if reply is None:
+        return {**fields, "claim": None}
+    documents = reply.documents
+    if documents is not None and fields.keys().isdisjoint(("retrieved", "documents", SOURCES)):
+        fields["retrieved" if are_ids(documents) else "documents"] = documents
+    citations = fields.get("citations")
+    return {**fields, "claim": reply.claim, "citations": reply.citations if citations is None else citations}
 
 
 def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:

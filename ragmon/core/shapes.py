@@ -59,7 +59,7 @@ ROLES: Final = {
 OTHER_ROLES: Final = frozenset({"system", "developer", "tool"})
 ROLE_KEYS: Final = ("role", "type", "_role")
 CONTENT_KEYS: Final = ("content", "parts", "blocks", "_content")
-PART_TEXT_KEYS: Final = ("text", "content", "parts", "value")
+PART_TEXT_KEYS: Final = ("text", "content", "parts", "value", "refusal")
 """Where a part of a content has its text."""
 _NOT_TEXT: Final = ("reasoning", "thinking", "redacted_thinking", "tool_use", "tool_result")
 _NOT_TEXT_ENDINGS: Final = ("_call", "_call_output", "_call_response")
@@ -85,7 +85,14 @@ ANSWER_KEYS: Final = (
 ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")
 """Lists of which the first entry is the answer."""
 
+CITATION_LIST_KEYS: Final = ("citations", "cited_ids", "cited_documents", "sources", "references")
+
 # Documents.
+ID_LIST_KEYS: Final = ("retrieved", "retrieved_ids")
+DOCUMENT_LIST_KEYS: Final = (
+    *("documents", "source_documents", "source_nodes", "chunks", "contexts", "context", "docs", "retrieved_documents"),
+    *("retrieved_docs", "retrieved_contexts", "retrieval_context"),
+)
 ID_KEYS: Final = ("id", "node_id", "id_")
 OTHER_ID_KEYS: Final = ("_id", "chunk_id", "passage_id", "doc_id", "document_id")
 """Where a document has its id if its metadata has none either."""

@@ -15,6 +15,7 @@ from ragmon.core import constants, semconv, shapes
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
 from ragmon.core.shapes import document_hints, first_of
 from ragmon.core.text import Path, look_up
+from ragmon.core.written import REDACTED, as_text, decode, decode_container, is_json, mapping, number, too_long
 from ragmon.ingest.spans.messages import tool_results
 from ragmon.ingest.spans.span import (
     ATTRIBUTES_DROPPED,
@@ -31,22 +32,14 @@ from ragmon.ingest.spans.span import (
 )
 from ragmon.ingest.spans.tools import (
     LIST_KEYS,
-    REDACTED,
     as_id,
-    as_text,
     count,
-    decode,
-    decode_container,
     document_fields,
     document_metadata,
     document_text,
     documents_in,
     flattened,
-    is_json,
-    mapping,
-    number,
     returned_list,
-    too_long,
     tool_output,
 )
 
