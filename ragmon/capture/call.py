@@ -405,6 +405,7 @@ class CaptureSettings:
     parent: Literal["ignore", "respect"] = "ignore"
     id_from: Path | None = None
     retrievers: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
     probe_key: bytes | None = field(default=None, repr=False)
 
 
@@ -458,6 +459,7 @@ class Plan:
         "parents",
         "pipeline",
         "probe_key",
+        "reasoning",
         "requests_in_context",
         "respected",
         "retrievers",
@@ -502,6 +504,7 @@ class Plan:
         self.respected = settings.parent == "respect"
         self.id_from = settings.id_from
         self.retrievers = settings.retrievers
+        self.reasoning = settings.reasoning
         self.probe_key = settings.probe_key
         self.counters = counters
         self.count_rest = counters.calls[constants.LIVE, REST]

@@ -395,6 +395,7 @@ _SOURCE_FIELDS: Final = ("sources", "references")
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
 _CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
 LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
+_MESSAGES: Final[tuple[Path, ...]] = ((), ("choices", 0, "message"), ("message",), ("output", -1))
 _MAX_ANSWER_DEPTH: Final = 5
 _MAX_ENVELOPES: Final = 3
 _MAX_PARTS: Final = 64
@@ -447,6 +448,7 @@ def _result_fields(result: Any) -> dict[str, Any]:
     has_nodes = entries(_first_in(views, ("source_nodes",))) is not None
     return {
         "claim": attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None)),
+        "refused": attempt("claim", _refuses, result) or None,
         "citations": _first_in(views, ("citations",)),
         "retrieved": _first_in(views, shapes.ID_LIST_KEYS),
         "documents": _first_listed(views, shapes.DOCUMENT_LIST_KEYS, held_at(result, ("retrieval", "topk"))),
@@ -455,6 +457,19 @@ def _result_fields(result: Any) -> dict[str, Any]:
         "candidates": _first_in(views, _CANDIDATE_FIELDS),
         **{name: attempt(name, as_id, _first_in(views, (name,))) for name in LABEL_FIELDS},
     }
+
+
+def _refuses(result: Any) -> bool:
+    # Of a client of OpenAI: a message has a refusal in place of a text, or as a part of its content.
+    for path in _MESSAGES:
+        message = held_at(result, path)
+        content = stored(message, "content")
+        if content is None and is_str(stored(message, answers.REFUSAL)):
+            return True
+        kinds = (stored(part, "type") for part in entries(content) or ())
+        if any(is_str(kind) and kind == answers.REFUSAL for kind in kinds):
+            return True
+    return False
 
 
 def are_ids(documents: Any) -> bool:
@@ -678,7 +693,8 @@ _CITED_STEPS: Final = 20 * STEPS
 
 def answer(fields: Mapping[str, Any], retrieved_ids: Sequence[str] | None, id_from: Path | None) -> Answer:
     """The answer in the fields."""
-    return Answer(claim=fields.get("claim"), citations=cited(fields.get("citations"), retrieved_ids, id_from))
+    names = cited(fields.get("citations"), retrieved_ids, id_from)
+    return Answer(fields.get("claim"), names, refused=fields.get("refused") or None)
 
 
 def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | None) -> list[str] | None:
@@ -771,8 +787,10 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         **labels,
     )
     if call.spans:
-        spans = map(from_sdk_span, call.spans)
-        filled = attempt("spans", lambda: fill(record, spans, id_from=id_from, retrievers=call.plan.retrievers))
+        spans, plan = map(from_sdk_span, call.spans), call.plan
+        filled = attempt(
+            "spans", lambda: fill(record, spans, id_from=id_from, retrievers=plan.retrievers, reasoning=plan.reasoning)
+        )
         record = filled or record
     attempt("sources", _add_sources, record, fields, id_from, steps=inf)
     if documents.ids is None and record.retrieved_ids and record.answer_json and fields.get("citations") is not None:
@@ -808,20 +826,21 @@ def _call_fields(call: Call) -> dict[str, Any]:
         return fields
     function = call.traced_function
     found = extract(call.result, function) if call.items is None else stream_fields(call.items, function)
-    return _taken_apart({**found, **fields})
+    return _taken_apart({**found, **fields}, call.plan.reasoning)
 
 
-def _taken_apart(fields: dict[str, Any]) -> dict[str, Any]:
+def _taken_apart(fields: dict[str, Any], reasoning: Sequence[str] = ()) -> dict[str, Any]:
     # What the text of an answer holds counts where the call says nothing of it.
     text = attempt("claim", text_of, fields.get("claim"))
-    reply = None if text is None else attempt("claim", answers.parse, text)
+    reply = None if text is None else attempt("claim", answers.parse, text, reasoning)
     if reply is None:
         return {**fields, "claim": None}
     documents = reply.documents
     if documents is not None and fields.keys().isdisjoint(("retrieved", "documents", SOURCES)):
         fields["retrieved" if are_ids(documents) else "documents"] = documents
     citations = fields.get("citations")
-    return {**fields, "claim": reply.claim, "citations": reply.citations if citations is None else citations}
+    fields |= {"claim": reply.claim, "citations": reply.citations if citations is None else citations}
+    return {**fields, "refused": True} if reply.refused else fields
 
 
 def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:

@@ -196,7 +196,8 @@ class RequestAssembler:
             return
         options = self._options
         attributes = resource(request.spans[0]) if request.spans else {}
-        for trace in per_request(map(from_sdk_span, request.spans), options.retrievers, options.id_from):
+        spans = map(from_sdk_span, request.spans)
+        for trace in per_request(spans, options.retrievers, options.id_from, options.reasoning):
             result = to_record(
                 trace,
                 id_from=options.id_from,

@@ -40,6 +40,8 @@ from ragmon.core.written import (
 
 # --- messages ---------------------------------------------------------------------------------------------------------
 
+REFUSAL: Final = "refusal"
+"""The type of a part of a message that is a refusal, and the member of a message that has its text."""
 _MAX_PART_DEPTH: Final = 5
 _LIST_DEPTH: Final = 3
 """The maximum depth of nested lists of messages: LangChain writes batches of batches."""
@@ -50,6 +52,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     role: str
     text: str | None
+    refused: bool = False
 
 
 def message(value: Any) -> Message | None:
@@ -62,7 +65,12 @@ def message(value: Any) -> Message | None:
     if role is None or inner.keys().isdisjoint(shapes.CONTENT_KEYS):
         return None
     content = next((inner[key] for key in shapes.CONTENT_KEYS if inner.get(key) is not None), None)
-    return Message(ROLES.get(role, role), text_of(content))
+    refused = isinstance(content, list) and any(
+        isinstance(part, Mapping) and part.get("type") == REFUSAL for part in content
+    )
+    if content in (None, "") and isinstance(inner.get(REFUSAL), str):  # of OpenAI's chat completions
+        content, refused = inner[REFUSAL], True
+    return Message(ROLES.get(role, role), text_of(content), refused)
 
 
 def messages(value: Any, depth: int = _LIST_DEPTH) -> list[Message]:
@@ -79,10 +87,16 @@ def messages(value: Any, depth: int = _LIST_DEPTH) -> list[Message]:
 
 def last(messages: Sequence[Message], *roles: str) -> str | None:
     """The text of the last message of one of the roles that has a text."""
-    for entry in reversed(messages):
-        if entry.role in roles and entry.text is not None:
-            return entry.text
-    return None
+    return next((entry.text for entry in reversed(messages) if entry.role in roles and entry.text is not None), None)
+
+
+def reply_in(
+    messages: Sequence[Message], roles: Sequence[str], reasoning: Sequence[str] = (), depth: int = _LIST_DEPTH
+) -> Reply | None:
+    """The answer in the last message of one of the roles that has a text."""
+    said = next((entry for entry in reversed(messages) if entry.role in roles and entry.text is not None), None)
+    reply = None if said is None or said.text is None else parse(said.text, reasoning, depth)
+    return reply._replace(refused=True) if reply is not None and said is not None and said.refused else reply
 
 
 def text_of(value: Any, depth: int = _MAX_PART_DEPTH) -> str | None:
@@ -393,7 +407,7 @@ def read(value: Any, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Repl
     if isinstance(output, str):
         text = None if cut_off(output) else as_text(output)
     elif isinstance(output, list):
-        text = last(messages(output), ASSISTANT)
+        return reply_in(messages(output), (ASSISTANT,), reasoning, depth - 1) if depth else None
     else:
         text = text_of(output) if isinstance(output, int | float) else None
     if text is not None:
@@ -402,7 +416,7 @@ def read(value: Any, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Repl
         return None
     said = message(output)
     if said is not None and said.role in (ASSISTANT, USER, *shapes.OTHER_ROLES) and "claim" not in output:
-        return None if said.role != ASSISTANT or said.text is None else parse(said.text, reasoning, depth - 1)
+        return reply_in([said], (ASSISTANT,), reasoning, depth - 1)
     return _of_object(output, reasoning, depth)
 
 

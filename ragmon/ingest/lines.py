@@ -248,7 +248,7 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
 
     retrieval, context = as_object(value.retrieval), as_object(value.context)
     has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
-    reply = None if has_version and value.answer_json is not None else _reply(value)
+    reply = None if has_version and value.answer_json is not None else _reply(value, options.reasoning)
     documents = value.chunks if value.chunks is not None else retrieval.get("topk")
     if reply is not None and reply.documents and documents is value.retrieved_ids is value.contexts is None:
         if all(isinstance(entry, str) and " " in entry for entry in reply.documents):
@@ -327,12 +327,12 @@ def _name(value: Any) -> str | None:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
-def _reply(line: Any) -> answers.Reply | None:
+def _reply(line: Any, reasoning: Sequence[str]) -> answers.Reply | None:
     """What the text or the object of an answer says; None where it is no answer."""
     given = line.answer if line.answer_json is None else line.answer_json
     claim = given.get("claim") if isinstance(given, dict) else None
     given = given if claim is None else claim
-    return answers.parse(given) if isinstance(given, str) else answers.read(given)
+    return answers.parse(given, reasoning) if isinstance(given, str) else answers.read(given, reasoning)
 
 
 def _answer(
@@ -350,7 +350,8 @@ def _answer(
             is_unread = claim is None and given.get("claim") is not None
             if reply is not None and claim is not None:
                 claim, citations = reply.claim, cited(reply.citations) if citations is None else citations
-            return Answer(claim, citations, ranks), TextFacts() if is_unread else None
+            refused = (reply is not None and reply.refused) or given.get("refused") is True or None
+            return Answer(claim, citations, ranks, refused), TextFacts() if is_unread else None
         # A WFGY live record has citations with offsets, and no text unless it was added. An answer with citations is
         # no refusal; without citations it may be either.
         return Answer(citations=citations), TextFacts(answered=True, refused=False) if citations else TextFacts()
@@ -360,7 +361,8 @@ def _answer(
     if reply is None:
         return None, None
     citations = cited(line.citations)
-    return Answer(reply.claim, cited(reply.citations) if citations is None else citations), None
+    citations = cited(reply.citations) if citations is None else citations
+    return Answer(reply.claim, citations, refused=reply.refused or None), None
 
 
 def _latency(line: Any, read: _Read) -> Latency | None:
@@ -479,7 +481,7 @@ def decode(line: bytes, unknown: Unknown = _ignore, options: TableOptions = USUA
     if not is_of_contract or record.kind is not None or record.source not in _SOURCES:
         return _decode_any_format(line, unknown, options)
     if record.v is None and (answer := record.answer_json) is not None and answer.claim is not None:
-        reply = answers.parse(answer.claim)
+        reply = answers.parse(answer.claim, options.reasoning)
         if reply is None or reply.claim is not answer.claim:
             return _decode_any_format(line, unknown, options)
     if record.v is None and record.cites:  # written by hand

@@ -310,6 +310,7 @@ class TableOptions:
         id_from: The location of a document's id; None tries the usual places.
         time_format: The format of times, as of `strptime`; None finds it out (`ragmon.ingest.values`).
         pipeline: The pipeline of rows that name none.
+        reasoning: Names of thoughts in answers, beside the usual ones.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -319,6 +320,7 @@ class TableOptions:
     id_from: MemberPath | None = None
     time_format: str | None = None
     pipeline: str | None = None
+    reasoning: tuple[str, ...] = ()
 
 
 USUAL: Final = TableOptions()

@@ -252,6 +252,7 @@ def fill(
     id_from: Path | None = None,
     merge: Merge = "concat",
     retrievers: Sequence[str] = (),
+    reasoning: Sequence[str] = (),
 ) -> Record:
     """Fill the unknown fields of a record from the spans that other instrumentations recorded for the same request.
 
@@ -259,7 +260,7 @@ def fill(
     so fill a record before it is redacted.
     """
     others = (span for span in spans if span.scope != OWN_SCOPE and semconv.RAGMON_RECORD not in span.attributes)
-    trace = Trace(translated(others), RetrievingTools(tuple(retrievers), id_from))
+    trace = Trace(translated(others), RetrievingTools(tuple(retrievers), id_from, tuple(reasoning)))
     if not trace.is_rag:
         return record
     retrieved = Retrievals(trace, id_from).read(merge)
@@ -301,9 +302,9 @@ def _filled_answer(record: Record, trace: Trace, retrieved_ids: Sequence[str] | 
         return own or other
     if own.claim is None:
         cited = other if own.citations is None and own.ranks is None else own
-        return Answer(other.claim, cited.citations, cited.ranks)
+        return Answer(other.claim, cited.citations, cited.ranks, other.refused)
     same_claim = own.citations is None and own.claim == other.claim
-    return Answer(own.claim, other.citations) if same_claim else own
+    return Answer(own.claim, other.citations, refused=own.refused) if same_claim else own
 
 
 _FAMILY_KEYS: Final = {
@@ -320,7 +321,12 @@ SLACK: Final = 5_000_000
 """The nanoseconds a span may extend beyond its request: ragmon and the SDK read different clocks."""
 
 
-def per_request(spans: Iterable[Span], retrievers: Sequence[str] = (), id_from: Path | None = None) -> list[Trace]:
+def per_request(
+    spans: Iterable[Span],
+    retrievers: Sequence[str] = (),
+    id_from: Path | None = None,
+    reasoning: Sequence[str] = (),
+) -> list[Trace]:
     """Split a trace into requests: one per root of ragmon, else one per workflow that is a request by itself.
 
     The turns of a session or the questions of a batch may share a trace; their documents and answers must not be mixed.
@@ -331,7 +337,7 @@ def per_request(spans: Iterable[Span], retrievers: Sequence[str] = (), id_from: 
         workflow that retrieved and answered, or failed: each of them with its descendants. Otherwise the trace as a
         whole.
     """
-    trace = Trace(translated(spans), RetrievingTools(tuple(retrievers), id_from))
+    trace = Trace(translated(spans), RetrievingTools(tuple(retrievers), id_from, tuple(reasoning)))
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if not roots and len(trace.outermost) > 1:
         turns = [Trace([workflow, *trace.inside(workflow)], trace.retrieving) for workflow in trace.outermost]
@@ -421,6 +427,7 @@ def to_record(
     """
     retrieving = RetrievingTools(tuple(retrievers), id_from)
     trace = spans if isinstance(spans, Trace) else Trace(translated(spans), retrieving)
+    thoughts = trace.retrieving.reasoning
     own_spans = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if own_spans:
         own, unread = own_spans[0], dict[str, str]()
@@ -432,7 +439,7 @@ def to_record(
         )
         if isinstance(record, str):
             return Mapped(None, record)
-        filled = fill(record, trace.spans, id_from=id_from, merge=merge, retrievers=retrievers)
+        filled = fill(record, trace.spans, id_from=id_from, merge=merge, retrievers=retrievers, reasoning=thoughts)
         if record.facts is None:
             filled.answer_json = with_marks(filled.answer_json, filled.retrieved_ids)
         kept, out_of_range = bounded(filled)

@@ -16,7 +16,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from ragmon.core import semconv, shapes
-from ragmon.core.answers import Message, Reply, last, messages, parse, read, text_of
+from ragmon.core.answers import Message, Reply, last, messages, parse, read, reply_in, text_of
 from ragmon.core.record import Answer
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
 from ragmon.core.written import as_text, cut_off, decode, decode_container, mapping, nonempty_text
@@ -93,26 +93,23 @@ def answer(trace: Trace, retrieved_ids: Sequence[str] | None = None) -> Answer |
     except CellError:
         written = None
     cited = shapes.cited_names(written, retrieved_ids, trace.retrieving.id_from)
-    return Answer(claim=reply.claim, citations=cited)
+    return Answer(reply.claim, cited, refused=reply.refused or None)
 
 
 def _reply(trace: Trace) -> Reply | None:
     # A model call without text called a tool; its empty answer counts only where no other span has one.
-    empty = None
+    empty, thoughts = None, trace.retrieving.reasoning
     calls = {span.span_id for span in trace.calls}
     for span in _answer_spans(trace, calls):
         attributes = span.attributes
-        answered = None
-        if (claim := as_text(attributes.get(semconv.RAGMON_CLAIM))) is not None:
-            answered = parse(claim)
-        elif (text := last(output_messages(span), ASSISTANT, "")) is not None:
-            answered = parse(text)
+        claim = as_text(attributes.get(semconv.RAGMON_CLAIM))
         answered = (
-            answered
-            or read(attributes.get(semconv.FINAL_RESULT))
-            or read(attributes.get(semconv.OUTPUT_VALUE))
-            or read(decode(attributes.get(semconv.ENTITY_OUTPUT)))
-            or read(attributes.get(semconv.TRULENS_OUTPUT))
+            (None if claim is None else parse(claim, thoughts))
+            or reply_in(output_messages(span), (ASSISTANT, ""), thoughts)
+            or read(attributes.get(semconv.FINAL_RESULT), thoughts)
+            or read(attributes.get(semconv.OUTPUT_VALUE), thoughts)
+            or read(decode(attributes.get(semconv.ENTITY_OUTPUT)), thoughts)
+            or read(attributes.get(semconv.TRULENS_OUTPUT), thoughts)
         )
         if answered is None:
             continue

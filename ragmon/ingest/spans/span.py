@@ -41,6 +41,7 @@ class SpanOptions:
     merge: Merge = "concat"
     retrievers: tuple[str, ...] = ()
     pipeline: str | None = None
+    reasoning: tuple[str, ...] = ()
 
 
 NO_OPTIONS: Final = SpanOptions()

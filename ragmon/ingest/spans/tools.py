@@ -212,6 +212,8 @@ class RetrievingTools(NamedTuple):
 
     names: tuple[str, ...] = ()
     id_from: Path | None = None
+    reasoning: tuple[str, ...] = ()
+    """Names of thoughts in answers, beside the usual ones."""
 
     def has_name(self, names: Sequence[str]) -> bool:
         """Whether one of the names of a span is that of a retriever."""
