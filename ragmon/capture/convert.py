@@ -460,6 +460,8 @@ def _result_fields(result: Any) -> dict[str, Any]:
 
 
 def _refuses(result: Any) -> bool:
+    if any(stored(result, name) is says for name, says in answers.REFUSES.items()):
+        return True
     # Of a client of OpenAI: a message has a refusal in place of a text, or as a part of its content.
     for path in _MESSAGES:
         message = held_at(result, path)

@@ -279,7 +279,7 @@ _BESIDE: Final = _MAYBE_NAMED | {
     *("model", "id", "object", "type", "role", "created", "created_at", "status", "language", "lang", "session_id"),
     *("refused", "is_refusal", "abstained", "answerable", "is_answerable", "error", "history", "chat_history"),
 }
-_REFUSES: Final = {
+REFUSES: Final = {
     **dict.fromkeys(("refused", "is_refusal", "refusal", "abstained"), True),
     **dict.fromkeys(("answerable", "is_answerable", "can_answer"), False),
 }
@@ -431,7 +431,7 @@ def _of_object(output: Mapping[str, Any], reasoning: Sequence[str], depth: int) 
     if found is None and not is_named:
         found = _first((fields[name] for name in (*shapes.ANSWER_KEYS, "raw") if name in fields), reasoning, depth)
     citations = next((fields[name] for name in shapes.CITATION_LIST_KEYS if fields.get(name) is not None), None)
-    refused = any(fields.get(name) is says for name, says in _REFUSES.items())
+    refused = any(fields.get(name) is says for name, says in REFUSES.items())
     if found is None and (is_named or refused or (citations is not None and not fields.keys().isdisjoint(_NAMED))):
         found = Reply(None)
     if found is not None:

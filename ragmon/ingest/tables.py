@@ -147,7 +147,7 @@ def as_answer(value: Any) -> Any:
     reply = answers.read(value) if isinstance(value, list | dict) else answers.parse(as_text(value) or "")
     if reply is None or reply.claim is None:
         return as_text(value)
-    beside = {"citations": reply.citations, "documents": reply.documents}
+    beside = {"citations": reply.citations, "documents": reply.documents, "refused": reply.refused or None}
     beside = {name: member for name, member in beside.items() if member is not None}
     return {"claim": reply.claim, **beside} if beside else reply.claim
 

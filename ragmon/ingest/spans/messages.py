@@ -118,7 +118,16 @@ def _reply(trace: Trace) -> Reply | None:
         if answered.claim != "" or span.span_id not in calls:
             return answered
         empty = empty or answered
-    return empty
+    return empty or next(filter(None, map(_asked_for, _answer_spans(trace, calls))), None)
+
+
+def _asked_for(span: Span) -> Reply | None:
+    # JSON that is the answer: a list of words, and whatever is said to be a text.
+    text = as_text(span.attributes.get(semconv.OUTPUT_VALUE))
+    value = None if text is None else decode(text)
+    is_list = isinstance(value, list) and all(isinstance(entry, str | int | float) for entry in value)
+    is_text = isinstance(value, list | dict) and span.attributes.get(semconv.OUTPUT_TYPE) == "text/plain"
+    return parse(text) if text is not None and (is_list or is_text) else None
 
 
 def _answer_spans(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
