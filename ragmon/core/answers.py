@@ -247,8 +247,9 @@ _NO_ANSWERS: Final = frozenset(
 _SHORT: Final = max(map(len, _NO_ANSWERS))
 _read_json: Final = json.JSONDecoder().raw_decode
 _WRITTEN: Final = frozenset("{[\"'")
-_OPENINGS: Final = frozenset("{\"'( \n\t\r")
-_CLOSINGS: Final = frozenset("}]>\"')")
+OPENINGS: Final = frozenset("[{\"'(<`◁ \n\t\r")
+"""What an answer begins with that may be wrapped in something."""
+_CLOSINGS: Final = frozenset("}\"')")
 _REPR: Final = re.compile(
     r"\[?<[^<>\n]{1,300} at 0x[0-9a-fA-F]+[^<>\n]{0,100}>.*|<(?:async_)?generator object\b.*>"
     r"|\[?[A-Z]\w*\([a-zA-Z_]\w*=.*(?:\)\]?|\.\.\.)|content=['\"].*['\"] additional_kwargs=\{.*",
@@ -295,6 +296,22 @@ class Reply(NamedTuple):
     refused: bool = False
 
 
+def is_plain(text: str) -> bool:
+    """Whether a text is surely an answer as it stands, as most are; takes no time."""
+    first = text[:1]
+    return (
+        "<" not in text
+        and "`" not in text
+        and ("[" not in text or not (":" in text or "=[" in text or "[/" in text or "[THINK]" in text))
+        and first not in OPENINGS
+        and text[-1:] not in _CLOSINGS
+        and ("&" not in text or "&lt;" not in text)
+        and (text.isascii() or "◁" not in text)
+        and (first != _BARE[0] or not text.startswith(_BARE) or _BARE_FINAL not in text)
+        and (len(text) > _SHORT or text.strip() not in _NO_ANSWERS)
+    )
+
+
 def parse(text: str, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Reply | None:
     """The answer in a text of a model or a pipeline; None where the text is no answer.
 
@@ -303,16 +320,7 @@ def parse(text: str, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Repl
     >>> parse("<think>Hm.</think>X is 1").claim, parse('{"x": 1}').claim, parse("null")
     ('X is 1', '{"x": 1}', None)
     """
-    if (  # as most answers are
-        "<" not in text
-        and "[" not in text
-        and "`" not in text
-        and text[:1] not in _OPENINGS
-        and text[-1:] not in _CLOSINGS
-        and (len(text) > _SHORT or text.strip() not in _NO_ANSWERS)
-        and (text.isascii() or "◁" not in text)
-        and not ("&lt;" in text or (text.startswith(_BARE) and _BARE_FINAL in text))
-    ):
+    if is_plain(text):
         return Reply(text)
     bare = text.strip()
     if bare in _NO_ANSWERS or _TOOL_CALL.match(bare):

@@ -248,7 +248,7 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
 
     retrieval, context = as_object(value.retrieval), as_object(value.context)
     has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
-    reply = None if has_version and value.answer_json is not None else _reply(value, options.reasoning)
+    reply = _reply(value, options.reasoning)
     documents = value.chunks if value.chunks is not None else retrieval.get("topk")
     if reply is not None and reply.documents and documents is value.retrieved_ids is value.contexts is None:
         if all(isinstance(entry, str) and " " in entry for entry in reply.documents):
@@ -480,10 +480,14 @@ def decode(line: bytes, unknown: Unknown = _ignore, options: TableOptions = USUA
         is_of_contract = record.v == CONTRACT_VERSION
     if not is_of_contract or record.kind is not None or record.source not in _SOURCES:
         return _decode_any_format(line, unknown, options)
-    if record.v is None and (answer := record.answer_json) is not None and answer.claim is not None:
-        reply = answers.parse(answer.claim, options.reasoning)
-        if reply is None or reply.claim is not answer.claim:
-            return _decode_any_format(line, unknown, options)
+    answer = record.answer_json
+    if answer is not None and (claim := answer.claim) is not None:
+        # What ragmon captured is taken apart already.
+        may_be_wrapped = record.v is None or claim[:1] in answers.OPENINGS or "</" in claim
+        if may_be_wrapped and not answers.is_plain(claim):
+            reply = answers.parse(claim, options.reasoning)
+            if reply is None or reply.claim is not claim:
+                return _decode_any_format(line, unknown, options)
     if record.v is None and record.cites:  # written by hand
         record.answer_json = with_marks(record.answer_json, record.retrieved_ids)
     if len(line) <= SHORT and (record.latency_ms is None or latencies_in_range(record.latency_ms)):

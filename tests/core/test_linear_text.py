@@ -210,6 +210,7 @@ FUNCTIONS = {
     answers.message: lambda text: answers.message([text, text]),
     answers.messages: answers.messages,
     answers.parse: answers.parse,
+    answers.is_plain: answers.is_plain,
     entries.document: entries.document,
     _name: _name,
     tools.document_fields: tools.document_fields,
