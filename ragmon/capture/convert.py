@@ -388,7 +388,9 @@ def arguments(
     return values
 
 
-_ENVELOPES: Final = ("answer_json", "answer", "response", "result", "output", "data")
+_ENVELOPES: Final = (
+    *("structured_response", "final_result", "answer_json", "answer", "response", "result", "output", "data"),
+)
 """Fields that may hold the whole result; the innermost result is read first."""
 _SOURCE_FIELDS: Final = ("sources", "references")
 """The retrieved documents, or those of them that the answer cites."""

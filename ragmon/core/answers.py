@@ -124,18 +124,28 @@ REASONING: Final = (
 """What models call their thoughts, between `<` and `>`, `[` and `]`, `◁` and `▷`, or `<|` and `|>`."""
 _ENDS: Final = ("/", "end_", "end_of_")
 _CODE: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
-_QUOTES: Final = frozenset("\"'`“”„‘’«»()")
+_QUOTES: Final = frozenset("\"'`“”„‘’«»()*")
 # What follows a mark that a sentence speaks of: "the tags <think> and </think> are ...".
 _SPOKEN_OF: Final = re.compile(
-    r"[ \t]*[,.;:?!)]|[ \t]+(?:and|or|tags?|tokens?|markers?|marks?|blocks?|elements?|is|are|was|were|to|for|with|as"
+    r"[ \t]*[|,.;:?!)]|[ \t]+(?:and|or|tags?|tokens?|markers?|marks?|blocks?|elements?|is|are|was|were|to|for|with|as"
     r"|after|before|which|that|ends?|closes?|stands?|comes?|means?|und|oder|et|ou)\b"
+)
+_OPENING_SPOKEN_OF: Final = re.compile(
+    r"[ \t]*[,:;|)]|[ \t]+(?:and|or|is|are|tags?|tokens?|markers?|marks?|blocks?|elements?|opens?|starts?|means?)\b"
 )
 _CHANNEL: Final = "<|channel|>"
 _FINAL: Final = "<|channel|>final"
 _CHANNEL_END: Final = re.compile(r"<\|(?:return|end|call|start|channel)\|>")
-_BARE: Final = "analysis"
-_BARE_FINAL: Final = "assistantfinal"
-"""Of the same format, where a server has taken the marks off."""
+_DETAILS: Final = re.compile(r"<details\b[^<>]{0,200}\btype=[\"']reasoning[\"'][^<>]{0,200}>.*?</details>", re.DOTALL)
+"""Of chat pages, which fold thoughts."""
+_ALOUD: Final = {
+    "analysis": "assistantfinal",  # the channels of gpt-oss where a server has taken the marks off
+    "Thought:": "Final Answer:",  # ReAct
+    "Here is my thought process:": "Here is my response:",
+    "Here's my thought process:": "Here's my response:",
+}
+"""How a text that begins with a thought goes on with the answer."""
+_ALOUD_STARTS: Final = tuple(_ALOUD)
 _SAID: Final = "answer|final_answer|final|response|final_response|output|solution|result"
 _ANSWER_TAG: Final = re.compile(rf"<(?:\|(?:start|begin)_(?:of_)?(?:{_SAID})\||(?:{_SAID}))>", re.IGNORECASE)
 _ANSWER_END: Final = re.compile(rf"<(?:\|end_(?:of_)?(?:{_SAID})\||/(?:{_SAID}))>\s*\Z", re.IGNORECASE)
@@ -165,8 +175,13 @@ def without_reasoning(text: str, reasoning: Sequence[str] = ()) -> str:
     >>> without_reasoning("Models think between <think> and </think>.")
     'Models think between <think> and </think>.'
     """
-    if _CHANNEL in text or (text.startswith(_BARE) and _BARE_FINAL in text):
+    if _CHANNEL in text:
         return _final_channel(text)
+    for start, end in _ALOUD.items() if text.startswith(_ALOUD_STARTS) else ():
+        if text.startswith(start) and end in text:
+            return text.rpartition(end)[2].strip()
+    while (details := _DETAILS.match(text)) is not None:
+        text = text[details.end() :].strip()
     marks = list((_marks(tuple(reasoning)) if reasoning else _USUAL_MARKS).finditer(text))
     if not marks:
         return text
@@ -194,7 +209,7 @@ def without_reasoning(text: str, reasoning: Sequence[str] = ()) -> str:
         else:
             before = text[max(0, start - 2) : start]
             is_in_sentence = before[-1:] in (" ", "\t") and (before[:1].isalnum() or before[:1] in (",", ":"))
-            if is_in_sentence or _is_quoted(text, start, end, code):
+            if is_in_sentence or _OPENING_SPOKEN_OF.match(text, end) or _is_quoted(text, start, end, code):
                 spoken_of = start
             elif not (mark[4] and last_of_all <= place and name != "think"):  # `[Analysis]` is a heading
                 said.append(text[begin:start])
@@ -214,8 +229,6 @@ def _is_quoted(text: str, start: int, end: int, code: Sequence[tuple[int, int]])
 
 def _final_channel(text: str) -> str:
     # Of the format of gpt-oss, what was said in its last channel `final`; nothing where it did not come to that.
-    if _CHANNEL not in text:
-        return text.rpartition(_BARE_FINAL)[2].strip()
     start = text.rfind(_FINAL)
     if start >= 0 and text[start - 1 : start] != "`":
         return _CHANNEL_END.split(text[start:].partition("<|message|>")[2], 1)[0].strip()
@@ -307,7 +320,7 @@ def is_plain(text: str) -> bool:
         and text[-1:] not in _CLOSINGS
         and ("&" not in text or "&lt;" not in text)
         and (text.isascii() or "◁" not in text)
-        and (first != _BARE[0] or not text.startswith(_BARE) or _BARE_FINAL not in text)
+        and not text.startswith(_ALOUD_STARTS)
         and (len(text) > _SHORT or text.strip() not in _NO_ANSWERS)
     )
 
@@ -328,6 +341,8 @@ def parse(text: str, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Repl
     if not depth:
         return Reply(text)
     value = _value(bare)
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping) and _names_answer(value[0]):
+        (value,) = value
     if isinstance(value, str):
         return parse(value, reasoning, depth - 1)
     if value is not None and _is_tool_call(value):

@@ -79,7 +79,18 @@ QUESTION_KEYS: Final = (
     *("question", "query", "q", "user_question", "user_query", "user_input", "user_message", "query_str", "query_text"),
 )
 ANSWER_KEYS: Final = (
-    *("claim", "answer", "response", "response_txt", "result", "output_text", "output", "outputs", "generation"),
+    *(
+        "claim",
+        "answer",
+        "final_answer",
+        "response",
+        "response_txt",
+        "result",
+        "output_text",
+        "output",
+        "outputs",
+        "generation",
+    ),
     *("text", "content", "completion", "message", "reply", "refusal"),
 )
 ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")

@@ -48,6 +48,7 @@ FORMS = {
         f"<reasoning>{THOUGHTS[known]}</reasoning>\n<answer>{TEXTS[known]}</answer>"
     ),
     "dict": lambda known: OBJECTS[known],
+    "structured response": lambda known: {"messages": [], "structured_response": OBJECTS[known]},
     "JSON": lambda known: json.dumps(OBJECTS[known]),
     "fence": lambda known: f"```json\n{json.dumps(OBJECTS[known])}\n```",
     "JSON in a dict": lambda known: {"answer": json.dumps(OBJECTS[known])},
