@@ -44,7 +44,7 @@ THOUGHT = "Document [2] is about ferries, so it does not help. Document [1] says
         f"analysis{THOUGHT}assistantfinal{SAID}",
         f"Thought: {THOUGHT}\nFinal Answer: {SAID}",
         f"Here is my thought process: {THOUGHT}\n\nHere is my response: {SAID}",
-        f'<details type="reasoning" done="true" duration="5">\n<summary>Thought for 5 s</summary>\n{THOUGHT}\n</details>\n{SAID}',
+        f'<details type="reasoning" done="true">\n<summary>Thought</summary>\n{THOUGHT}\n</details>\n{SAID}',
         f'<think>{THOUGHT}</think>\n```json\n{{"answer": "{SAID}"}}\n```',
         f'{{"answer": "<think>{THOUGHT}</think>{SAID}"}}',
     ],
