@@ -12,10 +12,20 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from ragmon.core import constants, semconv
-from ragmon.core.documents import DOCUMENT_FIELDS, METADATA_ID_KEYS, Document, list_in, matched, note_ids, read_document
+from ragmon.core.documents import (
+    DOCUMENT_FIELDS,
+    JSON,
+    METADATA_ID_KEYS,
+    Document,
+    list_in,
+    matched,
+    note_ids,
+    read_document,
+)
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
 from ragmon.core.shapes import document_hints, first_of
 from ragmon.core.text import Path
+from ragmon.core.written import REDACTED, as_text, decode, decode_container, is_json, mapping, number, too_long
 from ragmon.ingest.spans.messages import tool_results
 from ragmon.ingest.spans.span import (
     ATTRIBUTES_DROPPED,
@@ -31,20 +41,11 @@ from ragmon.ingest.spans.span import (
     unread,
 )
 from ragmon.ingest.spans.tools import (
-    JSON,
-    REDACTED,
     as_id,
-    as_text,
     count,
-    decode,
-    decode_container,
     documents_in,
     flattened,
-    is_json,
-    mapping,
-    number,
     returned_list,
-    too_long,
     tool_output,
 )
 

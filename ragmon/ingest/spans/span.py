@@ -19,18 +19,16 @@ from ragmon.core import constants, semconv
 from ragmon.core.errors import shown_name
 from ragmon.core.record import Record
 from ragmon.core.text import Path
+from ragmon.core.written import REDACTED, decode, too_long
 from ragmon.ingest.spans.tools import (
     BY_SHAPE,
-    REDACTED,
     LiteralBudget,
     Memo,
     RetrievingTools,
-    decode,
     flattened,
     is_agent,
     is_tool,
     returned_nothing,
-    too_long,
     tool_names,
 )
 
@@ -44,6 +42,7 @@ class SpanOptions:
     retrievers: tuple[str, ...] = ()
     pipeline: str | None = None
     ignored: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
 
 
 NO_OPTIONS: Final = SpanOptions()
