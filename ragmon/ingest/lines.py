@@ -269,8 +269,8 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
 
     answer, facts = _answer(value, reply, cited, read)
     # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.
-    is_of_contract = isinstance(value.answer, dict) and "claim" in value.answer
-    if (not is_of_contract and value.citations is None) or (answer is not None and answer.citations):
+    is_text = value.answer is not None and not (isinstance(value.answer, dict) and "claim" in value.answer)
+    if (is_text and value.citations is None) or (answer is not None and answer.citations):
         answer = with_marks(answer, retrieved_ids)
     if has_version and (isinstance(value.v, bool) or value.v != CONTRACT_VERSION):
         raise wrong_type("v", f"{CONTRACT_VERSION}, the version of the trace contract this ragmon reads", value.v)

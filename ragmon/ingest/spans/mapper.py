@@ -203,7 +203,8 @@ def _outcome_of(span: Span, root: Span | None, ignored: Sequence[str]) -> _Outco
     )
     if not (span.failed or recorded):
         # LangChain ends a chain whose stream was closed early as one that returned None.
-        is_closed = span.scope.endswith(_LANGCHAIN) and attributes.get(semconv.OUTPUT_VALUE) == "null"
+        output = as_text(attributes.get(semconv.OUTPUT_VALUE)) or ""
+        is_closed = span.scope.endswith(_LANGCHAIN) and output.strip() == "null"
         return _Outcome(ended=ABANDONED if is_closed else None)
     raised = [event.attributes for event in reversed(span.events) if event.name == semconv.EXCEPTION]
     types = (attributes.get(semconv.ERROR_TYPE), *(fields.get(semconv.EXCEPTION_TYPE) for fields in raised))
@@ -430,7 +431,7 @@ def ended_requests(spans: Iterable[Span], running: Container[str], options: Span
         running: The ids of the spans that are running.
         options: How spans are read.
     """
-    trace = Trace(translated(spans), RetrievingTools(options.retrievers, options.id_from))
+    trace = Trace(translated(spans), RetrievingTools(options.retrievers, options.id_from, options.reasoning))
     turns = [trace.below(workflow) for workflow in trace.outermost if workflow.span_id not in running]
     return [turn for turn in turns if is_request(turn) and not any(span.span_id in running for span in turn.spans)]
 
