@@ -281,10 +281,10 @@ class Conventions(msgspec.Struct):
             if counted.where or counted.source in ALSO_LIVE_SOURCES:  # the same requests again
                 continue
             for facts in members.values():
-                for key, n in facts.items():
-                    if (cited := CitationCounts.of(key, n)) is not None:
+                for (flags, *_), n in facts.items():
+                    if (cited := CitationCounts.of(flags, n)) is not None:
                         counts = CitationCounts(*map(add, counts, cited))
-                        is_usual = is_usual and not key[0] & CITED_OTHERWISE
+                        is_usual = is_usual and not flags & CITED_OTHERWISE
         self.citations = counts
         if not is_usual:
             form = counts.form

@@ -17,8 +17,6 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Self, final
 
 from ragmon.capture.call import (
-    ABANDONED,
-    CUT,
     Call,
     Mark,
     Running,
@@ -29,8 +27,9 @@ from ragmon.capture.call import (
     raised,
     streamed,
 )
-from ragmon.capture.objects import stored
+from ragmon.capture.objects import held
 from ragmon.core import constants
+from ragmon.core.endings import ABANDONED, CUT
 
 ITEMS: Final = 65_536
 SIZE: Final = 4 * 1024 * 1024
@@ -202,7 +201,8 @@ class TracedAsyncIterator(_IteratorProxy, AsyncIterator[Any]):
 PLAIN: Final = frozenset({dict, str, bytes, list, tuple, set, int, float, bool, type(None)})
 """Types that are no streams; a fast check before the slower ones."""
 
-_BODY: Final = "body_iterator"
+_BODIES: Final = ("body_iterator", "response", "_iterator")
+"""Where a response has the body that it streams: Starlette; Flask; Django."""
 StreamWrapper = Callable[[Call, float, Running, Any], Any]
 
 
@@ -210,13 +210,26 @@ def stream_wrapper(result: Any) -> StreamWrapper | None:
     """The wrapper for a result that is a stream; None if it is not one, or that cannot be determined."""
     try:
         if type(result) in PLAIN:
-            return None
+            is_body = type(result) is tuple and result and type(result[0]) in (GeneratorType, AsyncGeneratorType)
+            return _trace_body_and_status if is_body else None
         for kind, follower in _KINDS:
             if issubclass(type(result), kind):  # `isinstance` would run code of a proxy
                 return None if issubclass(type(result), IOBase) else follower
-        return _trace_response if issubclass(type(stored(result, _BODY)), AsyncIterable) else None
+        return _trace_response if _streamed_body(result)[0] else None
     except Exception:  # noqa: BLE001 - these checks run code of the application's classes
         return None
+
+
+def _streamed_body(response: Any) -> tuple[str, Any]:
+    # The name and the iterator of the body; no name where there is none, or the server sends a file by itself.
+    fields = held(response)
+    name = next((name for name in _BODIES if dict.get(fields, name) is not None), "")
+    body = dict.get(fields, name)
+    if name in _BODIES[1:]:
+        is_file = dict.get(fields, "direct_passthrough") is True or dict.get(fields, "file_to_stream") is not None
+        is_response = dict.get(fields, "headers") is not None and not is_file
+        return (name, body) if is_response and issubclass(type(body), Iterator | AsyncIterator) else ("", None)
+    return (name, body) if issubclass(type(body), AsyncIterable) else ("", None)
 
 
 def trace_generator(
@@ -355,13 +368,24 @@ def finish(call: Call, seconds: float, running: Running, result: Any) -> Any:
 
 
 def _trace_response(call: Call, started: float, running: Running, response: Any) -> Any:
-    # Starlette, FastAPI; the response object stays the same.
+    # The response object stays the same.
     try:
-        body = TracedAsyncIterator(call, started, running, aiter(stored(response, _BODY)))
-        setattr(response, _BODY, body)
+        name, body = _streamed_body(response)
+        if name == _BODIES[0]:
+            traced: Any = TracedAsyncIterator(call, started, running, aiter(body))
+        else:
+            wrap = next(wrap for kind, wrap in _KINDS if issubclass(type(body), kind))
+            traced = wrap(call, started, running, body)
+        setattr(response, name, traced)
     except Exception:  # noqa: BLE001 - a response that cannot be traced is sent unchanged, and counted as returned
         count_outcome(call, constants.REST, perf_counter() - started, response)
     return response
+
+
+def _trace_body_and_status(call: Call, started: float, running: Running, result: tuple[Any, ...]) -> tuple[Any, ...]:
+    # Flask takes a generator with its status and headers.
+    wrap = _trace_returned_generator if type(result[0]) is GeneratorType else _trace_returned_async_generator
+    return (wrap(call, started, running, result[0]), *result[1:])
 
 
 _KINDS: Final[tuple[tuple[type, StreamWrapper], ...]] = (

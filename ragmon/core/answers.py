@@ -25,8 +25,10 @@ import msgspec
 
 from ragmon.core import shapes
 from ragmon.core.citations import split_citations
+from ragmon.core.documents import DOCUMENT_FIELDS, unwrapped
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of, is_text_kind, normalised
 from ragmon.core.written import (
+    JSON,
     MAX_TEXT_CHARS,
     as_text,
     cut_off,
@@ -35,7 +37,6 @@ from ragmon.core.written import (
     mapping,
     number,
     python_value,
-    unwrapped,
 )
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -59,7 +60,7 @@ def message(value: Any) -> Message | None:
     """Decode a message: a mapping with a role or LangChain's `type`, its serialised object, or a role and a text."""
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str):
         return Message(ROLES.get(value[0], value[0]), text_of(value[1]))
-    outer = unwrapped(mapping(value)) if isinstance(value, Mapping) else {}
+    outer = unwrapped(JSON.fields(value), JSON) if isinstance(value, Mapping) else {}
     inner = mapping(outer.get("data")) or outer
     role = next((role for key in shapes.ROLE_KEYS if isinstance(role := outer.get(key), str)), None)
     if role is None or inner.keys().isdisjoint(shapes.CONTENT_KEYS):
@@ -177,9 +178,9 @@ def without_reasoning(text: str, reasoning: Sequence[str] = ()) -> str:
     """
     if _CHANNEL in text:
         return _final_channel(text)
-    for start, end in _ALOUD.items() if text.startswith(_ALOUD_STARTS) else ():
-        if text.startswith(start) and end in text:
-            return text.rpartition(end)[2].strip()
+    for opening, closing in _ALOUD.items() if text.startswith(_ALOUD_STARTS) else ():
+        if text.startswith(opening) and closing in text:
+            return text.rpartition(closing)[2].strip()
     while (details := _DETAILS.match(text)) is not None:
         text = text[details.end() :].strip()
     marks = list((_marks(tuple(reasoning)) if reasoning else _USUAL_MARKS).finditer(text))
@@ -283,7 +284,7 @@ _MAYBE_NAMED: Final = frozenset((*shapes.ANSWER_KEYS, *shapes.ALTERNATIVES, "mes
 _BESIDE: Final = _MAYBE_NAMED | {
     *(
         *shapes.CITATION_LIST_KEYS,
-        *shapes.DOCUMENT_LIST_KEYS,
+        *DOCUMENT_FIELDS,
         *shapes.ID_LIST_KEYS,
         *REASONING,
         "explanation",
@@ -414,23 +415,42 @@ def _is_tool_call(value: Any) -> bool:
     return isinstance(inner.get("name"), str) and is_given and value.keys() <= _OF_TOOL_CALLS
 
 
+def _are_parts(value: list[Any]) -> bool:
+    # The parts of a message's content.
+    return all(isinstance(part, Mapping) and part.get("type") in shapes.TEXT_PARTS for part in value)
+
+
 def _names_answer(value: Any) -> bool:
     # Whether JSON that a model wrote says which of its parts is the answer, and so is not the answer itself.
     if isinstance(value, list):
-        return last(messages(value), ASSISTANT) is not None
+        return last(messages(value), ASSISTANT) is not None or _are_parts(value)
     if not isinstance(value, Mapping):
         return False
     names = set(map(normalised, islice(map(str, value), _AROUND)))
     return not names.isdisjoint(_NAMED) or (not names.isdisjoint(_MAYBE_NAMED) and names <= _BESIDE)
 
 
+def cited_in(reply: Any) -> list[Any] | None:
+    """The citations beside the parts of a reply of a model's API, which may be written as JSON; None without."""
+    may_cite = not isinstance(reply, str) or any(f'{key}"' in reply for key in shapes.CITATION_LISTS)
+    return shapes.citations_in(decode_container(reply)) if may_cite else None
+
+
 def read(value: Any, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Reply | None:
     """The answer in an output: the value itself, or a member under one of the keys that frameworks use."""
+    found = _read(value, reasoning, depth)
+    return found if found is None or found.citations is not None else found._replace(citations=cited_in(value))
+
+
+def _read(value: Any, reasoning: Sequence[str], depth: int) -> Reply | None:
     output = decode_container(value)
     if isinstance(output, str):
         text = None if cut_off(output) else as_text(output)
     elif isinstance(output, list):
-        return reply_in(messages(output), (ASSISTANT,), reasoning, depth - 1) if depth else None
+        reply = reply_in(messages(output), (ASSISTANT,), reasoning, depth - 1) if depth else None
+        text = text_of(output) if reply is None and _are_parts(output) else None
+        if text is None:
+            return reply
     else:
         text = text_of(output) if isinstance(output, int | float) else None
     if text is not None:
@@ -458,7 +478,7 @@ def _of_object(output: Mapping[str, Any], reasoning: Sequence[str], depth: int) 
     if found is None and (is_named or refused or (citations is not None and not fields.keys().isdisjoint(_NAMED))):
         found = Reply(None)
     if found is not None:
-        documents = (fields.get(name) for name in (*shapes.DOCUMENT_LIST_KEYS, *shapes.ID_LIST_KEYS))
+        documents = (fields.get(name) for name in (*DOCUMENT_FIELDS, *shapes.ID_LIST_KEYS))
         return Reply(
             found.claim,
             citations if found.citations is None else found.citations,
@@ -489,11 +509,11 @@ def _of_member(value: Any, reasoning: Sequence[str], depth: int) -> Reply | None
     if isinstance(value, list):
         text = last(messages(value), ASSISTANT) or text_of(value)
         return None if text is None else parse(text, reasoning, depth - 1)
-    found = read(value, reasoning, depth - 1)
+    found = _read(value, reasoning, depth - 1)
     if found is None and isinstance(value, Mapping) and value and depth > 1 and not _names_answer(value):
         return Reply(json.dumps(value, ensure_ascii=False))
     return found
 
 
 def _first(values: Iterable[Any], reasoning: Sequence[str], depth: int) -> Reply | None:
-    return next((found for value in values if (found := read(value, reasoning, depth - 1)) is not None), None)
+    return next((found for value in values if (found := _read(value, reasoning, depth - 1)) is not None), None)

@@ -20,8 +20,8 @@ _LIST: Final = re.compile(r"citations\s*:\s*\[", re.IGNORECASE)
 _NUMBER: Final = r"(?:0|[1-9]\d?)"  # no year, and no part of a date
 _ENTRY: Final = rf"{_NUMBER}(?:\s*[-–]\s*{_NUMBER})?"
 _ENTRIES: Final = rf"{_ENTRY}(?:\s*[,;]\s*{_ENTRY})*"
-# Adjacent citation marks; not `[text][1]`, which is a link.
-_MARKS: Final = re.compile(rf"(?<!\])(?:\[\^?{_ENTRIES}\])+|【{_ENTRIES}(?:†[^【】\n]*)?】")
+# Adjacent citation marks; not `[text][1]`, which is a link. An expression that starts with a bracket is searched fast.
+_MARKS: Final = re.compile(rf"\[(?<!\]\[)\^?{_ENTRIES}\](?:\[\^?{_ENTRIES}\])*|【{_ENTRIES}(?:†[^【】\n]*)?】")
 _NUMBERS: Final = re.compile(r"(\d{1,2})(?:\s*[-–]\s*(\d{1,2}))?")
 # OpenAI's mark of a file search: `【4:0†source】` is the first result that message 4 gave.
 _SEARCH_RESULT: Final = re.compile(r"【(\d{1,4}):(\d{1,3})†[^【】\n]*】")
@@ -43,7 +43,7 @@ _RAISED: Final = re.compile(
     r"|(?<=[.,;:!?\]\"”»’])([⁰¹²³⁴-⁹]{1,2}))"
 )
 _RAGFLOW: Final = re.compile(r"##(\d{1,2})\$\$")
-_BRACKET: Final = re.compile(r"([\[(])([^\[\]()\n]{1,80})[\])]")
+_BRACKET: Final = re.compile(r"([\[(])(?!\d+[\])])([^\[\]()\n]{1,80})[\])]")  # with more than a number in it
 _LABELS: Final = re.compile(
     r"(?:(?:documents?|docs?|sources?|src|citations?|cite|references?|refs?|ids?|passages?|contexts?|chunks?|snippets?|excerpts?"
     r"|quellen?|dokumente?|dokumenty|documentos?|documenti|documenten|fuentes?|fontes?|fonti|bron(?:nen)?|źródł[oa]|käll(?:a|or)"
@@ -68,7 +68,7 @@ _OPENINGS: Final = ("[", "(", "【", "［", "〔", "（", "<", "##", "\\")
 _WHOLE: Final = re.compile(rf"\^?{_ENTRIES}")
 _POSSIBLE: Final = re.compile(r"[\[(【［〔（<#⁰¹²³⁴-⁹]")
 # An index in code outside of any fence, as in `row[1].name` and `row[1] = 2`; `said[1].` is a citation.
-_INDEXED: Final = re.compile(r"(?<=[A-Za-z0-9_)])(?:\[\d+\])+(?=\.?\w|\s*[-+*/%]?=)")
+_INDEXED: Final = re.compile(r"\[(?<=[A-Za-z0-9_)]\[)\d+\](?:\[\d+\])*(?=\.?\w|\s*[-+*/%]?=)")
 
 _BRACKETED: Final = re.compile(r"([\[(【])([^\[\](){}【】\n]+)[\])】]")
 # What may stand before an id inside the brackets: `[^a#1]`, `[source: a#1]`.
@@ -121,7 +121,7 @@ def split_citations(answer: str) -> tuple[str, list[str] | None]:
     >>> split_citations("- Rollo\n- citations: [normans#1, normans#2]")
     ('Rollo', ['normans#1', 'normans#2'])
     """
-    match = _LIST.search(answer)
+    match = _LIST.search(answer) if ":" in answer else None
     # If no bracket closes the first list, none closes a later one, so one search is enough.
     end = answer.find("]", match.end()) if match else -1
     if match is None or end < 0:
@@ -179,7 +179,7 @@ def ids_at(ranks: Iterable[int], ids: Sequence[str], base: int = 1) -> list[str]
     >>> ids_at([1, 3], ["d1", "d2"]), ids_at([1], ["d1", "d2"], base=0)
     (['d1', '[3]'], ['d2'])
     """
-    names = (ids[rank - base] if base <= rank < len(ids) + base else f"[{rank}]" for rank in ranks)
+    names = [ids[rank - base] if base <= rank < len(ids) + base else f"[{rank}]" for rank in ranks]
     return list(dict.fromkeys(names))
 
 
@@ -286,8 +286,6 @@ def _plain_marks(text: str) -> str:
         text = _RAGFLOW.sub(r"[\1]", text)
 
     def plain(bracket: re.Match[str]) -> str:
-        if bracket[2].isdecimal():
-            return bracket[0]
         inside = bracket[2].partition("†")[0].strip(" *_").removesuffix("^")  # `[1†source]`, `[^1^]`
         unlabelled = _LABELS.sub("", inside)
         numbers = _AND.sub(", ", _PLACE.sub("", unlabelled))
@@ -299,8 +297,7 @@ def _plain_marks(text: str) -> str:
 
 
 def _inline_ids(text: str, ids: Sequence[str]) -> list[str] | None:
-    # A short number may as well be a rank in the list: it is read as a rank.
-    known = {name for name in ids if len(name) > 2 or not name.isdecimal() or int(name) > len(ids)}
+    known = set(ids)
     entries: dict[tuple[str, bool], None] = {}  # what stands in brackets, whole and by entries
     for match in _BRACKETED.finditer(text):
         inside = match[2]
@@ -311,7 +308,14 @@ def _inline_ids(text: str, ids: Sequence[str]) -> list[str] | None:
         body = inside if label is None else inside[label.end() :]
         parts = (inside, body, *body.replace(";", ",").split(","), *body.split("†")[1:])
         entries |= dict.fromkeys((part.strip(), match[1] == "(") for part in parts)
-    cited = {name for name, is_aside in entries if name in known and not (is_aside and name.isalnum())}
+    # A short number may as well be a rank in the list: it is read as a rank.
+    cited = {
+        name
+        for name, is_aside in entries
+        if name in known
+        and not (is_aside and name.isalnum())
+        and not (len(name) <= 2 and name.isdecimal() and int(name) <= len(ids))
+    }
     if not cited:
         return None
     # An id that is not of the list but written like the cited ids of the list counts as well.
@@ -327,7 +331,7 @@ def _shape(name: str) -> str:
 
 def _numbered(text: str, ids: Sequence[str]) -> Cited | None:
     # In square or lenticular brackets.
-    marks = dict.fromkeys(match.groups() for match in _SEARCH_RESULT.finditer(text))
+    marks = dict.fromkeys(match.groups() for match in _SEARCH_RESULT.finditer(text)) if "【" in text else {}
     # Each of several searches has ranks of its own: then they say nothing.
     if len({search for search, _ in marks}) == 1:
         places = [int(place) for _, place in marks]  # by their definition from 0

@@ -262,7 +262,8 @@ class RefusalRule:
         spaced = spaced_words(window)
         words = spaced.split()
         triggers = _triggers()
-        last = {language: index for index, word in enumerate(words) for language in triggers.get(word, ())}
+        triggering = ((index, word) for index, word in enumerate(words) if word in triggers)
+        last = {language: index for index, word in triggering for language in triggers[word]}
         if not last and window.isascii():
             return None
         start = folded[: self.window + REACH]

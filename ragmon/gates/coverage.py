@@ -79,7 +79,10 @@ BY_REASON: Final[Mapping[str, str]] = {
         '`[citations] base`: 0 or 1, the first rank of numbers such as [1]; "ids"; "titles" where names are no ids'
     ),
     constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
-    constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
+    constants.NO_ANSWER: (
+        "say where the answer is: @ragmon.trace(extract=...), reduce=... for the items of a stream, or "
+        "ragmon.record(claim=...)"
+    ),
     constants.NO_LATENCY: "record latency_ms.total",
     constants.GOLD_VERSION: "give application and server the same gold file",
     constants.BEYOND_DEPTH: "gate the metric at a rank, @10: of a longer list, 1,000 ranks are kept",
@@ -131,7 +134,8 @@ _DECORATED: Final[Mapping[str, str]] = {
     "question": '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`',
     "answer": (
         '`@ragmon.trace(extract={"claim": "answer"})` says where the answer is, or `ragmon.record(claim=…)`; '
-        'a property is read by a callable: `extract=lambda result: {"claim": result.text}`'
+        'a property is read by a callable: `extract=lambda result: {"claim": result.text}`, and the items of a stream '
+        "by `reduce=`"
     ),
     "ids": (
         "`ragmon.record(retrieved=documents)` in a call under `@ragmon.trace`; "
@@ -258,6 +262,7 @@ class Gap(NamedTuple):
         other_ids: The field of the documents whose values are gold's ids, and the share that is.
         setting: What allows the forms in which ids differ from gold's.
         tokens: The tokens of refusals that there are, where a text is proposed as another one.
+        repeats: Whether values of the field occur in several records, as those of a session do.
     """
 
     field: str
@@ -270,6 +275,7 @@ class Gap(NamedTuple):
     other_ids: tuple[str, float] | None = None
     setting: str = ""
     tokens: tuple[str, ...] = ()
+    repeats: bool = True
 
 
 def sentence(gap: Gap) -> str:
@@ -281,6 +287,8 @@ def sentence(gap: Gap) -> str:
     'none of 300 retrieved ids occurs in gold; they look like `e1f72df8-…`, gold like `grey-heron#1`; \
 `metadata.chunk_id` would match 91 %'
     """
+    if not gap.repeats:
+        return f"no session in {gap.missing} of {gap.of} records: their session ids never repeat"
     if gap.field != "gold_ids":
         such_as = ", ".join(gap.examples) if gap.field in (REPEATED, MARKS) else ""
         found = _SENTENCES[gap.field].format(missing=gap.missing, of=gap.of)
@@ -568,6 +576,7 @@ class _Reader:
     ) -> None:
         self._pipeline, self._source, self._items, self._whole = pipeline, source, items, whole
         self._series, self._tokens = series, tokens
+        self._sessions_repeat = not series.sessions.is_never_repeated
         self._since: float | None = None
         if whole:
             self._counts = self._compared = series.whole()
@@ -616,6 +625,8 @@ class _Reader:
         could = [(mask, n) for mask, n in self._counts.masks.items() if not mask & beside]
         kept_back = sum(n for mask, n in could if mask & withheld)
         of = sum(n for _, n in could) - kept_back
+        if name == SESSION and not self._sessions_repeat:
+            return FieldShare(0, of, kept_back)
         return FieldShare(sum(n for mask, n in could if not mask & lacking), of, kept_back)
 
     def _judges_here(self, gate: Gate, outcome: Outcome | None) -> bool:
@@ -636,6 +647,7 @@ class _Reader:
             gold_examples=tuple(map(shortened, sorted(self._items.ids)[:2])) if name == GOLD_IDS else (),
             other_ids=max(fitting.items(), key=lambda entry: (entry[1], entry[0]), default=None),
             setting=", ".join(form_setting(gold, ids) for gold, ids in bucket.alike.items() if name == GOLD_IDS),
+            repeats=name != SESSION or self._sessions_repeat,
         )
         return CaptureGap(name, missing, of, sentence(gap), remedy(gap), tuple(gates), tuple(blocked))
 

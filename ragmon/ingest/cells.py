@@ -21,10 +21,12 @@ import csv
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from ragmon.core import shapes
 from ragmon.core.errors import shorten
+from ragmon.core.text import Path
 
 _MISSING_TYPES: Final = frozenset({"NAType", "NaTType"})
 _SEPARATORS: Final = ("|", "\n", ";")
@@ -93,25 +95,22 @@ def as_list(value: Any, separator: str | None, cut: Callable[[str], Sequence[Any
 
 
 def cut_citations(value: Any, separator: str | None = None) -> Any:
-    """Citations as a list or as one object, where they are written in one text; any other value as it is.
-
-    Raises:
-        CellError: The text begins as a list and cannot be read.
+    """The citations of a cell: a text that writes no list and no object is cut.
 
     >>> cut_citations("p1#2, p1#3"), cut_citations("[1][2]"), cut_citations('{"document_id": "p1"}')
     (['p1#2', 'p1#3'], ['[1]', '[2]'], {'document_id': 'p1'})
     """
     if not isinstance(value, str):
         return value
-    text = value.strip()
-    if not text or len(text) > _LONGEST_CITATIONS:
-        return None
-    written = as_structure(text)
-    return as_list(text, separator, cut_ids) if written is None else written
+    written = written_citations(value) if separator is None else None
+    return as_list(value, separator, cut_ids) if written is None and value.strip() else written
 
 
 def written_citations(value: Any) -> Any:
     """The citations of a JSON value: a text counts only where it writes a list or an object, not as one id.
+
+    Raises:
+        CellError: The text begins as a list and cannot be read.
 
     >>> written_citations('["p1"]'), written_citations("[1][2]"), written_citations("p1")
     (['p1'], ['[1]', '[2]'], None)
@@ -123,6 +122,33 @@ def written_citations(value: Any) -> Any:
         return None
     written = as_structure(text)
     return unquoted(text) if written is None and text[0] == "[" else written
+
+
+def cited_documents(
+    citations: Any,
+    retrieved_ids: Sequence[str] | None,
+    id_from: Path | None = None,
+    titles: Iterable[tuple[Any, Any]] = (),
+    unread: Callable[[str], object] | None = None,
+) -> list[str] | None:
+    """The documents that citations name, whoever wrote them.
+
+    Args:
+        citations: A value of JSON, or a text that writes one.
+        retrieved_ids: The retrieved ids in rank order.
+        id_from: The location of a document's id, where the usual keys do not hold it.
+        titles: The id and the title of each retrieved document.
+        unread: Called with what is wrong where they cannot be read.
+    """
+    names, problem = None, ""
+    try:
+        names = shapes.cited_names(written_citations(citations), retrieved_ids, id_from)
+    except CellError as error:
+        problem = str(error)
+    if names is None and citations and unread is not None:
+        problem = problem or f"have an entry that names no document: {shorten(citations)}"
+        unread(f"citations {problem}")
+    return shapes.named_by_title(names, titles) if names else names
 
 
 def cut_ids(text: str) -> list[str]:

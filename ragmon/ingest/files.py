@@ -486,7 +486,9 @@ class _FileReader:
         first = next(table.rows, None)
         check_traces(table.columns, first[1] if first is not None else {}, self.options, self.path)
         # Columns are mapped already.
-        known = TableOptions(id_from=self.options.id_from, reasoning=self.options.reasoning)
+        known = TableOptions(
+            id_from=self.options.id_from, pipeline=self.options.pipeline, reasoning=self.options.reasoning
+        )
         kept_commas: dict[str, tuple[int, str]] = {}  # by column: cells that are one id with a comma, and the first one
         for number, row, fields in self.settled(self.rows(chain([] if first is None else [first], table.rows))):
             try:
@@ -704,7 +706,7 @@ class _FileReader:
         for qid, documents in runs.items():
             documents.sort(reverse=True)
             ids, scores = [document for _, document, _ in documents], [score for *_, score in documents]
-            yield Record(qid=qid, retrieved_ids=ids, scores=scores, partial=True)
+            yield Record(qid=qid, pipeline=self.options.pipeline, retrieved_ids=ids, scores=scores, partial=True)
 
     def otlp(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
         """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
@@ -732,7 +734,7 @@ class _FileReader:
             self.intake.read += 1
             if mapped.record is not None:
                 for name, reason in mapped.missing.items():
-                    self.intake.miss(name, reason)
+                    self.miss(number, name, reason, mapped.unread.get(name, ""))
                 yield mapped.record
                 continue
             why = "its record cannot be read"

@@ -46,9 +46,8 @@ from ragmon.core.record import (
     latencies_in_range,
     parse_label,
 )
-from ragmon.core.text import look_up
-from ragmon.ingest.cells import CellError, written_citations
-from ragmon.ingest.tables import TAG, USUAL, TableOptions, gold_as_traces, is_gold, usual_fields
+from ragmon.ingest.cells import cited_documents
+from ragmon.ingest.tables import TAG, USUAL, TableOptions, as_document, gold_as_traces, is_gold, usual_fields
 from ragmon.ingest.tables import as_ids as table_ids
 from ragmon.ingest.values import ABSENT, POINT, formatted_time, milliseconds, times
 
@@ -247,7 +246,6 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
             return None
 
     retrieval, context = as_object(value.retrieval), as_object(value.context)
-    has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
     reply = _reply(value, options.reasoning)
     documents = value.chunks if value.chunks is not None else retrieval.get("topk")
     if reply is not None and reply.documents and documents is value.retrieved_ids is value.contexts is None:
@@ -260,21 +258,20 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
     retrieved_ids = read(as_ids, ids, "retrieved_ids")
 
     def cited(citations: Any) -> list[str] | None:
-        try:
-            written = written_citations(citations)
-        except CellError as error:
-            unknown("citations", constants.UNREADABLE, f"citations {error}")
+        if citations is None:
             return None
-        names = shapes.cited_names(written, retrieved_ids, options.id_from)
-        if names is None and citations:
-            what = f"citations have an entry that names no document: {shorten(citations)}"
-            unknown("citations", constants.UNREADABLE, what)
-        return shapes.named_by_title(names, ids) if names else names
+
+        def unread(why: str) -> None:
+            unknown("citations", constants.UNREADABLE, why)
+
+        return cited_documents(citations, retrieved_ids, options.id_from, shapes.titles_in(ids), unread)
 
     answer, facts = _answer(value, reply, cited, read)
     # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.
-    if (isinstance(value.answer, str | list) and value.citations is None) or (answer is not None and answer.citations):
+    is_text = isinstance(value.answer, str) or _is_reply(value.answer)
+    if (is_text and value.citations is None) or (answer is not None and answer.citations):
         answer = with_marks(answer, retrieved_ids)
+    has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
     if has_version and (isinstance(value.v, bool) or value.v != CONTRACT_VERSION):
         raise wrong_type("v", f"{CONTRACT_VERSION}, the version of the trace contract this ragmon reads", value.v)
     error = "not ok" if value.ok is False else None
@@ -313,6 +310,7 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
         measures=_measures(value.measures, read),
     )
     if record.v is None:
+        record.pipeline = record.pipeline or options.pipeline
         values = (record.qid, record.q, record.retrieved_ids, record.contexts, record.answer_json, record.error)
         if all(field is None for field in (*values, record.verdicts)):
             raise Rejected(constants.INVALID_SCHEMA, NOTHING_TO_JUDGE)
@@ -325,6 +323,11 @@ NOTHING_TO_JUDGE: Final = "it has no question, no document, no answer and no err
 def _name(value: Any) -> str | None:
     """The name of a model or a user; other programs write objects and numbers there."""
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+def _is_reply(answer: Any) -> bool:
+    """Whether an answer is a message, or the parts of its content, as the API of a model gives them."""
+    return isinstance(answer, list) or (isinstance(answer, dict) and "claim" not in answer)
 
 
 def _reply(line: Any, reasoning: Sequence[str]) -> answers.Reply | None:
@@ -344,25 +347,28 @@ def _answer(
         given = read(as_object_or_none, line.answer_json, "answer_json") if of_contract else line.answer
         if given is None:
             return Answer(), TextFacts()
-        citations = cited(given.get("citations"))
+        citations = cited(
+            given.get("citations") if of_contract else _or_default(line.citations, given.get("citations"))
+        )
         if of_contract or "claim" in given:
             claim, ranks = read(as_text, given.get("claim"), "claim"), read(_RANKS, given.get("ranks"), "ranks")
             is_unread = claim is None and given.get("claim") is not None
-            if reply is not None and claim is not None:
-                claim, citations = reply.claim, cited(reply.citations) if citations is None else citations
+            if isinstance(given.get("claim"), str):
+                claim = None if reply is None else reply.claim
+                citations = cited(reply.citations) if citations is None and reply is not None else citations
             refused = (reply is not None and reply.refused) or given.get("refused") is True or None
             return Answer(claim, citations, ranks, refused), TextFacts() if is_unread else None
         # A WFGY live record has citations with offsets, and no text unless it was added. An answer with citations is
         # no refusal; without citations it may be either.
         return Answer(citations=citations), TextFacts(answered=True, refused=False) if citations else TextFacts()
-    if reply is None and line.answer is not None and not isinstance(line.answer, str):
-        text = read(as_text, line.answer, "answer")
-        return (Answer(), TextFacts()) if text is None else (Answer(text), None)
-    if reply is None:
+    if reply is not None:
+        citations = cited(line.citations)
+        citations = cited(reply.citations) if citations is None else citations
+        return Answer(reply.claim, citations, refused=reply.refused or None), None
+    if line.answer is None or isinstance(line.answer, str):
         return None, None
-    citations = cited(line.citations)
-    citations = cited(reply.citations) if citations is None else citations
-    return Answer(reply.claim, citations, refused=reply.refused or None), None
+    text = read(as_text, line.answer, "answer")
+    return (Answer(), TextFacts()) if text is None else (Answer(text), None)
 
 
 def _latency(line: Any, read: _Read) -> Latency | None:
@@ -406,6 +412,8 @@ def _member_of_each(documents: Any, name: str) -> list[Any] | None:
 
 
 def _tags(logged: Any, context: Mapping[str, Any], read: _Read) -> dict[str, str] | None:
+    if logged is None and not context:
+        return None
     tags = {}
     for name, value in (read(as_object_or_none, logged, "tags") or {}).items():
         # Other programs use numbers and booleans, too; a null tag is left out.
@@ -474,6 +482,7 @@ def decode(line: bytes, unknown: Unknown = _ignore, options: TableOptions = USUA
             return decode(line[len(BOM) :], unknown, options)
         return decode(_repaired(line, error), unknown, options)
     if record.v is None:
+        record.pipeline = record.pipeline or options.pipeline
         needed = (record.qid, record.q, record.retrieved_ids, record.answer_json)
         is_of_contract = None not in needed and record.probe is None and not options.columns
     else:
@@ -542,22 +551,14 @@ def _decode_any_format(line: bytes, unknown: Unknown, options: TableOptions) -> 
     try:
         fields = _decode_any_shape(line)
         if fields.kind is None:
-            # Give documents that are objects the id that `id_from` names, and remember their other ids for hints.
-            for name in ("retrieved_ids", "chunks"):
+            for name in ("retrieved_ids", "candidate_ids", "chunks"):
                 entries = getattr(fields, name)
-                if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
-                    continue
-                if options.id_from is not None:
-                    # A document without an id there keeps its own.
-                    ids = [look_up(entry, options.id_from) if isinstance(entry, dict) else None for entry in entries]
+                if isinstance(entries, list) and any(isinstance(entry, dict) for entry in entries):
+                    read = [as_document(entry, options.id_from) if isinstance(entry, dict) else {} for entry in entries]
                     entries = [
-                        entry if found is None else {**entry, "id": found}
-                        for entry, found in zip(entries, ids, strict=True)
+                        {**entry, **found} if found else entry for entry, found in zip(entries, read, strict=True)
                     ]
                     setattr(fields, name, entries)
-                for entry in map(as_object, entries):
-                    if shapes.document_hints.room > 0 and isinstance(entry.get("id"), str):
-                        shapes.document_hints.note(entry["id"], entry, entry.get("metadata"))
             _add_usual_names(fields, line, options, unknown)
             return _bounded(adapt(fields, unknown, options), unknown)
         if fields.kind == "totals":

@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from ragmon.core import constants
 from ragmon.core.citations import alike, ids_at
+from ragmon.core.endings import CUT
 from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import (
     ANSWERABLE,
@@ -424,9 +425,8 @@ class CitationCounts(NamedTuple):
     unlike: int = 0
 
     @classmethod
-    def of(cls, key: Key, n: int) -> CitationCounts | None:
-        """The counts of n answers with some facts; None for answers that cite nothing that could be compared."""
-        flags = key[0]
+    def of(cls, flags: int, n: int) -> CitationCounts | None:
+        """The counts of n answers with some flags; None for answers that cite nothing that could be compared."""
         if not flags & IDS or (flags & (IN_SCOPE | CITES_RETRIEVED | BY_RANK)) == IN_SCOPE:
             return None
         by_rank, unlike = n if flags & BY_RANK else 0, n if flags & UNLIKE_IDS else 0
@@ -498,7 +498,8 @@ class FactReader:
             sampling = record.sampling
             if citations is None and not cited_ranks and not self.citations_required:
                 flags |= CITATIONS_MISSING
-            if sampling is not None and not sampling.audit and record.partial and record.ended is None:
+            without_details = sampling is not None and not sampling.audit
+            if record.partial and (without_details if record.ended is None else record.ended != CUT):
                 flags |= DETAILS_MISSING
         if grounded is not None:
             flags |= GROUNDED_KNOWN | GROUNDED if grounded else GROUNDED_KNOWN
@@ -523,12 +524,16 @@ class FactReader:
         if isinstance(self.citations, int):
             flags |= 0 if self.citations else COUNTED_FROM_ZERO
             return self._with_documents(record, item, flags, ids_at(cited_ranks, ids, self.citations), verdicts)
-        from_zero = self._with_documents(record, item, flags, ids_at(cited_ranks, ids, base=0), verdicts)
         from_one = self._with_documents(record, item, flags, citations or ids_at(cited_ranks, ids), verdicts)
+        counted_from_zero = ids_at(cited_ranks, ids, base=0)
+        if item is None and len(ids) <= DEPTH:  # most requests
+            from_zero = scope(counted_from_zero, set(ids))
+        else:
+            from_zero = self._with_documents(record, item, flags, counted_from_zero, verdicts)[0]
         flags = (from_one[0] & ~UNLIKE_IDS) | BY_RANK
         flags |= FROM_ZERO | CITATIONS_MISSING if 0 in cited_ranks else 0
         flags |= TO_LAST if len(ids) in cited_ranks else 0
-        flags |= _TO_BASE[0][from_zero[0] & _CITED] | _TO_BASE[1][from_one[0] & _CITED]
+        flags |= _TO_BASE[0][from_zero & _CITED] | _TO_BASE[1][from_one[0] & _CITED]
         return (flags, *from_one[1:])  # as `USUAL` reads them
 
     def _with_documents(

@@ -465,20 +465,23 @@ class Scorer:
                         table = state.item_table(series, bucket.latest, is_fresh=bucket.is_fresh)
                     by_slice[name] = into, table
                 parts.setdefault(slices, []).append(by_slice[name])
-        masks: dict[int, int] = {}
-        citing = known = shipped = 0
+        alike: dict[tuple[int, int | None], int] = {}
         for (item, group, lacks, slices, facts), n in bucket.counts.items():
             key = shared(facts)
             for into, table in parts[slices]:
                 into.add(key, n, group)
                 if item is not None and table is not None:
                     table.add(item.qid, key, n)
+            alike[key[0], lacks] = alike.get((key[0], lacks), 0) + n
+        masks: dict[int, int] = {}
+        citing = known = shipped = 0
+        for (flags, lacks), n in alike.items():
             if lacks is not None:
                 masks[lacks] = masks.get(lacks, 0) + n
-            known += 0 if key[0] & OUTCOME_UNKNOWN else n
-            if source not in constants.ALSO_LIVE_SOURCES and (cited := CitationCounts.of(key, n)) is not None:
+            known += 0 if flags & OUTCOME_UNKNOWN else n
+            if source not in constants.ALSO_LIVE_SOURCES and (cited := CitationCounts.of(flags, n)) is not None:
                 add_sums(state.citations, stream.pipeline, cited)
-            if key[0] & SHIPPED:
+            if flags & SHIPPED:
                 shipped += n
                 citing += n if (lacks or 0) & CITES or stream.rules.facts.citations_required else 0
         for (_, group, _, slices, facts), measured in bucket.measures.items():

@@ -21,7 +21,7 @@ import ragmon
 from ragmon.capture import convert, judges, redact
 from ragmon.capture import convert as result
 from ragmon.compat import seed_002
-from ragmon.core import answers, citations, errors, written
+from ragmon.core import answers, citations, documents, errors, written
 from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
@@ -178,6 +178,9 @@ ITEM = GoldItem(
 )
 BY_TEXT = GoldItem("a", "Why?", answerable=True, contexts=["the harbour"], match="contains")
 FUNCTIONS = {
+    written.is_null: written.is_null,
+    written.scalar: written.scalar,
+    answers.cited_in: answers.cited_in,
     texts.head: texts.head,
     texts.is_cut: texts.is_cut,
     texts.stream_safe: texts.stream_safe,
@@ -213,7 +216,12 @@ FUNCTIONS = {
     answers.is_plain: answers.is_plain,
     entries.document: entries.document,
     _name: _name,
-    tools.document_fields: tools.document_fields,
+    documents.as_id: documents.as_id,
+    documents.finite: documents.finite,
+    documents.list_in: lambda text: documents.list_in(text, written.JSON),
+    documents.parts_of: lambda text: documents.parts_of(text, written.JSON),
+    documents.note_ids: lambda text: documents.note_ids(documents.Document(text), text, written.JSON),
+    documents.read_document: lambda text: documents.read_document([{"text": text}, text], written.JSON),
     written.decode: written.decode,
     written.decode_container: written.decode_container,
     written.is_json: written.is_json,
@@ -298,7 +306,9 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, citations, answers, written, builtin, redact, messages, entries, tools, judges, tables, errors)
+READERS = (
+    *(texts, citations, answers, written, documents, builtin, redact, messages, entries, tools, judges, tables, errors),
+)
 """Modules of which every public function that takes a text first is tried."""
 GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once, judges.judge, judges.follow, judges.suppressed}
 """Functions that take a text of the configuration or of the program itself."""

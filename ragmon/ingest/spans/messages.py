@@ -11,16 +11,16 @@ and erased as spans are. Once the trace is taken, its event joins those of its s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from ragmon.core import semconv, shapes
-from ragmon.core.answers import Message, Reply, last, messages, parse, read, reply_in, text_of
+from ragmon.core.answers import Message, Reply, cited_in, last, messages, parse, read, reply_in, text_of
 from ragmon.core.record import Answer
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
 from ragmon.core.written import as_text, cut_off, decode, decode_container, mapping, nonempty_text
-from ragmon.ingest.cells import CellError, written_citations
+from ragmon.ingest.cells import cited_documents
 from ragmon.ingest.spans.span import Role, Span, Trace
 from ragmon.ingest.spans.tools import flattened, listed
 
@@ -83,16 +83,20 @@ def tool_results(span: Span) -> list[Any]:
     return results
 
 
-def answer(trace: Trace, retrieved_ids: Sequence[str] | None = None) -> Answer | None:
-    """The answer of a request; None where no span has one."""
+_NO_REPLY: Final = Reply(None)
+
+
+def answer(
+    trace: Trace,
+    retrieved_ids: Sequence[str] | None = None,
+    titles: Iterable[tuple[Any, Any]] = (),
+    unread: Callable[[str], object] | None = None,
+) -> Answer | None:
+    """The answer of a request; None where no span has one. Its citations are read as `cited_documents` says."""
     reply = _reply(trace)
     if reply is None:
         return None
-    try:
-        written = written_citations(reply.citations)
-    except CellError:
-        written = None
-    cited = shapes.cited_names(written, retrieved_ids, trace.retrieving.id_from)
+    cited = cited_documents(reply.citations, retrieved_ids, trace.retrieving.id_from, titles, unread)
     return Answer(reply.claim, cited, refused=reply.refused or None)
 
 
@@ -101,20 +105,17 @@ def _reply(trace: Trace) -> Reply | None:
     empty, thoughts = None, trace.retrieving.reasoning
     calls = {span.span_id for span in trace.calls}
     for span in _answer_spans(trace, calls):
-        attributes = span.attributes
-        claim = as_text(attributes.get(semconv.RAGMON_CLAIM))
-        answered = (
-            (None if claim is None else parse(claim, thoughts))
-            or reply_in(output_messages(span), (ASSISTANT, ""), thoughts)
-            or read(attributes.get(semconv.FINAL_RESULT), thoughts)
-            or read(attributes.get(semconv.OUTPUT_VALUE), thoughts)
-            or read(decode(attributes.get(semconv.ENTITY_OUTPUT)), thoughts)
-            or read(attributes.get(semconv.TRULENS_OUTPUT), thoughts)
-        )
+        answered = _reply_on(span, thoughts)
         if answered is None:
             continue
-        if answered.citations is None:
-            answered = answered._replace(citations=attributes.get(semconv.RAGMON_CITATIONS))
+        if (own := span.attributes.get(semconv.RAGMON_CITATIONS)) is not None:
+            answered = answered._replace(citations=own)
+        elif answered.citations is None:
+            answered = answered._replace(citations=_cited_on(span))
+        if answered.citations is None:  # the application may hand on the text alone
+            cited = ((call, found) for call in reversed(trace.calls) if (found := _cited_on(call)))
+            same = (found for call, found in cited if (_reply_on(call, thoughts) or _NO_REPLY).claim == answered.claim)
+            answered = answered._replace(citations=next(same, None))
         if answered.claim != "" or span.span_id not in calls:
             return answered
         empty = empty or answered
@@ -128,6 +129,25 @@ def _asked_for(span: Span) -> Reply | None:
     is_list = isinstance(value, list) and all(isinstance(entry, str | int | float) for entry in value)
     is_text = isinstance(value, list | dict) and span.attributes.get(semconv.OUTPUT_TYPE) == "text/plain"
     return parse(text) if text is not None and (is_list or is_text) else None
+
+
+def _reply_on(span: Span, thoughts: Sequence[str]) -> Reply | None:
+    attributes = span.attributes
+    claim = as_text(attributes.get(semconv.RAGMON_CLAIM))
+    return (
+        (None if claim is None else parse(claim, thoughts))
+        or reply_in(output_messages(span), (ASSISTANT, ""), thoughts)
+        or read(attributes.get(semconv.FINAL_RESULT), thoughts)
+        or read(attributes.get(semconv.OUTPUT_VALUE), thoughts)
+        or read(decode(attributes.get(semconv.ENTITY_OUTPUT)), thoughts)
+        or read(attributes.get(semconv.TRULENS_OUTPUT), thoughts)
+    )
+
+
+def _cited_on(span: Span) -> list[Any] | None:
+    # Beside the parts of a model's reply.
+    replies = map(span.attributes.get, (semconv.OUTPUT_MESSAGES, semconv.OUTPUT_VALUE))
+    return next(filter(None, map(cited_in, replies)), None)
 
 
 def _answer_spans(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:

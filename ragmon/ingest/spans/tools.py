@@ -21,19 +21,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from ragmon.core import semconv, shapes
-from ragmon.core.shapes import first_of
-from ragmon.core.text import Path, look_up
+from ragmon.core import documents, semconv
+from ragmon.core.documents import (
+    DISTANCE_KEYS,
+    LIST_KEYS,
+    Document,
+    list_in,
+    parts_of,
+    read_document,
+    rows_of_columns,
+)
+from ragmon.core.text import Path
 from ragmon.core.written import (
-    NO_MEMBERS,
+    JSON,
     REDACTED,
-    as_text,
     decode,
     decode_container,
     mapping,
     number,
     python_value,
-    unwrapped,
+    scalar,
 )
 
 KEYS: Final = 4096
@@ -136,27 +143,13 @@ def count(value: Any) -> int:
 
 
 def as_id(value: Any) -> str | None:
-    """An id: text, or an integer as text; None for anything else.
-
-    >>> as_id("a"), as_id(7), as_id(True), as_id(""), as_id(7.0)
-    ('a', '7', None, None, None)
-    """
-    if isinstance(value, str):
-        return as_text(value) or None
-    if not isinstance(value, int):
-        return None
-    return None if isinstance(value, bool) or number(value) is None else str(value)
+    """An id: text, or a whole number as text; None for anything else."""
+    return documents.as_id(scalar(value))
 
 
-_DISTANCE_KEYS: Final = ("distance", "_distance")
-"""Say as much as a score, but the smallest is best; they are no scores of a record."""
-LIST_KEYS: Final = (
-    *("documents", "results", "hits", "chunks", "matches", "sources", "nodes"),
-    *("docs", "passages", "contexts", "points", "source_documents", "value"),
-)
 _WRAPPERS: Final = (
     *("structuredContent", "structured_content", "content", "result", "output", "outputs", "response", "data"),
-    *("return_value", "toolResult", "kwargs", "update", "messages", "blocks", "raw_output"),
+    *("return_value", "toolResult", "kwargs", "update", "messages", "blocks", "raw_output", "root"),
 )
 """The keys under which frameworks put what a tool returned."""
 _NO_DOCUMENT: Final = frozenset(
@@ -169,14 +162,8 @@ _NO_DOCUMENT: Final = frozenset(
 """Fields of messages, orders, reviews and tasks, which no document has beside its text."""
 _OF_SCORED_DOCUMENTS: Final = frozenset(
     {
-        *(
-            *shapes.ID_KEYS,
-            *shapes.OTHER_ID_KEYS,
-            *shapes.TEXT_KEYS,
-            *shapes.STORED_SCORE_KEYS,
-            *_DISTANCE_KEYS,
-            *shapes.STORED_METADATA_KEYS,
-        ),
+        *(*documents.ID_KEYS, *documents.OTHER_ID_KEYS, *documents.TEXT_KEYS, *documents.METADATA_KEYS),
+        *(*documents.SCORE_KEYS, *DISTANCE_KEYS, *documents.NODE_KEYS, documents.LOCATION),
         *("rank", "index", "position", "title"),
         *("url", "uri", "source", "path", "file", "filename", "page", "section", "heading", "language", "lang", "type"),
         *("values", "vector", "embedding", "sparse_values", "sparseValues", "version", "namespace", "collection"),
@@ -289,18 +276,18 @@ def tool_output(attributes: Mapping[str, Any]) -> Any:
 
 def documents_in(
     output: Any, id_from: Path | None = None, literals: LiteralBudget | None = None
-) -> list[Mapping[str, Any]] | None:
+) -> list[Document] | None:
     """The documents that a tool returned, in rank order; None where its output has another shape.
 
-    >>> documents_in('{"results": [{"id": "a", "text": "one"}]}')
-    [{'id': 'a', 'text': 'one'}]
+    >>> [found.id for found in documents_in('{"results": [{"id": "a", "text": "one"}]}')]
+    ['a']
     >>> documents_in('[{"id": 7, "name": "Ann"}]') is None
     True
     """
     for entries in _lists_in(output, _MAX_WRAPPERS, literals or LiteralBudget()):
-        documents = list(map(document_fields, entries))
-        if all(_is_document(fields, id_from) for fields in documents):
-            return documents
+        found = [read_document(entry, JSON, id_from) for entry in entries]
+        if all(_is_document(entry, each, id_from) for entry, each in zip(entries, found, strict=True)):
+            return found
     return None
 
 
@@ -345,13 +332,13 @@ def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: b
         if parts is not None:
             yield from _lists_in(parts, depth - 1, literals, of_mappings=of_mappings)
             return
-        entries = [_decoded(entry, literals) for entry in value]
+        entries = [_decoded(entry, literals) for entry in list_in(value, JSON) or ()]
         if not of_mappings or (entries and all(isinstance(entry, Mapping) for entry in entries)):
             yield entries
     elif isinstance(value, Mapping):
-        columns = _from_columns(value)
-        if columns is not None:
-            yield columns
+        rows = rows_of_columns(value, JSON) if type(value) is dict else None
+        if rows is not None:
+            yield rows
         for key in (*LIST_KEYS, *_WRAPPERS):
             inner = value.get(key)
             if isinstance(inner, Mapping | list) or (isinstance(inner, str) and key in _WRAPPERS):
@@ -381,51 +368,16 @@ def _is_part(part: Mapping[str, Any]) -> bool:
     return part.keys() in ({"text"}, {"json"})
 
 
-def _from_columns(columns: Mapping[str, Any]) -> list[Any] | None:
-    """The documents of a result in columns, as Chroma's client returns it; None where it is none."""
-    ids = columns.get("ids")
-    if not isinstance(ids, list) or not any(isinstance(columns.get(key), list) for key in ("documents", "distances")):
-        return None
-    rows: dict[str, Any] = {}
-    members = {"document": "documents", "distance": "distances", "metadata": "metadatas"}
-    for query, entry in enumerate(ids):
-        nested = isinstance(entry, list)
-        for rank, name in enumerate(entry if nested else [entry]):
-            path = (query, rank) if nested else (query,)
-            values = {member: look_up(columns.get(key), path) for member, key in members.items()}
-            known = {member: value for member, value in values.items() if value is not None}
-            rows.setdefault(str(name), {"id": name, **known})
-    return list(rows.values())
-
-
-def document_fields(entry: Any) -> Mapping[str, Any]:
-    """The members of a document, out of the objects that LangChain and LlamaIndex put around it."""
-    outer = unwrapped(mapping(entry))
-    node = unwrapped(mapping(outer.get("node")))
-    return {**node, **{key: value for key, value in outer.items() if key != "node"}} if node else outer
-
-
-def document_metadata(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The metadata among the members of a document, which may be written as JSON."""
-    return next((inner for key in shapes.STORED_METADATA_KEYS if (inner := mapping(fields.get(key)))), NO_MEMBERS)
-
-
-def document_text(fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
-    """The text among the members of a document, or in its metadata."""
-    own = first_of(fields, shapes.TEXT_KEYS, as_text)
-    return own or first_of(metadata, shapes.TEXT_KEYS, as_text) or own
-
-
-def _is_document(fields: Mapping[str, Any], id_from: Path | None) -> bool:
+def _is_document(entry: Any, found: Document, id_from: Path | None) -> bool:
     """Whether an object is a document by the shape that the module's docstring defines."""
-    metadata, keys = document_metadata(fields), (*shapes.ID_KEYS, *shapes.OTHER_ID_KEYS)
-    configured = None if id_from is None else as_id(look_up(fields, id_from))
-    if (first_of(fields, keys, as_id) or first_of(metadata, keys, as_id) or configured) is None:
+    named = found if id_from is None or found.id is not None else read_document(entry, JSON)
+    if named.id is None and named.label is None:
         return False
-    if document_text(fields, metadata) and _NO_DOCUMENT.isdisjoint(fields):
+    keys = {key for fields in parts_of(entry, JSON).own for key in fields}
+    if found.text and _NO_DOCUMENT.isdisjoint(keys):
         return True
-    score = first_of(fields, (*shapes.STORED_SCORE_KEYS, *_DISTANCE_KEYS), number)
-    return score is not None and fields.keys() <= _OF_SCORED_DOCUMENTS
+    has_score = found.score is not None or any(number(mapping(entry).get(key)) is not None for key in DISTANCE_KEYS)
+    return has_score and keys <= _OF_SCORED_DOCUMENTS
 
 
 def _decoded(value: Any, literals: LiteralBudget) -> Any:
