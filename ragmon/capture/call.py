@@ -407,8 +407,8 @@ class CaptureSettings:
     parent: Literal["ignore", "respect"] = "ignore"
     id_from: Path | None = None
     retrievers: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     probe_key: bytes | None = field(default=None, repr=False)
 
 

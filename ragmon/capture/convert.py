@@ -51,7 +51,6 @@ from ragmon.core import answers, constants, shapes
 from ragmon.core.citations import alike, with_marks
 from ragmon.core.documents import (
     DOCUMENT_FIELDS,
-    ID_LIST_FIELDS,
     Document,
     View,
     first_known,
@@ -542,7 +541,7 @@ def _result_fields(result: Any) -> dict[str, Any]:
         "claim": claim,
         "refused": attempt("claim", _refuses, result) or None,
         "citations": _cited_in(parts) if citations is None and claim is not None else citations,
-        "retrieved": _first_in(views, ID_LIST_FIELDS),
+        "retrieved": _first_in(views, shapes.ID_LIST_KEYS),
         "documents": _first_listed(views, DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
         SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
         CONTEXT: context if is_str(context) else None,
@@ -552,17 +551,6 @@ def _result_fields(result: Any) -> dict[str, Any]:
             for name in LABEL_FIELDS
         },
     }
-
-
-def _cited_in(parts: Sequence[Any]) -> list[Any] | None:
-    # Beside the parts of the answer's content.
-    found = (attempt("citations", shapes.citations_in, part, held, entries, steps=STEPS // 4) for part in parts)
-    return next((cited for cited in found if cited is not None), None)
-
-
-def _is_text_part(part: Any) -> bool:
-    kind = stored(part, "type")
-    return is_str(kind) and plain_text(kind) in shapes.TEXT_PARTS
 
 
 def _refuses(result: Any) -> bool:
@@ -578,6 +566,17 @@ def _refuses(result: Any) -> bool:
         if any(is_str(kind) and kind == answers.REFUSAL for kind in kinds):
             return True
     return False
+
+
+def _cited_in(parts: Sequence[Any]) -> list[Any] | None:
+    # Beside the parts of the answer's content.
+    found = (attempt("citations", shapes.citations_in, part, held, entries, steps=STEPS // 4) for part in parts)
+    return next((cited for cited in found if cited is not None), None)
+
+
+def _is_text_part(part: Any) -> bool:
+    kind = stored(part, "type")
+    return is_str(kind) and plain_text(kind) in shapes.TEXT_PARTS
 
 
 def are_ids(documents: Any) -> bool:

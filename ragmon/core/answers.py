@@ -25,9 +25,10 @@ import msgspec
 
 from ragmon.core import shapes
 from ragmon.core.citations import split_citations
-from ragmon.core.documents import DOCUMENT_FIELDS, ID_LIST_FIELDS, JSON, unwrapped
-from ragmon.core.shapes import ASSISTANT, ROLES, USER, citations_in, first_of, is_text_kind, normalised
+from ragmon.core.documents import DOCUMENT_FIELDS, unwrapped
+from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of, is_text_kind, normalised
 from ragmon.core.written import (
+    JSON,
     MAX_TEXT_CHARS,
     as_text,
     cut_off,
@@ -177,9 +178,9 @@ def without_reasoning(text: str, reasoning: Sequence[str] = ()) -> str:
     """
     if _CHANNEL in text:
         return _final_channel(text)
-    for thought, spoken in _ALOUD.items() if text.startswith(_ALOUD_STARTS) else ():
-        if text.startswith(thought) and spoken in text:
-            return text.rpartition(spoken)[2].strip()
+    for opening, closing in _ALOUD.items() if text.startswith(_ALOUD_STARTS) else ():
+        if text.startswith(opening) and closing in text:
+            return text.rpartition(closing)[2].strip()
     while (details := _DETAILS.match(text)) is not None:
         text = text[details.end() :].strip()
     marks = list((_marks(tuple(reasoning)) if reasoning else _USUAL_MARKS).finditer(text))
@@ -281,7 +282,7 @@ _NAMED: Final = ("claim", "structured_response", "final_result", "final_answer",
 _MAYBE_NAMED: Final = frozenset((*shapes.ANSWER_KEYS, *shapes.ALTERNATIVES, "messages", "raw"))
 """Keys that name one where nothing strange stands beside them: `{"text": ..., "page": 3}` may be what was asked for."""
 _BESIDE: Final = _MAYBE_NAMED | {
-    *(*shapes.CITATION_LIST_KEYS, *DOCUMENT_FIELDS, *ID_LIST_FIELDS, *REASONING, "explanation", "quotes"),
+    *(*shapes.CITATION_LIST_KEYS, *DOCUMENT_FIELDS, *shapes.ID_LIST_KEYS, *REASONING, "explanation", "quotes"),
     *("question", "query", "input", "metadata", "usage", "confidence", "score", "confidence_score", "finish_reason"),
     *("model", "id", "object", "type", "role", "created", "created_at", "status", "language", "lang", "session_id"),
     *("refused", "is_refusal", "abstained", "answerable", "is_answerable", "error", "history", "chat_history"),
@@ -407,39 +408,44 @@ def _is_tool_call(value: Any) -> bool:
     return isinstance(inner.get("name"), str) and is_given and value.keys() <= _OF_TOOL_CALLS
 
 
+def _are_parts(value: list[Any]) -> bool:
+    # The parts of a message's content.
+    return all(isinstance(part, Mapping) and part.get("type") in shapes.TEXT_PARTS for part in value)
+
+
 def _names_answer(value: Any) -> bool:
     # Whether JSON that a model wrote says which of its parts is the answer, and so is not the answer itself.
     if isinstance(value, list):
-        return _is_content(value) or last(messages(value), ASSISTANT) is not None
+        return last(messages(value), ASSISTANT) is not None or _are_parts(value)
     if not isinstance(value, Mapping):
         return False
     names = set(map(normalised, islice(map(str, value), _AROUND)))
     return not names.isdisjoint(_NAMED) or (not names.isdisjoint(_MAYBE_NAMED) and names <= _BESIDE)
 
 
-def _is_content(value: list[Any]) -> bool:
-    # The parts of a message's content.
-    return bool(value) and all(isinstance(part, Mapping) and part.get("type") in shapes.TEXT_PARTS for part in value)
+def cited_in(reply: Any) -> list[Any] | None:
+    """The citations beside the parts of a reply of a model's API, which may be written as JSON; None without."""
+    may_cite = not isinstance(reply, str) or any(f'{key}"' in reply for key in shapes.CITATION_LISTS)
+    return shapes.citations_in(decode_container(reply)) if may_cite else None
 
 
 def read(value: Any, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Reply | None:
-    """The answer in an output: the value itself, or a member under one of the keys that frameworks use.
-
-    What the parts of an answer cite counts where the answer names no citations.
-    """
-    output = decode_container(value)
-    found = _read(output, reasoning, depth)
-    return found if found is None or found.citations is not None else found._replace(citations=citations_in(output))
+    """The answer in an output: the value itself, or a member under one of the keys that frameworks use."""
+    found = _read(value, reasoning, depth)
+    return found if found is None or found.citations is not None else found._replace(citations=cited_in(value))
 
 
 def _read(value: Any, reasoning: Sequence[str], depth: int) -> Reply | None:
     output = decode_container(value)
     if isinstance(output, str):
         text = None if cut_off(output) else as_text(output)
-    elif isinstance(output, list) and not _is_content(output):
-        return reply_in(messages(output), (ASSISTANT,), reasoning, depth - 1) if depth else None
+    elif isinstance(output, list):
+        reply = reply_in(messages(output), (ASSISTANT,), reasoning, depth - 1) if depth else None
+        text = text_of(output) if reply is None and _are_parts(output) else None
+        if text is None:
+            return reply
     else:
-        text = text_of(output) if isinstance(output, int | float | list) else None
+        text = text_of(output) if isinstance(output, int | float) else None
     if text is not None:
         return parse(text, reasoning, depth)
     if not isinstance(output, Mapping) or not depth:
@@ -465,7 +471,7 @@ def _of_object(output: Mapping[str, Any], reasoning: Sequence[str], depth: int) 
     if found is None and (is_named or refused or (citations is not None and not fields.keys().isdisjoint(_NAMED))):
         found = Reply(None)
     if found is not None:
-        documents = (fields.get(name) for name in (*DOCUMENT_FIELDS, *ID_LIST_FIELDS))
+        documents = (fields.get(name) for name in (*DOCUMENT_FIELDS, *shapes.ID_LIST_KEYS))
         return Reply(
             found.claim,
             citations if found.citations is None else found.citations,

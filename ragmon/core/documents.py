@@ -6,6 +6,7 @@ same documents are one record, whoever reads them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -13,7 +14,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ragmon.core.shapes import document_hints
 from ragmon.core.text import Path
-from ragmon.core.written import as_text, decode_container, mapping, number
 
 ID_KEYS: Final = ("id", "node_id", "id_")
 METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id")
@@ -54,7 +54,6 @@ DOCUMENT_FIELDS: Final = (
     *("retrieved_docs", "retrieved_contexts", "retrieval_context", "passages"),
 )
 """Where an answer has the documents that it was made from."""
-ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
 _RESULT_KEYS: Final = (*LIST_KEYS, "root", "data")
 _COLUMNS: Final = {
     **{name: name for name in (*ID_KEYS, *OTHER_ID_KEYS, *TEXT_KEYS, *SCORE_KEYS, *METADATA_KEYS, "title")},
@@ -81,27 +80,6 @@ class View(NamedTuple):
     entries: Callable[[Any], Sequence[Any] | None]
     scalar: Callable[[Any], str | int | float | None]
     attempt: Callable[..., Any]
-
-
-def scalar(value: Any) -> str | int | float | None:
-    """A text or a number of JSON; None for other values."""
-    if isinstance(value, str):
-        return as_text(value)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _members(value: Any) -> dict[str, Any]:
-    found = mapping(value)
-    return found if type(found) is dict else dict(found)
-
-
-def _entries(value: Any) -> list[Any] | None:
-    decoded = decode_container(value)
-    return decoded if isinstance(decoded, list) else None
-
-
-JSON: Final = View(_members, _entries, scalar, lambda _, read, *args: read(*args))
-"""Values of JSON, of which some may be written as text."""
 
 
 class Document(NamedTuple):
@@ -132,8 +110,25 @@ def as_id(value: Any) -> str | None:
         return value or None
     if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST_FLOAT:
         return str(int(value))
-    is_id = isinstance(value, int) and not isinstance(value, bool) and number(value) is not None
+    is_id = isinstance(value, int) and not isinstance(value, bool) and finite(value) is not None
     return str(value) if is_id else None
+
+
+def finite(value: Any) -> float | None:
+    """A finite number, which may be written as text; None for anything else.
+
+    >>> finite("0.5"), finite(True), finite("nan")
+    (0.5, None, None)
+    """
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, (float, int, str)):
+        return None
+    try:
+        converted = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return converted if math.isfinite(converted) else None
 
 
 def list_in(value: Any, view: View, depth: int = _LIST_DEPTH) -> Sequence[Any] | None:
@@ -236,7 +231,7 @@ def _row(row: Sequence[Any], view: View, id_from: Path | None, *, are_ids: bool)
     # A document and its score, or an id, a text and a score as a query of SQL returns them.
     values = [view.scalar(entry) for entry in row[:8]]
     texts = [value for value in values if isinstance(value, str)]
-    score = next((number(value) for value in values[1:] if isinstance(value, int | float)), None)
+    score = next((finite(value) for value in values[1:] if isinstance(value, int | float)), None)
     if values[0] is None or len(texts) + isinstance(values[0], int | float) < 2:
         read = read_document(row[0], view, id_from, are_ids=are_ids)
         return read if score is None else read._replace(score=score)
@@ -272,7 +267,7 @@ def _id(value: Any, view: View) -> str | None:
 
 
 def _number(value: Any, view: View) -> float | None:
-    return number(view.scalar(value))
+    return finite(view.scalar(value))
 
 
 def _place(value: Any, view: View) -> int | None:

@@ -87,7 +87,9 @@ ANSWER_KEYS: Final = (
 )
 ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")
 """Lists of which the first entry is the answer."""
+
 CITATION_LIST_KEYS: Final = ("citations", "cited_ids", "cited_documents", "sources", "references")
+ID_LIST_KEYS: Final = ("retrieved", "retrieved_ids")
 
 # The conversation and its user, by normalised names, in arguments, bodies, results, columns and metadata of spans.
 SESSION_KEYS: Final = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ragmon.core.documents import View, finite
 from ragmon.core.text import clean
 
 REDACTED: Final = "__REDACTED__"
@@ -101,21 +101,32 @@ def nonempty_text(value: Any) -> str | None:
     return as_text(value) or None
 
 
-def number(value: Any) -> float | None:
-    """A finite number, which may be written as text; None for anything else.
+number: Final = finite
 
-    >>> number("0.5"), number(True), number("nan")
-    (0.5, None, None)
-    """
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, bool) or not isinstance(value, (float, int, str)):
-        return None
-    try:
-        converted = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return converted if math.isfinite(converted) else None
+
+def is_null(value: Any) -> bool:
+    """Whether a text is what JSON and JavaScript write for no value."""
+    return isinstance(value, str) and value.strip() in ("null", "NaN", "undefined")
+
+
+def scalar(value: Any) -> str | int | float | None:
+    """A text that is not redacted, or a number; None for anything else."""
+    if isinstance(value, str):
+        return as_text(value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _members(value: Any) -> dict[str, Any]:
+    found = mapping(value)
+    return found if type(found) is dict else dict(found)
+
+
+def _entries(value: Any) -> list[Any] | None:
+    decoded = decode_container(value)
+    return decoded if isinstance(decoded, list) else None
+
+
+JSON: Final = View(_members, _entries, scalar, lambda _, read, *args: read(*args))
 
 
 MAX_LITERAL_CHARS: Final = 1 << 17

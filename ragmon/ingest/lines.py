@@ -246,7 +246,6 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
             return None
 
     retrieval, context = as_object(value.retrieval), as_object(value.context)
-    has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
     reply = _reply(value, options.reasoning)
     documents = value.chunks if value.chunks is not None else retrieval.get("topk")
     if reply is not None and reply.documents and documents is value.retrieved_ids is value.contexts is None:
@@ -269,9 +268,10 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
 
     answer, facts = _answer(value, reply, cited, read)
     # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.
-    is_text = value.answer is not None and not (isinstance(value.answer, dict) and "claim" in value.answer)
+    is_text = isinstance(value.answer, str) or _is_reply(value.answer)
     if (is_text and value.citations is None) or (answer is not None and answer.citations):
         answer = with_marks(answer, retrieved_ids)
+    has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
     if has_version and (isinstance(value.v, bool) or value.v != CONTRACT_VERSION):
         raise wrong_type("v", f"{CONTRACT_VERSION}, the version of the trace contract this ragmon reads", value.v)
     error = "not ok" if value.ok is False else None
@@ -325,6 +325,11 @@ def _name(value: Any) -> str | None:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
+def _is_reply(answer: Any) -> bool:
+    """Whether an answer is a message, or the parts of its content, as the API of a model gives them."""
+    return isinstance(answer, list) or (isinstance(answer, dict) and "claim" not in answer)
+
+
 def _reply(line: Any, reasoning: Sequence[str]) -> answers.Reply | None:
     """What the text or the object of an answer says; None where it is no answer."""
     given = line.answer if line.answer_json is None else line.answer_json
@@ -348,21 +353,22 @@ def _answer(
         if of_contract or "claim" in given:
             claim, ranks = read(as_text, given.get("claim"), "claim"), read(_RANKS, given.get("ranks"), "ranks")
             is_unread = claim is None and given.get("claim") is not None
-            if reply is not None and claim is not None:
-                claim, citations = reply.claim, cited(reply.citations) if citations is None else citations
+            if isinstance(given.get("claim"), str):
+                claim = None if reply is None else reply.claim
+                citations = cited(reply.citations) if citations is None and reply is not None else citations
             refused = (reply is not None and reply.refused) or given.get("refused") is True or None
             return Answer(claim, citations, ranks, refused), TextFacts() if is_unread else None
         # A WFGY live record has citations with offsets, and no text unless it was added. An answer with citations is
         # no refusal; without citations it may be either.
         return Answer(citations=citations), TextFacts(answered=True, refused=False) if citations else TextFacts()
-    if reply is None and line.answer is not None and not isinstance(line.answer, str):
-        text = read(as_text, line.answer, "answer")
-        return (Answer(), TextFacts()) if text is None else (Answer(text), None)
-    if reply is None:
+    if reply is not None:
+        citations = cited(line.citations)
+        citations = cited(reply.citations) if citations is None else citations
+        return Answer(reply.claim, citations, refused=reply.refused or None), None
+    if line.answer is None or isinstance(line.answer, str):
         return None, None
-    citations = cited(line.citations)
-    citations = cited(reply.citations) if citations is None else citations
-    return Answer(reply.claim, citations, refused=reply.refused or None), None
+    text = read(as_text, line.answer, "answer")
+    return (Answer(), TextFacts()) if text is None else (Answer(text), None)
 
 
 def _latency(line: Any, read: _Read) -> Latency | None:

@@ -35,11 +35,12 @@ from uuid import UUID
 
 from ragmon.core import answers, shapes
 from ragmon.core.constants import CONTRACT_VERSION, MALFORMED_ROW, OVERSIZE, SOURCES
-from ragmon.core.documents import JSON, list_in, note_ids, read_document
+from ragmon.core.documents import list_in, note_ids, read_document
 from ragmon.core.errors import InputError, RagmonError, UnknownNameError, printable, shorten
 from ragmon.core.shapes import normalised
 from ragmon.core.text import Path as MemberPath
 from ragmon.core.text import look_up, normalise_question, parse
+from ragmon.core.written import JSON
 from ragmon.ingest.cells import CellError, as_list, as_structure, cut_citations, cut_ids, cut_phrases, is_absent
 from ragmon.ingest.spans.messages import question_in
 from ragmon.ingest.values import ABSENT

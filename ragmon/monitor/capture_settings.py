@@ -111,8 +111,8 @@ def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
         slow_above=pipeline.sampling.slow_above,
         id_from=None if id_from is None else parse(id_from, "capture.id_from"),
         retrievers=pipeline.capture.retrievers,
-        ignored=pipeline.errors.ignore,
         reasoning=pipeline.capture.reasoning,
+        ignored=pipeline.errors.ignore,
         probe_key=probe_key(pipeline.capture),
     )
 
@@ -133,4 +133,6 @@ def file_span_options(settings: Settings) -> SpanOptions:
     pipeline, own = settings.pipeline, settings.of(settings.pipeline)
     common = _capture_settings(own)
     name = None if pipeline == DEFAULT_PIPELINE else pipeline
-    return SpanOptions(common.id_from, own.capture.merge, common.retrievers, name, common.ignored, common.reasoning)
+    return SpanOptions(
+        common.id_from, own.capture.merge, common.retrievers, name, ignored=common.ignored, reasoning=common.reasoning
+    )

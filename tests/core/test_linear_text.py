@@ -178,6 +178,9 @@ ITEM = GoldItem(
 )
 BY_TEXT = GoldItem("a", "Why?", answerable=True, contexts=["the harbour"], match="contains")
 FUNCTIONS = {
+    written.is_null: written.is_null,
+    written.scalar: written.scalar,
+    answers.cited_in: answers.cited_in,
     texts.head: texts.head,
     texts.is_cut: texts.is_cut,
     texts.stream_safe: texts.stream_safe,
@@ -214,11 +217,11 @@ FUNCTIONS = {
     entries.document: entries.document,
     _name: _name,
     documents.as_id: documents.as_id,
-    documents.scalar: documents.scalar,
-    documents.list_in: lambda text: documents.list_in(text, documents.JSON),
-    documents.parts_of: lambda text: documents.parts_of(text, documents.JSON),
-    documents.note_ids: lambda text: documents.note_ids(documents.Document(text), text, documents.JSON),
-    documents.read_document: lambda text: documents.read_document([{"text": text}, text], documents.JSON),
+    documents.finite: documents.finite,
+    documents.list_in: lambda text: documents.list_in(text, written.JSON),
+    documents.parts_of: lambda text: documents.parts_of(text, written.JSON),
+    documents.note_ids: lambda text: documents.note_ids(documents.Document(text), text, written.JSON),
+    documents.read_document: lambda text: documents.read_document([{"text": text}, text], written.JSON),
     written.decode: written.decode,
     written.decode_container: written.decode_container,
     written.is_json: written.is_json,
@@ -304,7 +307,7 @@ FRAMES = (
     ),
 )
 READERS = (
-    *(texts, citations, documents, answers, written, builtin, redact, messages, entries, tools, judges, tables, errors),
+    *(texts, citations, answers, written, documents, builtin, redact, messages, entries, tools, judges, tables, errors),
 )
 """Modules of which every public function that takes a text first is tried."""
 GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once, judges.judge, judges.follow, judges.suppressed}

@@ -12,20 +12,11 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from ragmon.core import constants, semconv
-from ragmon.core.documents import (
-    DOCUMENT_FIELDS,
-    JSON,
-    METADATA_ID_KEYS,
-    Document,
-    list_in,
-    matched,
-    note_ids,
-    read_document,
-)
+from ragmon.core.documents import DOCUMENT_FIELDS, METADATA_ID_KEYS, Document, list_in, matched, note_ids, read_document
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
 from ragmon.core.shapes import document_hints, first_of
 from ragmon.core.text import Path
-from ragmon.core.written import REDACTED, as_text, decode, decode_container, is_json, mapping, number, too_long
+from ragmon.core.written import JSON, REDACTED, as_text, decode, decode_container, is_json, mapping, number, too_long
 from ragmon.ingest.spans.messages import tool_results
 from ragmon.ingest.spans.span import (
     ATTRIBUTES_DROPPED,
@@ -40,14 +31,7 @@ from ragmon.ingest.spans.span import (
     Trace,
     unread,
 )
-from ragmon.ingest.spans.tools import (
-    as_id,
-    count,
-    documents_in,
-    flattened,
-    returned_list,
-    tool_output,
-)
+from ragmon.ingest.spans.tools import as_id, count, documents_in, flattened, returned_list, tool_output
 
 
 class SpanDocuments(NamedTuple):

@@ -28,7 +28,7 @@ from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
 from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title
 from ragmon.core.text import Path
-from ragmon.core.written import as_text, mapping, nonempty_text, number
+from ragmon.core.written import as_text, is_null, mapping, nonempty_text, number
 from ragmon.ingest.lines import Rejected, Unknown, decode
 from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import (
@@ -203,8 +203,7 @@ def _outcome_of(span: Span, root: Span | None, ignored: Sequence[str]) -> _Outco
     )
     if not (span.failed or recorded):
         # LangChain ends a chain whose stream was closed early as one that returned None.
-        output = as_text(attributes.get(semconv.OUTPUT_VALUE)) or ""
-        is_closed = span.scope.endswith(_LANGCHAIN) and output.strip() == "null"
+        is_closed = span.scope.endswith(_LANGCHAIN) and is_null(attributes.get(semconv.OUTPUT_VALUE))
         return _Outcome(ended=ABANDONED if is_closed else None)
     raised = [event.attributes for event in reversed(span.events) if event.name == semconv.EXCEPTION]
     types = (attributes.get(semconv.ERROR_TYPE), *(fields.get(semconv.EXCEPTION_TYPE) for fields in raised))

@@ -16,9 +16,9 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from ragmon.core import semconv, shapes
-from ragmon.core.answers import Message, Reply, last, messages, parse, read, reply_in, text_of
+from ragmon.core.answers import Message, Reply, cited_in, last, messages, parse, read, reply_in, text_of
 from ragmon.core.record import Answer
-from ragmon.core.shapes import ASSISTANT, ROLES, USER, citations_in, first_of
+from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
 from ragmon.core.written import as_text, cut_off, decode, decode_container, mapping, nonempty_text
 from ragmon.ingest.cells import cited_documents
 from ragmon.ingest.spans.span import Role, Span, Trace
@@ -147,12 +147,7 @@ def _reply_on(span: Span, thoughts: Sequence[str]) -> Reply | None:
 def _cited_on(span: Span) -> list[Any] | None:
     # Beside the parts of a model's reply.
     replies = map(span.attributes.get, (semconv.OUTPUT_MESSAGES, semconv.OUTPUT_VALUE))
-    return next(filter(None, map(_cited_in, replies)), None)
-
-
-def _cited_in(reply: Any) -> list[Any] | None:
-    may_cite = not isinstance(reply, str) or any(f'{key}"' in reply for key in shapes.CITATION_LISTS)
-    return citations_in(decode_container(reply)) if may_cite else None
+    return next(filter(None, map(cited_in, replies)), None)
 
 
 def _answer_spans(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:

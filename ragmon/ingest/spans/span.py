@@ -41,8 +41,8 @@ class SpanOptions:
     merge: Merge = "concat"
     retrievers: tuple[str, ...] = ()
     pipeline: str | None = None
-    ignored: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
 
 
 NO_OPTIONS: Final = SpanOptions()

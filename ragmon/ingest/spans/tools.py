@@ -24,17 +24,24 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from ragmon.core import documents, semconv
 from ragmon.core.documents import (
     DISTANCE_KEYS,
-    JSON,
     LIST_KEYS,
     Document,
     list_in,
     parts_of,
     read_document,
     rows_of_columns,
-    scalar,
 )
 from ragmon.core.text import Path
-from ragmon.core.written import REDACTED, decode, decode_container, mapping, number, python_value
+from ragmon.core.written import (
+    JSON,
+    REDACTED,
+    decode,
+    decode_container,
+    mapping,
+    number,
+    python_value,
+    scalar,
+)
 
 KEYS: Final = 4096
 """The maximum number of cached keys; an application that generates keys must not fill the memory."""
