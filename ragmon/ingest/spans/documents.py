@@ -16,6 +16,7 @@ from ragmon.core.documents import DOCUMENT_FIELDS, METADATA_ID_KEYS, Document, l
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
 from ragmon.core.shapes import document_hints, first_of
 from ragmon.core.text import Path
+from ragmon.core.written import JSON, REDACTED, as_text, decode, decode_container, is_json, mapping, number, too_long
 from ragmon.ingest.spans.messages import tool_results
 from ragmon.ingest.spans.span import (
     ATTRIBUTES_DROPPED,
@@ -30,23 +31,7 @@ from ragmon.ingest.spans.span import (
     Trace,
     unread,
 )
-from ragmon.ingest.spans.tools import (
-    JSON,
-    REDACTED,
-    as_id,
-    as_text,
-    count,
-    decode,
-    decode_container,
-    documents_in,
-    flattened,
-    is_json,
-    mapping,
-    number,
-    returned_list,
-    too_long,
-    tool_output,
-)
+from ragmon.ingest.spans.tools import as_id, count, documents_in, flattened, returned_list, tool_output
 
 
 class SpanDocuments(NamedTuple):
