@@ -65,7 +65,7 @@ from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
 from ragmon.core.text import Path, clean
-from ragmon.ingest.cells import CellError, written_citations
+from ragmon.ingest.cells import cited_documents
 from ragmon.ingest.spans.mapper import covered, fill
 from ragmon.ingest.spans.span import from_sdk_span
 
@@ -589,7 +589,7 @@ def _first_in(views: Sequence[dict[str, Any]], names: Sequence[str]) -> Any:
 
 def _first_listed(views: Sequence[dict[str, Any]], names: Sequence[str], default: Any = None) -> Any:
     values = (first(fields, (name,)) for fields in views for name in names)
-    return next((value for value in values if list_in(value, OBJECTS) is not None), default)
+    return next((value for value in values if value is not None and list_in(value, OBJECTS) is not None), default)
 
 
 def _components(result: Any) -> Iterator[Any]:
@@ -639,7 +639,7 @@ def as_id(value: Any) -> str | None:
     >>> as_id("a"), as_id(7), as_id(7.0), as_id(True), as_id(1.5)
     ('a', '7', '7', None, None)
     """
-    return core_id(scalar(value))
+    return None if value is None else core_id(scalar(value))
 
 
 def stream_fields(items: Sequence[Any], function: TracedFunction, recorded: Mapping[str, Any]) -> dict[str, Any]:
@@ -656,9 +656,9 @@ def stream_fields(items: Sequence[Any], function: TracedFunction, recorded: Mapp
     if reader is None:
         return {}
     claim = reader.answer() if items else ""
-    if claim is None and recorded.get("claim") is None:
+    if claim is None and not reader.is_broken and recorded.get("claim") is None:
         unread["claim", "not_understood"] += 1
-        seen = "; ".join(f"`{shape}`" for shape in reader.strange) or "none says an answer"
+        seen = "; ".join(f"`{shape}`" for shape in reader.strange) or "none is an answer"
         warn_once(
             f"a stream has no answer, as its events are not understood ({seen}): @ragmon.trace(reduce=...) makes the "
             "answer of its items, or ragmon.record(claim=...) in the call says it"
@@ -719,7 +719,7 @@ OBJECTS: Final = View(_members, entries, scalar, partial(attempt, steps=inf))
 
 def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") -> CapturedDocuments:
     """The documents in a value in rank order; a plain text among them is an id or a text (`strings`)."""
-    listed = attempt("documents", list_in, value, OBJECTS, steps=inf)
+    listed = None if value is None else attempt("documents", list_in, value, OBJECTS, steps=inf)
     if listed is None:
         return CapturedDocuments()
     if len(listed) > MAX_DOCUMENTS_KEPT:
@@ -759,17 +759,15 @@ def cited(
     """The documents that a list of citations names, or one citation."""
 
     def names() -> list[str] | None:
-        try:
-            plain = written_citations(_plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH + 1))
-        except CellError:
-            return None
-        return shapes.cited_names(plain, retrieved_ids, id_from)
+        plain = _plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH + 1)
+        ids = retrieved_ids or ()
+        pairs = zip(ids, titles, strict=True) if len(titles) == len(ids) else ()
+        return cited_documents(plain, retrieved_ids, id_from, pairs)
 
     found = None if citations is None else attempt("citations", names, steps=_CITED_STEPS)
     if found is None and citations is not None:
         warn_once(_NO_ID)
-    ids = retrieved_ids or ()
-    return shapes.named_by_title(found, zip(ids, titles, strict=True)) if found and len(titles) == len(ids) else found
+    return found
 
 
 def _plain(value: Any, wanted: Collection[str | int], depth: int) -> Any:

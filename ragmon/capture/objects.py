@@ -40,6 +40,8 @@ PROPERTIES: Final[dict[str, dict[str, Path]]] = {
 INNER: Final[dict[str, str]] = {
     "collections.User*": "data",
     "dspy.*.Example": "_store",
+    "elastic_transport.*.ApiResponse": "_body",
+    "pinecone.*.OpenApiModel": "_data_store",
     "proto.*.Message": "_pb",
 }
 """The stored field that holds all fields or entries."""
@@ -60,7 +62,7 @@ READ: Final[dict[str, Callable[[Any], Any]]] = {
     "polars.*.DataFrame": lambda frame: frame.head(_ROWS).to_dicts(),
     "polars.*.Series": lambda series: series.head(_ROWS).to_list(),
     "pyarrow.lib.Table": lambda table: table.slice(0, _ROWS).to_pylist(),
-    "sqlalchemy.engine.*.Row": lambda row: row._asdict(),
+    "sqlalchemy.engine.*.Row": lambda row: _selected(row._asdict()),
     "sqlalchemy.engine.*.RowMapping": dict,
     "sqlite3.Row": lambda row: dict(zip(row.keys(), row, strict=True)),
 }
@@ -178,6 +180,7 @@ def is_list(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
 
 
 STEPS: Final = 2_000
+_UUID_BYTES: Final = 16
 _TEXT_STEP: Final = 512
 """The characters that count as one more step: a text of a million characters is too long."""
 LONGEST: Final = 65_536
@@ -242,14 +245,16 @@ def scalar(value: Any) -> str | int | float | None:
     kind = type(value)
     if issubclass(kind, str):
         return plain_text(value)
-    if issubclass(kind, dict | list):
+    if kind is int or kind is float:
+        return value  # type: ignore[no-any-return]
+    if value is None or issubclass(kind, dict | list):
         return None
     if issubclass(kind, bytes | bytearray):
         spend(len(value) // _TEXT_STEP)
         try:
             return kind.decode(value, "utf-8")
         except UnicodeDecodeError:
-            return kind.hex(value)
+            return str(UUID(bytes=bytes(value))) if len(value) == _UUID_BYTES else kind.hex(value)
     if issubclass(kind, UUID):
         return UUID.__str__(value)
     if issubclass(kind, Decimal):
@@ -340,6 +345,12 @@ def stored_fields(value: Any) -> dict[str, Any]:
         return {name: field for name, field in islice(dict.items(storage(value)), BREADTH) if type(name) is str}
     except RuntimeError:  # the application changes it at this moment
         return {}
+
+
+def _selected(fields: dict[str, Any]) -> dict[str, Any]:
+    # Of SQLAlchemy: a mapped object among columns, such as its distance, is the document.
+    mapped = next((value for value in fields.values() if "_sa_instance_state" in storage(value)), None)
+    return fields if mapped is None else {**fields, "node": mapped}
 
 
 def storage(value: Any) -> dict[str, Any]:

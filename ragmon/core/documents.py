@@ -34,7 +34,7 @@ TEXT_KEYS: Final = (
 )
 SCORE_KEYS: Final = (
     *("score", "_score", "similarity", "similarity_score", "relevance", "relevance_score", "_relevance_score"),
-    *("@search.score", "certainty", "text_match"),
+    *("@search.score", "certainty", "text_match", "_rankingScore"),
 )
 DISTANCE_KEYS: Final = ("distance", "_distance")
 """Say as much as a score, but the smallest is best; they are no scores of a record."""
@@ -138,8 +138,10 @@ def list_in(value: Any, view: View, depth: int = _LIST_DEPTH) -> Sequence[Any] |
     """
     entries = view.entries(value)
     if entries is not None:
-        is_batch = all(issubclass(type(entry), list) and not _is_row(entry, view) for entry in entries)
-        return list(chain.from_iterable(view.entries(entry) or () for entry in entries)) if is_batch else entries
+        for entry in entries:
+            if not issubclass(type(entry), list) or _is_row(entry, view):
+                return entries
+        return list(chain.from_iterable(view.entries(entry) or () for entry in entries))
     fields = view.fields(value)
     if not dict.__len__(fields) or not depth:
         return None

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pydantic
 import pytest
 import sqlalchemy as sa
+import sqlalchemy.orm
 from langchain_core.documents import Document
 from llama_index.core.schema import NodeWithScore, TextNode
 
@@ -93,6 +94,7 @@ IDS = {
     "an ObjectId": (ObjectId(HEX), HEX),
     "an ObjectId in JSON": ({"$oid": HEX}, HEX),
     "a UUID": (LONG, str(LONG)),
+    "the bytes of a UUID": (LONG.bytes, str(LONG)),
     "a half": (7.5, None),
     "not a number": (float("nan"), None),
     "a truth value": (True, None),
@@ -131,6 +133,45 @@ def queried(how):
         return how(connection.execute(sa.text("select 'd1' as id, 'one' as content, 0.5 as score")))
 
 
+class Base(sa.orm.DeclarativeBase):
+    pass
+
+
+class Chunk(Base):
+    __tablename__ = "chunk"
+    chunk_id: sa.orm.Mapped[str] = sa.orm.mapped_column(primary_key=True)
+    content: sa.orm.Mapped[str]
+
+
+def mapped():
+    """Objects and their scores, as a search with pgvector selects them."""
+    with sa.orm.Session(sa.create_engine("sqlite://")) as session:
+        Base.metadata.create_all(session.get_bind())
+        session.add(Chunk(chunk_id="d1", content="one"))
+        session.flush()
+        return session.execute(sa.select(Chunk, sa.literal(0.5).label("similarity"))).all()
+
+
+class ApiResponse:
+    """As of the client of Elasticsearch."""
+
+    __slots__ = ("_body", "_meta")
+
+    def __init__(self, body):
+        self._body, self._meta = body, None
+
+
+ApiResponse.__module__ = "elastic_transport._response"
+
+
+class OpenApiModel:
+    """As of Pinecone."""
+
+    def __init__(self, **fields):
+        self.__dict__["_data_store"] = fields
+
+
+OpenApiModel.__module__ = "pinecone.openapi_support.model_utils"
 FRAME = {"id": ["d1"], "text": ["one"], "score": [0.5]}
 WEAVIATE = Object(LONG, {"content": "one", "title": "t"}, Metadata(distance=0.1, score=0.5))
 BEDROCK = {
@@ -167,6 +208,16 @@ STORES = {
     "Vespa": ([{"id": "id:ns:doc::1", "relevance": 0.5, "fields": {"text": "one", "documentid": "x"}}], "id:ns:doc::1"),
     "Typesense": ([{"document": {"id": "7", "text": "one"}, "text_match": 0.5}], "7"),
     "OpenSearch": ([{"_index": "i", "_id": "7", "_score": 0.5, "_source": {"content": "one"}}], "7"),
+    "Elasticsearch's client": (
+        ApiResponse({"took": 1, "hits": {"hits": [{"_id": "7", "_score": 0.5, "_source": {"text": "one"}}]}}),
+        "7",
+    ),
+    "Pinecone's client": (
+        OpenApiModel(matches=[OpenApiModel(id="d1", score=0.5, metadata={"text": "one"})], namespace=""),
+        "d1",
+    ),
+    "Meilisearch": ([{"id": 7, "text": "one", "_rankingScore": 0.5}], "7"),
+    "SQLAlchemy, mapped objects": (mapped(), "d1"),
     "Elasticsearch's answer": ({"hits": {"hits": [{"_id": "7", "_score": 0.5, "_source": {"text": "one"}}]}}, "7"),
     "DSPy": ([{"pid": 7, "long_text": "one", "score": 0.5}], "7"),
     "metadata in a text": ([{"text": "one", "metadata": '{"chunk_id": "c1", "score": 0.5}'}], "c1"),

@@ -281,6 +281,13 @@ class TestNamed:
     def test_whatever_the_shape(self, output, expected):
         assert read(tool(output), retrievers=["sea*"]) == expected
 
+    def test_by_the_type_of_the_tool(self):
+        """The conventions call a tool that retrieves a data store."""
+        span = made(
+            {semconv.OPERATION: semconv.EXECUTE_TOOL, semconv.TOOL_TYPE: "datastore", semconv.TOOL_RESULT: "one"}
+        )
+        assert read(span) == (None, ["one"], None, constants.NO_IDS)
+
     def test_that_failed_found_nothing_to_miss(self):
         spans = tool("timeout", failed=True), tool([{"id": "a", "text": "one"}], start=1, end=2)
         assert read(*spans, retrievers=["other"])[0] == ["a"]
