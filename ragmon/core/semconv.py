@@ -68,6 +68,8 @@ EXCEPTION: Final = "exception"
 EXCEPTION_TYPE: Final = "exception.type"
 EXCEPTION_MESSAGE: Final = "exception.message"
 HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")
+OF_SERVERS: Final = ("http.route", "url.path", "http.target")
+"""Attributes of HTTP that servers have, and clients have not."""
 
 # OpenInference.
 SPAN_KIND: Final = "openinference.span.kind"

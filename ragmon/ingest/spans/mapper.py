@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from itertools import chain
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -208,13 +209,17 @@ def _outcome_of(span: Span, root: Span | None, ignored: Sequence[str]) -> _Outco
     raised = [event.attributes for event in reversed(span.events) if event.name == semconv.EXCEPTION]
     types = (attributes.get(semconv.ERROR_TYPE), *(fields.get(semconv.EXCEPTION_TYPE) for fields in raised))
     names = [name for value in types if (name := shown_name(as_text(value) or "", ""))]
+    told = first_of({} if root is None else root.attributes, semconv.HTTP_STATUS, number)
+    answered = None if told is None else int(told)
+    is_of_server = span is root and any(key in attributes for key in semconv.OF_SERVERS)
+    if is_of_server and answered is not None and answered < HTTPStatus.INTERNAL_SERVER_ERROR and not raised:
+        return _Outcome(ended=REJECTED)  # some instrumentations of servers fail a span for a 404
     if not names:
         return _Outcome(constants.ERROR)
     # `error.type` may lack the module that an event has.
     same = [name for name in names if name.rpartition(".")[2] == names[0].rpartition(".")[2]]
     messages = (as_text(fields.get(semconv.EXCEPTION_MESSAGE)) or "" for fields in raised)
-    answered = first_of({} if root is None else root.attributes, semconv.HTTP_STATUS, number)
-    statuses = (*map(status_in, messages), None if answered is None else int(answered))
+    statuses = (*map(status_in, messages), answered)
     status = next((found for found in statuses if found is not None), None)
     ended = ending_of([max(same, key=len)], status, ignored)
     return _Outcome(ended=ended) if ended is not None else _Outcome(names[0])
