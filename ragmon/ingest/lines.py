@@ -23,6 +23,7 @@ import msgspec
 from ragmon.core import constants, shapes
 from ragmon.core.citations import split_citations, with_marks
 from ragmon.core.constants import CONTRACT_VERSION
+from ragmon.core.documents import matched, read_document
 from ragmon.core.errors import InputError, shorten
 from ragmon.core.json_schema import DRAFT, Schema, attribute_notes, definitions, described, identifier
 from ragmon.core.record import (
@@ -48,6 +49,7 @@ from ragmon.core.record import (
 )
 from ragmon.ingest.cells import CellError, written_citations
 from ragmon.ingest.spans.messages import answer_in
+from ragmon.ingest.spans.tools import JSON
 from ragmon.ingest.tables import TAG, USUAL, TableOptions, as_document, gold_as_traces, is_gold, usual_fields
 from ragmon.ingest.values import ABSENT, POINT, formatted_time, milliseconds, times
 
@@ -246,8 +248,9 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
             return None
 
     retrieval, context = as_object(value.retrieval), as_object(value.context)
-    documents = value.chunks if value.chunks is not None else retrieval.get("topk")
-    ids = value.retrieved_ids if value.retrieved_ids is not None else documents
+    given = value.chunks if value.chunks is not None else retrieval.get("topk")
+    documents = _completed(value.retrieved_ids if given is None else given, value.candidate_ids)
+    ids = documents if given is None or value.retrieved_ids is None else value.retrieved_ids
     question = value.q if value.q is not None else value.question
     retrieved_ids = read(as_ids, ids, "retrieved_ids")
 
@@ -388,6 +391,15 @@ def _latency(line: Any, read: _Read) -> Latency | None:
 
 def _or_default(value: Any, default: Any) -> Any:
     return value if value is not None else default
+
+
+def _completed(documents: Any, candidates: Any) -> Any:
+    """Documents of a reranker with what it left out, where the candidates are objects."""
+    if not isinstance(documents, list) or not isinstance(candidates, list) or dict not in set(map(type, candidates)):
+        return documents
+    read = [[read_document(entry, JSON, are_ids=True) for entry in entries] for entries in (documents, candidates)]
+    found = [{"id": each.id or each.label, "text": each.text, "score": each.score} for each in matched(*read)]
+    return [{key: value for key, value in members.items() if value is not None} for members in found]
 
 
 def _member_of_each(documents: Any, name: str) -> list[Any] | None:

@@ -220,7 +220,7 @@ def _scored(entry: Any, id_from: MemberPath | None) -> Any:
     if not isinstance(entry, list | dict):
         return as_id(entry)
     document = as_document(entry, id_from)
-    if document.keys().isdisjoint(("id", "text")):
+    if document.keys().isdisjoint(("id", "text", "index")):
         raise CellError(f"has a document without id: {shorten(entry)}")
     return document
 
@@ -282,6 +282,7 @@ def as_document(entry: Any, id_from: MemberPath | None = None) -> dict[str, Any]
     if name is not None and shapes.document_hints.room > 0:
         note_ids(found, entry, JSON)
     members = {"id": name, "text": found.text, "score": found.score, "title": found.title}
+    members |= {"index": found.place} if name is None else {}  # of a reranker
     return {key: value for key, value in members.items() if value is not None}
 
 
