@@ -50,7 +50,7 @@ from ragmon.core.record import (
 from ragmon.ingest.cells import CellError, written_citations
 from ragmon.ingest.spans.messages import answer_in
 from ragmon.ingest.spans.tools import JSON
-from ragmon.ingest.tables import TAG, USUAL, TableOptions, as_document, gold_as_traces, is_gold, usual_fields
+from ragmon.ingest.tables import TAG, USUAL, TableOptions, as_document, gold_as_traces, is_gold, usual_fields, written
 from ragmon.ingest.values import ABSENT, POINT, formatted_time, milliseconds, times
 
 
@@ -266,7 +266,12 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
         if names is None and citations:
             what = f"citations have an entry that names no document: {shorten(citations)}"
             unknown("citations", constants.UNREADABLE, what)
-        return shapes.named_by_title(names, shapes.titles_in(ids)) if names else names
+        titles = (
+            (entry.get("id"), entry.get("title"))
+            for entry in (ids if isinstance(ids, list) else ())
+            if isinstance(entry, dict)
+        )
+        return shapes.named_by_title(names, titles) if names else names
 
     answer, facts = _answer(value, cited, read)
     # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.
@@ -398,8 +403,7 @@ def _completed(documents: Any, candidates: Any) -> Any:
     if not isinstance(documents, list) or not isinstance(candidates, list) or dict not in set(map(type, candidates)):
         return documents
     read = [[read_document(entry, JSON, are_ids=True) for entry in entries] for entries in (documents, candidates)]
-    found = [{"id": each.id or each.label, "text": each.text, "score": each.score} for each in matched(*read)]
-    return [{key: value for key, value in members.items() if value is not None} for members in found]
+    return list(map(written, matched(*read)))
 
 
 def _member_of_each(documents: Any, name: str) -> list[Any] | None:
