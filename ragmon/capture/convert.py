@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context
 from datetime import date, datetime
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from inspect import Parameter
 from itertools import chain, islice
@@ -61,12 +61,12 @@ from ragmon.core.documents import (
     read_document,
 )
 from ragmon.core.documents import as_id as core_id
-from ragmon.core.endings import INTERRUPTED
+from ragmon.core.endings import INTERRUPTED, REJECTED, is_of_web
 from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
 from ragmon.core.text import Path, clean
-from ragmon.ingest.cells import CellError, written_citations
+from ragmon.ingest.cells import cited_documents
 from ragmon.ingest.spans.mapper import covered, fill
 from ragmon.ingest.spans.span import from_sdk_span
 
@@ -375,6 +375,13 @@ def _holds(name: str, value: Any) -> bool:
 
 
 _MAX_CALLER_DEPTH: Final = 4
+SESSION: Final = "session"
+USER_OF_CALL: Final = "user"
+_CALLER_NAMES: Final = {
+    SESSION: tuple(dict.fromkeys((*shapes.SESSION_KEYS, *shapes.SESSION_OBJECTS))),
+    USER_OF_CALL: tuple(dict.fromkeys((*shapes.USER_KEYS, *shapes.USER_OBJECTS))),
+}
+_NO_OBJECTS: Final = frozenset({str, bytes, int, float, bool, list, tuple, set, type(None)})
 _CALLER_ID: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
 
@@ -386,43 +393,51 @@ def session_and_user(
     They are arguments, or fields of data in the arguments, of settings such as LangGraph's `config` or of a request,
     whatever the case of their names: `session_id`, `threadId`. The least deep, then the surest name.
     """
+    found: dict[str, str] = {}
     passed = _without_instance(arguments(function, args, kwargs, defaults=False))
-    level: list[Any] = [passed, *(() if context is None else requests_in(context))]
-    session = user = None
+    level = [passed, *(() if context is None else requests_in(context))]
     for depth in range(_MAX_CALLER_DEPTH):
-        level = level[:_MAX_OBJECTS]
-        objects = [fields for value in level for fields in _all_fields(value)]
-        named = [{shapes.normalised(name): value for name, value in fields.items()} for fields in objects]
-        session = session or _caller(named, shapes.SESSION_KEYS, shapes.SESSION_OBJECTS)
-        # A parameter `user` may be what a user says.
-        keys = [key for key in shapes.USER_KEYS if key != "user" or depth]
-        user = user or _caller(named, keys, shapes.USER_OBJECTS)
-        level = (
-            []
-            if session and user
-            else [
-                value
-                for fields in objects
-                for value in fields.values()
-                if not is_str(value) and (is_data(value) or is_request(value))
-            ]
-        )
-    return session, user
+        inner, best = list[Any](), dict[str, tuple[int, str]]()
+        for value in level[:_MAX_OBJECTS]:
+            for fields in (passed,) if value is passed else _all_fields(value):
+                for name, field in fields.items():
+                    kind = type(field)
+                    whose, place = _caller_name(name)
+                    names = shapes.SESSION_KEYS if whose == SESSION else shapes.USER_KEYS
+                    # A parameter `user` may be what a user says, and a `chat` a text.
+                    is_text = kind is str and (place >= len(names) or (name == "user" and not depth))
+                    if whose and not is_text:
+                        text = as_id(field)
+                        if text is None and kind not in _NO_OBJECTS:
+                            text = as_id(stored(field, "id", "uuid", *names))
+                        if text is not None and _CALLER_ID.fullmatch(text):
+                            best[whose] = min(best.get(whose, (place, text)), (place, text))
+                    if kind not in _NO_OBJECTS and (is_data(field) or is_request(field)):
+                        inner.append(field)
+        found = {whose: text for whose, (_, text) in best.items()} | found
+        if len(found) == 2 or not inner:
+            break
+        level = inner
+    return found.get(SESSION), found.get(USER_OF_CALL)
 
 
 def _all_fields(value: Any) -> Iterator[dict[str, Any]]:
-    if is_request(value):
+    is_model = type(value) is not dict and is_data(value)
+    if not is_model and is_request(value):
         yield from request_fields(value)
         yield _as_fields((_environment(value) or {}).get("path_params"))
     else:
         yield stored_fields(value)
 
 
-def _caller(named: Sequence[Mapping[str, Any]], keys: Sequence[str], objects: Sequence[str]) -> str | None:
-    values = [fields[key] for key in keys for fields in named if key in fields]
-    owners = [fields[name] for name in objects for fields in named if name in fields and not is_str(fields[name])]
-    ids = map(as_id, (*values, *(stored(owner, "id", "uuid", *keys) for owner in owners)))
-    return next((found for found in ids if found is not None and _CALLER_ID.fullmatch(found)), None)
+@lru_cache(4096)  # every call has the same few names
+def _caller_name(name: str) -> tuple[str, int]:
+    # Whose id a field with this name holds, and how sure that is; "" where it holds none.
+    key = shapes.normalised(name)
+    for whose, names in _CALLER_NAMES.items():
+        if key in names:
+            return whose, names.index(key)
+    return "", 0
 
 
 def arguments(
@@ -463,11 +478,9 @@ _SOURCE_FIELDS: Final = ("sources", "references")
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
 _CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
 LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
-_LABEL_NAMES: Final = {
-    "session": tuple(
-        name for key in shapes.SESSION_KEYS for name in (key, re.sub("_(.)", lambda match: match[1].upper(), key))
-    )
-}
+_RESULT_SESSION: Final = tuple(
+    name for key in shapes.SESSION_KEYS[:5] for name in dict.fromkeys((key, re.sub("_i", "I", key)))
+)
 _MAX_ANSWER_DEPTH: Final = 5
 _MAX_ENVELOPES: Final = 3
 _MAX_PARTS: Final = 64
@@ -531,7 +544,10 @@ def _result_fields(result: Any) -> dict[str, Any]:
         SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
         CONTEXT: context if is_str(context) else None,
         "candidates": _first_in(views, _CANDIDATE_FIELDS),
-        **{name: attempt(name, as_id, _first_in(views, _LABEL_NAMES.get(name, (name,)))) for name in LABEL_FIELDS},
+        **{
+            name: attempt(name, as_id, _first_in(views, (name,) if name != SESSION else _RESULT_SESSION))
+            for name in LABEL_FIELDS
+        },
     }
 
 
@@ -641,9 +657,9 @@ def stream_fields(items: Sequence[Any], function: TracedFunction, recorded: Mapp
     if reader is None:
         return {}
     claim = reader.answer() if items else ""
-    if claim is None and recorded.get("claim") is None:
+    if claim is None and not reader.is_broken and recorded.get("claim") is None:
         unread["claim", "not_understood"] += 1
-        seen = "; ".join(f"`{shape}`" for shape in reader.strange) or "none says an answer"
+        seen = "; ".join(f"`{shape}`" for shape in reader.strange) or "none is an answer"
         warn_once(
             f"a stream has no answer, as its events are not understood ({seen}): @ragmon.trace(reduce=...) makes the "
             "answer of its items, or ragmon.record(claim=...) in the call says it"
@@ -744,17 +760,15 @@ def cited(
     """The documents that a list of citations names, or one citation."""
 
     def names() -> list[str] | None:
-        try:
-            plain = written_citations(_plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH + 1))
-        except CellError:
-            return None
-        return shapes.cited_names(plain, retrieved_ids, id_from)
+        plain = _plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH + 1)
+        ids = retrieved_ids or ()
+        pairs = zip(ids, titles, strict=True) if len(titles) == len(ids) else ()
+        return cited_documents(plain, retrieved_ids, id_from, pairs)
 
     found = None if citations is None else attempt("citations", names, steps=_CITED_STEPS)
     if found is None and citations is not None:
         warn_once(_NO_ID)
-    ids = retrieved_ids or ()
-    return shapes.named_by_title(found, zip(ids, titles, strict=True)) if found and len(titles) == len(ids) else found
+    return found
 
 
 def _plain(value: Any, wanted: Collection[str | int], depth: int) -> Any:
@@ -796,7 +810,7 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         recorded = fields.get("question")
         return text_of(question(function, call.args, call.kwargs, call.context) if recorded is None else recorded)
 
-    ended = call.ending or (INTERRUPTED if _waits(call) else None)
+    ended = call.ending or (None if call.error is not None else attempt("ending", _ending, call))
     labels: dict[str, Any] = {name: attempt(name, as_id, fields.get(name)) for name in LABEL_FIELDS}
     if not (labels["session"] and labels["user"]):
         found = attempt("session", session_and_user, function, call.args, call.kwargs, call.context) or (None, None)
@@ -875,11 +889,20 @@ def _call_fields(call: Call) -> dict[str, Any]:
     return {**found, **fields}
 
 
-def _waits(call: Call) -> bool:
-    # LangGraph returns, or streams last, what a graph asks a person in place of an answer.
+def _ending(call: Call) -> str | None:
+    # How a call ended that returned, and not with an answer.
     last = call.items[-1] if call.items else call.result
-    last = last[-1] if type(last) is tuple and last else last
-    return type(last) is dict and "__interrupt__" in last
+    pair = last if type(last) is tuple and last else (last,)
+    if type(pair[-1]) is dict and "__interrupt__" in pair[-1]:  # what a graph of LangGraph asks a person
+        return INTERRUPTED
+    if type(last) is dict:
+        status = last.get("statusCode") if "body" in last else None
+    elif len(pair) > 1:
+        status = pair[1] if type(pair[1]) is int or is_a(pair[1], HTTPStatus) else None
+    else:
+        status = stored(last, "status_code", "_status_code", "_status") if is_of_web(type(last)) else None
+    # A status with which an application answers its client, and gives no answer.
+    return REJECTED if isinstance(status, int) and 300 <= status < HTTPStatus.INTERNAL_SERVER_ERROR else None
 
 
 def _ids(documents: CapturedDocuments) -> list[str] | None:

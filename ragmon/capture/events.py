@@ -26,7 +26,7 @@ import msgspec
 
 from ragmon.capture.objects import STEPS, attempt, class_name, entries, first, held, is_a, is_list, is_str, stored
 from ragmon.core import shapes
-from ragmon.core.shapes import normalised
+from ragmon.core.shapes import ASSISTANT, normalised
 
 Fields = dict[str, Any]
 
@@ -177,6 +177,8 @@ _FORMATS: Final[tuple[Callable[[str], list[Any] | None], ...]] = (_frames, _obje
 
 # Kinds.
 _KIND_KEYS: Final = ("type", "event", "kind", "event_type", "event_kind", "part_kind", "part_delta_kind", "role")
+_STATUS_KEYS: Final = ("status", "stage", "phase", "state")
+_SUCCESS: Final = frozenset({"ok", "success", "succeeded", "successful"})
 _KIND: Final = re.compile(r"[A-Za-z][\w.:/-]{0,63}")
 _THOUGHTS: Final = frozenset({"reasoning", "reason", "thinking", "thought", "thoughts", "think", "scratchpad"})
 _STEPS: Final = frozenset(
@@ -217,9 +219,31 @@ _ANSWER: Final = frozenset(
         *_PIECE,
         *("answer", "text", "content", "chunk", "message", "messages", "completion", "generation", "generated"),
         *("response", "reply", "output", "refusal", "assistant", "ai", "model", "llm", "bot", "word", "sentence"),
-        *("partial", "part", "data", "update", "updates", "values", "custom", "raw", "tokens", "words"),
+        *(
+            "streaming",
+            "generating",
+            "answering",
+            "partial",
+            "part",
+            "data",
+            "update",
+            "updates",
+            "values",
+            "custom",
+            "raw",
+            "tokens",
+            "words",
+            "aimessage",
+        ),
     }
 )
+_GRAPH: Final = frozenset({"updates", "values"})
+"""LangGraph's modes in which an event is what a node has changed, or the whole state."""
+_TEXT_WORDS: Final = frozenset(
+    {"answer", "token", "text", "content", "delta", "chunk", "response", "completion", "reply"}
+)
+_NEWEST: Final = frozenset({"new", "next", "full", "current", "chat", "so", "far"})
+"""Words of keys that no table has: `answer_delta`, `tokenText`, `new_content`."""
 _BEGINS: Final = frozenset({"message_start", "response_created"})
 _FAILURE: Final = frozenset({"error", "abort", "aborted", "failed"})
 
@@ -268,7 +292,7 @@ def kind_of(names: tuple[str, ...]) -> Kind:
         is_answer=None if not names else says_so and not says_not,
         is_known=says_so or says_not,
         is_piece=not words.isdisjoint(_PIECE),
-        is_whole=not words.isdisjoint(_WHOLE),
+        is_whole=not words.isdisjoint(_WHOLE) or not _GRAPH.isdisjoint(simple),
         is_end=not words.isdisjoint(_END),
         field=None if told is None else _DOCUMENTS[told],
         is_one=told in _ONE,
@@ -283,9 +307,26 @@ def _is_step(class_: str) -> bool:
 
 
 def _kinds(fields: Fields) -> tuple[str, ...]:
-    values = (dict.get(fields, key) for key in _KIND_KEYS)
-    texts = (stored(value, "_value_") if is_a(value, Enum) and not is_str(value) else value for value in values)
-    return tuple(str.__str__(text) for text in texts if is_str(text) and _KIND.fullmatch(text))
+    found: tuple[str, ...] = ()
+    for key in _KIND_KEYS:
+        if (value := dict.get(fields, key)) is None:
+            continue
+        if is_a(value, Enum) and not is_str(value):
+            value = stored(value, "_value_")
+        if is_str(value) and _KIND.fullmatch(value):
+            found = (*found, str.__str__(value))
+    return found
+
+
+def _status(fields: Fields) -> str | None:
+    found = (dict.get(fields, key) for key in _STATUS_KEYS)
+    return next((str.__str__(text) for text in found if is_str(text) and text.lower() not in _SUCCESS), None)
+
+
+@lru_cache(256)
+def _says_text(key: str) -> bool:
+    words = frozenset(normalised(key).split("_"))
+    return words <= _ANSWER | _NEWEST and not words.isdisjoint(_TEXT_WORDS)
 
 
 # Where an event has what it says.
@@ -296,9 +337,13 @@ _PARTS: Final = ("part", "content_block")
 _ENCODED: Final = ("data", "raw_data", "payload", "bytes")
 """Texts that may be JSON."""
 _PIECES: Final = ("delta", "token", "content_delta", "chunk")
-_STRONG: Final = ("claim", "answer", "response", "result", "output", "generation", "completion", "reply")
+_STRONG: Final = frozenset(
+    {"claim", "answer", "response", "result", "output", "generation", "completion", "reply", "generated_text"}
+)
 """Keys that hold the answer also where tokens came before, or an event ends the stream."""
-_TEXTS: Final = (*_EVENTS, *_PIECES[1:3], *shapes.ANSWER_KEYS, "value", "word", "messages")
+_OUTPUTS: Final = _STRONG | {"messages", *shapes.ALTERNATIVES}
+"""Keys of what a node of a graph changed, of which one holds the answer."""
+_TEXTS: Final = (*_EVENTS, *_PIECES[1:3], *shapes.ANSWER_KEYS, "generated_text", "value", "word", "messages")
 _LISTS: Final = ("data", "output", "content", "value", "items", "results", "payload")
 """Where an event has the list that its kind names."""
 _GROUPS: Final = ("run_id", "message_id", "messageId")
@@ -325,13 +370,12 @@ _TOKENS: Final = 20
 EVENTS: Final = 65_536
 """Events of a stream that are read; the answer of a longer one is unknown."""
 _FEW_STEPS: Final = 3
-PIECE, PLAIN, EITHER, STATE, WHOLE = range(5)
-"""A piece of the answer; a text or frame of its own; a text that may be a piece or all so far; one in a state of a
-graph, which holds the question as well; all of the answer."""
+PIECE, PLAIN, EITHER, WHOLE = range(4)
+"""A piece of the answer; a text or frame of its own; a text that may be a piece or all so far; all of the answer."""
 
 
 class _Place(NamedTuple):
-    """Where a value of an event stands: in which events, under which key, in which message."""
+    """Where a value of an event stands: in events of which kinds, under which key, in which message."""
 
     names: tuple[str, ...] = ()
     how: int = PLAIN
@@ -342,7 +386,9 @@ class _Place(NamedTuple):
 
 class _Text(NamedTuple):
     text: str
-    place: _Place
+    how: int
+    key: str
+    message: Any
 
 
 def read_stream(
@@ -365,6 +411,7 @@ class EventReader:
 
     Attributes:
         fields: What the events say beside the answer.
+        is_broken: Whether an error ended the stream.
         strange: Kinds, or keys, of events that are not understood.
     """
 
@@ -373,7 +420,8 @@ class EventReader:
         self._fields_of = fields_of
         self._texts: list[_Text] = []
         self._message = 0
-        self._is_broken = False
+        self.is_broken = False
+        self._is_readable = True
         self.fields: Fields = {}
         self.strange: dict[str, None] = {}
 
@@ -381,164 +429,174 @@ class EventReader:
         """Read all events; after one that cannot be read, the answer is unknown."""
         for event in events[:EVENTS]:
             if type(event) is str:
-                self._add(event, _Place())
-            elif attempt("stream", self._read, event, steps=2 * STEPS) is None:
-                self._is_broken = True
-        self._is_broken = self._is_broken or len(events) > EVENTS
+                self._add_text(event, _Place())
+            elif attempt("stream", self._add, event, _Place(), steps=2 * STEPS) is None:
+                self._is_readable = False
+        self._is_readable = self._is_readable and len(events) <= EVENTS
 
     def answer(self) -> str | None:
         """The answer; None where no event is understood to say it, or the stream broke off."""
-        if self._is_broken:
+        if self.is_broken or not self._is_readable:
             return None
-        wholes = [text for text, place in self._texts if place.how == WHOLE and text.strip()]
+        wholes = [said.text for said in self._texts if said.how == WHOLE and said.text.strip()]
         if wholes:
-            return wholes[-1]
-        pieces = [found for found in self._texts if found.place.how <= PLAIN]
-        others = [found for found in self._texts if found.place.how > PLAIN]
-        answers = [found for found in others if found.place.key in _STRONG and found.text.strip()]
-        if pieces and (
-            not answers
-            or (len(answers) < len(pieces) and self._texts.index(answers[-1]) < self._texts.index(pieces[-1]))
-        ):
-            return _together(pieces)
-        return _surest(answers or others)
-
-    def _read(self, event: Any) -> bool:
-        known = len(self.fields)
-        if not self._add(event, _Place()) and len(self.fields) == known:
-            self._show(event)
-        return True
-
-    def _show(self, event: Any) -> None:
-        names = [*_kinds(fields := held(event)), *_names(fields)] or [class_name(event)]
-        if len(self.strange) < _MAX_SHOWN:
-            self.strange[", ".join(name for name in names if _KIND.fullmatch(name))] = None
+            return "".join(wholes) if _are_pieces(wholes) else wholes[-1]
+        pieces = [(place, said) for place, said in enumerate(self._texts) if said.how <= PLAIN]
+        others = [(place, said) for place, said in enumerate(self._texts) if said.how > PLAIN]
+        answers = [(place, said) for place, said in others if said.key in _STRONG and said.text.strip()]
+        is_last = bool(answers) and (not pieces or answers[-1][0] > pieces[-1][0] or len(answers) >= len(pieces))
+        if pieces and not is_last:
+            return _together([said for _, said in pieces])
+        return _surest([said for _, said in answers or others])
 
     def _add(self, value: Any, place: _Place) -> bool:
-        # Whether the value says something, be it answer or not.
+        # Whether the value is a text, or has one; be it answer or not.
         if value is None or place.depth > _MAX_DEPTH:
             return False
         if is_a(value, bytes, bytearray):
             value = bytes(value).decode("utf-8", "replace")
         if is_str(value):
             return self._add_text(str.__str__(value), place)
-        place = place._replace(depth=place.depth + 1)
         return self._add_list(value, place) if is_list(value) else self._add_object(value, place)
 
     def _add_text(self, text: str, place: _Place) -> bool:
-        if place.key in _ENCODED and (value := _value(text)) is not text:
-            return self._add(value, place._replace(key="data" if is_str(value) else ""))
-        kind = kind_of(place.names)
+        names, how, key, message, depth = place
+        if key in _ENCODED and (value := _value(text)) is not text:
+            return self._add(value, _Place(names, how, "data" if is_str(value) else "", message, depth + 1))
         if text.strip() in _LAST:
             return True
-        if kind.is_answer is False or (kind.is_end and place.key not in _STRONG):
+        kind = kind_of(names)
+        if kind.is_answer is False or (kind.is_end and key not in _STRONG):
             return kind.is_known
-        self._is_broken = False
-        self._texts.append(_Text(text, place))
+        self.is_broken = False
+        self._texts.append(_Text(text, how, key, message))
         return True
 
     def _add_list(self, value: Any, place: _Place) -> bool:
+        names, how, key, message, depth = place
         listed = entries(value) or ()
-        if type(value) is tuple and len(listed) > 1:
+        if len(listed) > 1 and (type(value) is tuple or "messages" in names):
             listed = listed[1:] if type(listed[0]) is tuple else listed  # the names of LangGraph's subgraphs
-            head = listed[0]
+            head, second = listed[0], listed[-1]
             if is_str(head) and len(listed) > 1 and _KIND.fullmatch(head) and kind_of((head,)).is_known:
-                how = WHOLE if head in ("updates", "values") else place.how
-                return self._add(
-                    listed[1], place._replace(names=(*place.names, str.__str__(head)), how=how, key="data")
-                )
-            if not is_str(head) and not is_list(head) and (len(listed) == 1 or is_a(listed[1], dict)):
-                return self._add(head, place)  # a message and its metadata
-        if (field := kind_of(place.names).field) is not None:
+                return self._add(listed[1], _Place((*names, str.__str__(head)), how, "data", message, depth + 1))
+            is_message = not is_str(head) and not is_list(head)
+            if is_message and (len(listed) == 1 or (is_a(second, dict) and dict.get(second, "content") is None)):
+                return self._add(head, _Place(names, how, key, message, depth + 1))  # a message and its metadata
+        if (field := kind_of(names).field) is not None:
             return self._keep(self._fields_of({field: value}))
         fields = self._fields_of(value)
-        claim = fields.get("claim")
-        how = max(place.how, EITHER)
-        said = claim is not None and self._add_text(claim, place._replace(how=how, key="answer"))
-        return self._keep(fields) or said
+        self._keep(fields)
+        claim = self._text_of(fields.get("claim"))
+        return (
+            claim is not None
+            and claim.strip() != ""
+            and self._add_text(claim, _Place(names, max(how, EITHER), "answer", message))
+        )
 
     def _add_object(self, value: Any, place: _Place) -> bool:
-        fields, class_ = held(value), "" if is_a(value, dict) else class_name(value)
-        own = _kinds(fields)
-        names = (*place.names, *own, class_) if _is_step(class_) else (*place.names, *own)
+        is_dict = is_a(value, dict)
+        fields, class_ = held(value), "" if is_dict else class_name(value)
+        names = (*place.names, *_kinds(fields))
+        names = (*names, class_) if _is_step(class_) else names
         kind = kind_of(names)
         self._message += kind.begins
         how = place.how
         if how != WHOLE and (kind.is_piece or class_.endswith(("Chunk", "Delta"))):
             how = PIECE
-        elif kind.is_whole or "ai" in own:
+        elif kind.is_whole or class_ == "AIMessage":
             how = WHOLE
         id_ = first(fields, _GROUPS)
-        if id_ is None and ("choices" in fields or class_.endswith("Chunk")):
+        if id_ is None and (
+            "choices" in fields or (names and names[-1] == "AIMessageChunk") or class_.endswith("Chunk")
+        ):
             id_ = dict.get(fields, "id")
         message = str.__str__(id_) if is_str(id_) else place.message or self._message
-        place = place._replace(names=names, how=how, message=message)
-        has_fields = self._add_fields(value, fields, kind)
+        place = _Place(names, how, place.key, message, place.depth + 1)
+        has_fields, strange = self._add_fields(value, fields, kind), len(self.strange)
         if kind.is_failure:
-            self._is_broken = True
+            self.is_broken = True
             return True
-        if self._add_said(value, fields, place) or (is_a(value, dict) and self._add_nodes(fields, place)):
+        if self._add_said(value, fields, place) or (is_dict and self._add_nodes(fields, place)):
             return True
         if not has_fields and is_a(error := dict.get(fields, "error"), str, dict) and error != "":
-            self._is_broken = True
-            return True
-        return has_fields or kind.is_known
+            self.is_broken = True
+        elif not has_fields and not kind.is_known and strange == len(self.strange) < _MAX_SHOWN:
+            shown = [*_kinds(fields), *_names(fields)] or [class_ or "{}"]
+            self.strange[", ".join(name for name in shown if _KIND.fullmatch(name))] = None
+        return False
 
     def _add_said(self, value: Any, fields: Fields, place: _Place) -> bool:
+        names, how, _, message, depth = place
         if is_list(choices := dict.get(fields, "choices")):
             return self._add_choice(entries(choices) or (), place)
-        if is_list(candidates := dict.get(fields, "candidates")) and (listed := entries(candidates)):
-            content = dict.get(held(listed[0]), "content")  # Gemini
-            return content is not None and self._add_value(content, place._replace(how=PIECE, key="content"))
-        kind = kind_of(place.names)
+        if is_list(candidates := dict.get(fields, "candidates")) and (listed := entries(candidates)):  # Gemini
+            content = dict.get(held(listed[0]), "content")
+            return content is not None and self._add_value(content, _Place(names, PIECE, "content", message, depth))
+        kind = kind_of(names)
+        status = _status(fields)
         for key in _TEXTS:
-            found = first(fields, (key,))
-            if found is None or (key == "event" and is_str(found)) or (kind.field is not None and is_list(found)):
+            found = dict.get(fields, key)
+            if found is None or callable(found) or (kind.field is not None and is_list(found)):
                 continue
-            if key == "value" and not kind.is_answer:  # too usual a name where no kind says what it is
-                continue
-            inner = place._replace(key=key)
+            is_text = is_str(found)
+            if (key == "event" and is_text) or (key == "value" and not kind.is_answer):
+                continue  # a kind; and too usual a name where no kind says what it is
             if key in _PARTS:
-                inner = inner._replace(names=(), how=EITHER if kind.is_end else PIECE)
-            elif place.how in (PLAIN, EITHER):
-                inner = inner._replace(how=_how(key, fields))
-            is_event = key in _EVENTS or is_str(found)
-            if self._add(found, inner) if is_event else self._add_value(found, inner):
+                inner = _Place((), EITHER if kind.is_end else PIECE, key, message, depth)
+            else:
+                told = names if status is None or key in _STRONG else (*names, status)
+                inner = _Place(told, _how(key) if how in (PLAIN, EITHER) else how, key, message, depth)
+            if self._add(found, inner) if is_text or key in _EVENTS else self._add_value(found, inner):
                 return True
-        text = None if kind.is_answer is False else self._text_of(value)
-        return text is not None and self._add_text(text, place._replace(how=max(place.how, EITHER), key="answer"))
+        if kind.is_answer is False or status is not None:
+            return False
+        if (text := self._text_of(value)) is not None:
+            return self._add_text(text, _Place(names, max(how, EITHER), "answer", message, depth))
+        named = [name for name in _names(fields) if _says_text(name) and is_str(dict.get(fields, name))]
+        how = PIECE if kind.is_piece or any(kind_of((name,)).is_piece for name in named) else max(how, EITHER)
+        return len(named) == 1 and self._add(fields[named[0]], _Place(names, how, "text", message, depth))
 
     def _add_value(self, value: Any, place: _Place) -> bool:
         # A message, a completion, a response: whatever has a text; else what has documents.
-        if not is_list(value):
-            place = place._replace(names=(*place.names, *_kinds(held(value))))
-        text = self._text_of({"messages": value} if place.key == "messages" else value)
-        if text is not None:
-            return self._add_text(text, place)
-        return not is_list(value) and self._add(value, place)
+        names, how, key, message, depth = place
+        if is_list(value):
+            text = self._text_of({"messages": value} if key == "messages" else {"role": ASSISTANT, "content": value})
+            return text is not None and self._add_text(text, place)
+        inner = held(value)
+        if dict.get(inner, "special") is True:  # a token that ends the text
+            return False
+        place = _Place((*names, *_kinds(inner)), how, key, message, depth)
+        text = self._text_of(value)
+        return self._add(value, place) if text is None else self._add_text(text, place)
 
     def _add_choice(self, choices: Sequence[Any], place: _Place) -> bool:
+        names, how, _, message, depth = place
         for choice in map(held, choices):
             if dict.get(choice, "index") not in (None, 0):
                 continue
-            delta, message = dict.get(choice, "delta"), dict.get(choice, "message")
-            if delta is None and message is not None:
-                return self._add_value(message, place._replace(how=WHOLE, key="response"))
+            delta, whole = dict.get(choice, "delta"), dict.get(choice, "message")
+            if delta is None and whole is not None:
+                self._add_value(whole, _Place(names, WHOLE, "response", message, depth))
+                continue
             text = self._text_of(dict.get(choice, "text") if delta is None else delta)
-            return text is None or self._add_text(text, place._replace(how=min(place.how, PIECE), key="delta"))
+            if text is not None:
+                self._add_text(text, _Place(names, min(how, PIECE), "delta", message, depth))
         return True
 
     def _add_nodes(self, fields: Fields, place: _Place) -> bool:
         # What the nodes of a graph changed; or the key of an event is its kind.
-        if len(fields) > _MAX_NODES or not _KNOWN.isdisjoint(names := _names(fields)):
+        nodes: Fields = {name: node for name in _names(fields) if is_a(node := dict.get(fields, name), dict)}
+        if len(fields) > _MAX_NODES or not _KNOWN.isdisjoint(_names(fields) - nodes.keys()):
             return False
         said = False
-        for name in names:
-            if is_a(node := dict.get(fields, name), dict):
-                words = frozenset(normalised(name).split("_"))
-                is_kind = not words.isdisjoint(_PIECE | _THOUGHTS)
-                inner = place._replace(names=(*place.names, name)) if is_kind else place._replace(how=WHOLE)
-                said = self._add(node, inner) or said
+        for name, node in nodes.items():
+            if not frozenset(normalised(name).split("_")).isdisjoint(_PIECE | _THOUGHTS):
+                said = self._add(node, place._replace(names=(*place.names, name))) or said
+            elif not _OUTPUTS.isdisjoint(_names(node)):
+                said = self._add(node, place._replace(how=WHOLE)) or said
+            else:
+                self._add_fields(node, node, kind_of(()))
         return said
 
     def _add_fields(self, value: Any, fields: Fields, kind: Kind) -> bool:
@@ -583,14 +641,14 @@ def _names(fields: Fields) -> set[str]:
     return {name for name in list(dict.keys(fields)) if type(name) is str}  # another may run code where it is compared
 
 
-def _how(key: str, fields: Fields) -> int:
+def _how(key: str) -> int:
     if key in _PIECES:
         return PIECE
     if key in _ENCODED:
         return PLAIN
     if key == "messages":
         return WHOLE
-    return STATE if any(name in fields for name in _ASKED) else EITHER
+    return EITHER
 
 
 def _value(text: str) -> Any:
@@ -603,24 +661,28 @@ def _value(text: str) -> Any:
 
 
 def _together(pieces: Sequence[_Text]) -> str:
-    messages = [place.message for text, place in pieces if text.strip()]
+    messages = [said.message for said in pieces if said.text.strip()]
     if 1 < len(set(messages)) < len(messages):  # where each piece has an id of its own, it is no message's
-        pieces = [piece for piece in pieces if piece.place.message == messages[-1]]
-    is_plain = all(place.how == PLAIN for _, place in pieces)
-    return _joined([text for text, _ in pieces], _FEW_STEPS if is_plain else None)
+        pieces = [said for said in pieces if said.message == messages[-1]]
+    is_plain = all(said.how == PLAIN for said in pieces)
+    return _joined([said.text for said in pieces], _FEW_STEPS if is_plain else None)
 
 
 def _surest(texts: Sequence[_Text]) -> str | None:
-    keys = Counter(place.key for text, place in texts if text.strip()).most_common(2)
-    if len(keys) == 2 and keys[0][1] == keys[1][1]:
+    keys = Counter(said.key for said in texts if said.text.strip()).most_common(2)
+    if not texts or (len(keys) == 2 and keys[0][1] == keys[1][1]):
         return None
-    said = [found for found in texts if not keys or found.place.key == keys[0][0]]
-    if not said:
-        return None
-    last = said[-1].text
-    if said[-1].place.how == STATE and all(" " in text.strip() and not text[:1].isspace() for text, _ in said if text):
-        return last
-    return _joined([text for text, _ in said], 2)
+    said = [said for said in texts if not keys or said.key == keys[0][0]]
+    found = [each.text for each in said]
+    # Several sentences with nothing between them are drafts, or states of a graph.
+    are_whole = not _are_pieces(found) and not any(text[-1:].isspace() or text[:1].isspace() for text in found)
+    return found[-1] if are_whole and said[-1].key in _STRONG else _joined(found, 2)
+
+
+def _are_pieces(texts: Sequence[str]) -> bool:
+    # Pieces begin with spaces, or are single words.
+    few = [text for text in texts if text]
+    return len(few) > 1 and 2 * sum(text[:1].isspace() or " " not in text for text in few) > len(few)
 
 
 def _joined(texts: Sequence[str], steps: int | None) -> str:

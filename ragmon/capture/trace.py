@@ -97,7 +97,7 @@ def trace(
             call's arguments; default: the parameter or field with a usual name, else the first text.
         extract: Where the answer is: dotted paths into the result by field of `ragmon.record`, or a callable that
             gets the result and returns such fields; default: every known shape.
-        reduce: Makes a result of the list of items of a stream; default: texts joined, and the last other item.
+        reduce: Makes a result of the list of items of a stream; default: what its events say, if they are understood.
         id_from: Dotted path from a document to its id; default: `[capture] id_from`, else `id`, then `id`,
             `chunk_id` and `doc_id` of its metadata.
 

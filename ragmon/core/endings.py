@@ -130,6 +130,11 @@ def _is_of_web(name: str) -> bool:
     return name.startswith(_WEB) or name in ("HTTPException", "Http404")
 
 
+def is_of_web(kind: type) -> bool:
+    """Whether a class is one of a web framework, or is made from one."""
+    return any(f"{base.__module__}.".startswith(_WEB) for base in kind.__mro__)
+
+
 def _status_of_name(name: str) -> int | None:
     if name in _BAD_REQUESTS:
         return HTTPStatus.BAD_REQUEST

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from ragmon.core import constants, shapes
+from ragmon.core import constants
 from ragmon.core.citations import split_citations, with_marks
 from ragmon.core.constants import CONTRACT_VERSION
 from ragmon.core.documents import matched, read_document
@@ -47,7 +47,7 @@ from ragmon.core.record import (
     latencies_in_range,
     parse_label,
 )
-from ragmon.ingest.cells import CellError, written_citations
+from ragmon.ingest.cells import cited_documents
 from ragmon.ingest.spans.messages import answer_in
 from ragmon.ingest.spans.tools import JSON
 from ragmon.ingest.tables import TAG, USUAL, TableOptions, as_document, gold_as_traces, is_gold, usual_fields, written
@@ -257,21 +257,13 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
     def cited(citations: Any) -> list[str] | None:
         if citations is None:
             return None
-        try:
-            written = written_citations(citations)
-        except CellError as error:
-            unknown("citations", constants.UNREADABLE, f"citations {error}")
-            return None
-        names = shapes.cited_names(written, retrieved_ids, options.id_from)
-        if names is None and citations:
-            what = f"citations have an entry that names no document: {shorten(citations)}"
-            unknown("citations", constants.UNREADABLE, what)
-        titles = (
-            (entry.get("id"), entry.get("title"))
-            for entry in (ids if isinstance(ids, list) else ())
-            if isinstance(entry, dict)
-        )
-        return shapes.named_by_title(names, titles) if names else names
+
+        def unread(why: str) -> None:
+            unknown("citations", constants.UNREADABLE, why)
+
+        documents = [entry for entry in ids if isinstance(entry, dict)] if isinstance(ids, list) else []
+        titles = ((entry.get("id"), entry.get("title")) for entry in documents)
+        return cited_documents(citations, retrieved_ids, options.id_from, titles, unread)
 
     answer, facts = _answer(value, cited, read)
     # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from http import HTTPStatus
 from typing import Annotated
 
 import aiohttp.web
@@ -21,6 +22,7 @@ from fastapi.testclient import TestClient
 from langgraph.checkpoint.memory import MemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
+from starlette.responses import JSONResponse, PlainTextResponse
 from typing_extensions import TypedDict
 
 import ragmon
@@ -137,6 +139,41 @@ def test_django_and_its_rest_framework_refuse_their_client():
         "rest429": [429, ["rejected", None]],
         "rest500": [500, [None, "APIException"]],
     }
+
+
+class OwnResponse(JSONResponse):
+    """An application's own response."""
+
+
+@pytest.mark.parametrize(
+    ("response", "ended"),
+    [
+        (JSONResponse({"detail": "no"}, 404), "rejected"),
+        (OwnResponse({"answer": "no"}, 422), "rejected"),
+        (PlainTextResponse("no", 400), "rejected"),
+        (flask.Response("no", status=403), "rejected"),
+        (({"error": "no"}, 404), "rejected"),
+        (({"error": "no"}, HTTPStatus.NOT_FOUND), "rejected"),
+        ({"statusCode": 429, "body": '{"message": "no"}'}, "rejected"),
+        (aiohttp.web.json_response({"error": "no"}, status=400), "rejected"),
+        (JSONResponse({"answer": "At nine."}), None),
+        (({"answer": "At nine."}, 201), None),
+        ({"statusCode": 200, "body": '{"answer": "At nine."}'}, None),
+        ({"answer": "At nine.", "statusCode": 404}, None),
+        (httpx.Response(404, json={"answer": "At nine."}), None),  # what a provider says
+        (("At nine.", ["d1"]), None),
+    ],
+)
+def test_a_refusal_of_the_client_may_be_returned(response, ended):
+    @ragmon.trace
+    def ask(question):
+        return response
+
+    with capture_traces() as records:
+        assert ask("Is it?") is response
+    assert [(r.error, r.ended, r.partial, r.answer_json is None) for r in records] == [
+        (None, ended, ended is not None, ended is not None)
+    ]
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429])

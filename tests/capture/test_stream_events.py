@@ -11,6 +11,7 @@ import pytest
 from fastapi.sse import ServerSentEvent as FastApiEvent
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGenerationChunk
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseTextDeltaEvent
 from pydantic import BaseModel
@@ -174,6 +175,28 @@ FRAMED = {
     "a data of several lines": ["data: The harbour\ndata: opens at nine.\n\n"],
     "no empty lines": [f"data: {json.dumps({'delta': word})}\n" for word in WORDS],
     "NDJSON": [json.dumps({"token": word}) + "\n" for word in WORDS],
+    "chunks of LangServe": [
+        'event: metadata\ndata: {"run_id": "1"}\n\n',
+        *(f"event: data\ndata: {json.dumps(word)}\n\n" for word in WORDS),
+        "event: end\n\n",
+    ],
+    "messages of a LangGraph server": sse(
+        *([{"type": "AIMessageChunk", "id": "a", "content": w}, {"langgraph_node": "generate"}] for w in WORDS),
+        event="messages",
+    ),
+    "partial messages of a LangGraph server": [
+        *sse(
+            *([{"type": "ai", "id": "a", "content": "".join(WORDS[: n + 1])}] for n in range(len(WORDS))),
+            event="messages/partial",
+        ),
+        *sse([{"type": "ai", "id": "a", "content": ANSWER}], event="messages/complete"),
+    ],
+    "values of a LangGraph server": sse(
+        {"messages": [{"type": "human", "content": "When?"}]},
+        {"messages": [{"type": "human", "content": "When?"}, {"type": "ai", "content": ANSWER}]},
+        event="values",
+    ),
+    "an object over several lines": [f'data: {{\ndata:   "delta": {json.dumps(word)}\ndata: }}\n\n' for word in WORDS],
     "JSON without ends of lines": [json.dumps({"text": word}) for word in WORDS],
     "a JSON text sequence": ["\x1e" + json.dumps({"content": word}) + "\n" for word in WORDS],
     "a JSON array": ["[", ",\n".join(json.dumps({"delta": word}) for word in WORDS), "]"],
@@ -402,6 +425,57 @@ OBJECTS = {
     "astream_events of the model alone": [
         {"event": "on_chat_model_stream", "run_id": "2", "data": {"chunk": AIMessageChunk(word)}} for word in WORDS
     ],
+    "a thread of Assistants": [
+        {"event": "thread.run.created", "data": {"id": "r", "object": "thread.run"}},
+        *(
+            {
+                "event": "thread.message.delta",
+                "data": {
+                    "object": "thread.message.delta",
+                    "delta": {"content": [{"index": 0, "type": "text", "text": {"value": word, "annotations": []}}]},
+                },
+            }
+            for word in WORDS
+        ),
+    ],
+    "tokens of a server of Hugging Face": [
+        *({"token": {"id": n, "text": word, "special": False}} for n, word in enumerate(WORDS)),
+        {"token": {"id": 9, "text": "</s>", "special": True}, "generated_text": ANSWER},
+    ],
+    "tokens of an AI": [{"type": "ai", "content": word} for word in WORDS],
+    "results that are pieces": [{"type": "result", "text": word} for word in WORDS],
+    "agents of Bedrock": [
+        {"trace": {"trace": {"orchestrationTrace": {"rationale": {"text": "I will search."}}}}},
+        *({"chunk": {"bytes": word.encode()}} for word in WORDS),
+    ],
+    "a token beside its place": [{"event": "token", "data": {"index": n}, "token": w} for n, w in enumerate(WORDS)],
+    "a token and all so far": [
+        {"token": word, "answer": "".join(WORDS[: n + 1]), "question": "When?"} for n, word in enumerate(WORDS)
+    ],
+    "answers in a question's state that are pieces": [{"question": "When?", "answer": word} for word in WORDS],
+    "a status beside each message": [
+        {"status": "searching", "message": "Searching"},
+        *({"status": "streaming", "message": word} for word in WORDS),
+        {"status": "done", "message": "ok"},
+    ],
+    "answers of a call that succeeded": [{"status": "ok", "answer": word} for word in WORDS],
+    "keys that say so": [{"answer_delta": word} for word in WORDS],
+    "keys in another style": [{"eventType": "token", "tokenText": word} for word in WORDS],
+    "drafts": [{"answer": "The harbour opens at ten."}, {"answer": ANSWER}],
+    "Dify's": [
+        *({"event": "message", "message_id": "m", "answer": word} for word in WORDS),
+        {"event": "message_end", "message_id": "m", "metadata": {"usage": {"total_tokens": 7}}},
+    ],
+    "nodes named as fields are": [
+        {"model": {"messages": [AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "t"}])]}},
+        {"tools": {"messages": [ToolMessage("It opens at ten.", tool_call_id="t")]}},
+        {"model": {"messages": [AIMessage(ANSWER)]}},
+    ],
+    "chunks of a generation": [ChatGenerationChunk(message=AIMessageChunk(word)) for word in WORDS],
+    "blocks of a message": [
+        AIMessageChunk([{"type": "thinking", "thinking": "No.", "index": 0}]),
+        *(AIMessageChunk([{"type": "text", "text": word, "index": 1}]) for word in WORDS),
+    ],
     "a history of a chat": [
         [{"role": "user", "content": "When?"}, {"role": "assistant", "content": "".join(WORDS[: n + 1])}]
         for n in range(len(WORDS))
@@ -432,6 +506,16 @@ TOLD = {
         *({"answer": word} for word in WORDS),
     ],
     "of a node": [{"search": {"docs": DOCUMENTS}}, {"generate": {"answer": ANSWER}}],
+    "of nodes that filter": [
+        {"retrieve": {"documents": [{"id": "d3"}, *DOCUMENTS], "question": "When?"}},
+        {"grade": {"documents": DOCUMENTS, "question": "When?"}},
+        {"generate": {"documents": DOCUMENTS, "generation": ANSWER}},
+    ],
+    "of Cohere": [
+        {"event_type": "search-results", "documents": DOCUMENTS},
+        *({"event_type": "text-generation", "text": word} for word in WORDS),
+        {"event_type": "stream-end", "response": {"text": ANSWER, "documents": DOCUMENTS}},
+    ],
     "of a state": [
         {"question": "When?"},
         {"question": "When?", "documents": DOCUMENTS},

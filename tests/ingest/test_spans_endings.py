@@ -114,6 +114,13 @@ def test_a_graph_whose_step_asks_a_person_waits():
     assert told([outer, graph, step, asks])[:4] == (None, "interrupted", True, None)
 
 
+@pytest.mark.parametrize(("name", "how"), [("GeneratorExit", "abandoned"), ("CancelledError", "cancelled")])
+def test_some_tracers_fail_no_span_for_a_caller_who_leaves(name, how):
+    assert told(request({}, [exception(name)], failed=False)) == ended(how)
+    answered = request({semconv.OUTPUT_VALUE: "It is."}, [exception(name)], failed=False)
+    assert told(answered)[:3] == (None, None, False)
+
+
 def test_what_is_configured_adds():
     spans = request({}, [exception("app.errors.QuotaExceeded")])
     assert told(spans)[0] == "app.errors.QuotaExceeded"
