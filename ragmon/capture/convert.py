@@ -56,6 +56,7 @@ from ragmon.core.documents import (
     first_known,
     list_in,
     matched,
+    may_list,
     note_ids,
     read_document,
 )
@@ -607,7 +608,7 @@ def _first_in(views: Sequence[dict[str, Any]], names: Sequence[str]) -> Any:
 
 def _first_listed(views: Sequence[dict[str, Any]], names: Sequence[str], default: Any = None) -> Any:
     values = (first(fields, (name,)) for fields in views for name in names)
-    return next((value for value in values if value is not None and list_in(value, OBJECTS) is not None), default)
+    return next((value for value in values if value is not None and may_list(value, OBJECTS)), default)
 
 
 def _components(result: Any) -> Iterator[Any]:
@@ -893,7 +894,9 @@ def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None
 def _call_fields(call: Call) -> dict[str, Any]:
     fields = dict(call.fields or {})
     if "candidates" in fields:
-        batches = attempt("candidates", lambda: [list_in(batch, OBJECTS) or () for batch in fields["candidates"]])
+        batches = attempt(
+            "candidates", lambda: [list_in(batch, OBJECTS) or () for batch in fields["candidates"]], steps=inf
+        )
         fields["candidates"] = list(islice(chain.from_iterable(batches or ()), MAX_DOCUMENTS_KEPT))
     if call.error is not None or call.ending is not None:
         return fields

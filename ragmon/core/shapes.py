@@ -242,14 +242,6 @@ def named_by_title(names: list[str], titles: Iterable[tuple[Any, Any]]) -> list[
     return [name for cited in names for name in titled.get(fold(cited), [cited])]
 
 
-def titles_in(documents: Any) -> Iterator[tuple[Any, Any]]:
-    """The id and the title of each document in a list of JSON."""
-    for document in documents if isinstance(documents, list) else ():
-        if isinstance(document, Mapping):
-            title, metadata = document.get("title"), document.get("metadata")
-            yield document.get("id"), title or (metadata.get("title") if isinstance(metadata, Mapping) else None)
-
-
 def _cited(entry: Any, ids: Sequence[str], known: frozenset[str], id_from: Path | None, depth: int) -> list[str] | None:
     if entry is None or entry == "" or (isinstance(entry, float) and math.isnan(entry)):
         return []

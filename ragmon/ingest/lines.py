@@ -20,9 +20,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from ragmon.core import answers, constants, shapes
+from ragmon.core import answers, constants
 from ragmon.core.citations import with_marks
 from ragmon.core.constants import CONTRACT_VERSION
+from ragmon.core.documents import matched, read_document
 from ragmon.core.errors import InputError, shorten
 from ragmon.core.json_schema import DRAFT, Schema, attribute_notes, definitions, described, identifier
 from ragmon.core.record import (
@@ -46,8 +47,9 @@ from ragmon.core.record import (
     latencies_in_range,
     parse_label,
 )
+from ragmon.core.written import JSON
 from ragmon.ingest.cells import cited_documents
-from ragmon.ingest.tables import TAG, USUAL, TableOptions, as_document, gold_as_traces, is_gold, usual_fields
+from ragmon.ingest.tables import TAG, USUAL, TableOptions, as_document, gold_as_traces, is_gold, usual_fields, written
 from ragmon.ingest.tables import as_ids as table_ids
 from ragmon.ingest.values import ABSENT, POINT, formatted_time, milliseconds, times
 
@@ -247,13 +249,14 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
 
     retrieval, context = as_object(value.retrieval), as_object(value.context)
     reply = _reply(value, options.reasoning)
-    documents = value.chunks if value.chunks is not None else retrieval.get("topk")
-    if reply is not None and reply.documents and documents is value.retrieved_ids is value.contexts is None:
+    given = value.chunks if value.chunks is not None else retrieval.get("topk")
+    if reply is not None and reply.documents and given is value.retrieved_ids is value.contexts is None:
         if all(isinstance(entry, str) and " " in entry for entry in reply.documents):
             value.contexts = reply.documents
         else:
-            documents = table_ids(reply.documents, None, options.id_from)
-    ids = value.retrieved_ids if value.retrieved_ids is not None else documents
+            given = table_ids(reply.documents, None, options.id_from)
+    documents = _completed(value.retrieved_ids if given is None else given, value.candidate_ids)
+    ids = documents if given is None or value.retrieved_ids is None else value.retrieved_ids
     question = value.q if value.q is not None else value.question
     retrieved_ids = read(as_ids, ids, "retrieved_ids")
 
@@ -264,7 +267,9 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
         def unread(why: str) -> None:
             unknown("citations", constants.UNREADABLE, why)
 
-        return cited_documents(citations, retrieved_ids, options.id_from, shapes.titles_in(ids), unread)
+        documents = [entry for entry in ids if isinstance(entry, dict)] if isinstance(ids, list) else []
+        titles = ((entry.get("id"), entry.get("title")) for entry in documents)
+        return cited_documents(citations, retrieved_ids, options.id_from, titles, unread)
 
     answer, facts = _answer(value, reply, cited, read)
     # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.
@@ -402,6 +407,14 @@ def _latency(line: Any, read: _Read) -> Latency | None:
 
 def _or_default(value: Any, default: Any) -> Any:
     return value if value is not None else default
+
+
+def _completed(documents: Any, candidates: Any) -> Any:
+    """Documents of a reranker with what it left out, where the candidates are objects."""
+    if not isinstance(documents, list) or not isinstance(candidates, list) or dict not in set(map(type, candidates)):
+        return documents
+    read = [[read_document(entry, JSON, are_ids=True) for entry in entries] for entries in (documents, candidates)]
+    return list(map(written, matched(*read)))
 
 
 def _member_of_each(documents: Any, name: str) -> list[Any] | None:

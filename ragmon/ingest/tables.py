@@ -35,7 +35,7 @@ from uuid import UUID
 
 from ragmon.core import answers, shapes
 from ragmon.core.constants import CONTRACT_VERSION, MALFORMED_ROW, OVERSIZE, SOURCES
-from ragmon.core.documents import list_in, note_ids, read_document
+from ragmon.core.documents import Document, list_in, note_ids, read_document
 from ragmon.core.errors import InputError, RagmonError, UnknownNameError, printable, shorten
 from ragmon.core.shapes import normalised
 from ragmon.core.text import Path as MemberPath
@@ -219,7 +219,7 @@ def _scored(entry: Any, id_from: MemberPath | None) -> Any:
     if not isinstance(entry, list | dict):
         return as_id(entry)
     document = as_document(entry, id_from)
-    if document.keys().isdisjoint(("id", "text")):
+    if document.keys().isdisjoint(("id", "text", "index")):
         raise CellError(f"has a document without id: {shorten(entry)}")
     return document
 
@@ -277,10 +277,16 @@ def as_document(entry: Any, id_from: MemberPath | None = None) -> dict[str, Any]
     found = read_document(entry, JSON, id_from, are_ids=True)
     if id_from is not None and found.id is None:
         found = read_document(entry, JSON, are_ids=True)
-    name = found.id or found.label
-    if name is not None and shapes.document_hints.room > 0:
+    if shapes.document_hints.room > 0 and (found.id or found.label) is not None:
         note_ids(found, entry, JSON)
-    members = {"id": name, "text": found.text, "score": found.score, "title": found.title}
+    return written(found)
+
+
+def written(document: Document) -> dict[str, Any]:
+    """A document with the keys of a line; with the place that a reranker gave it where it has no id."""
+    name = document.id or document.label
+    members = {"id": name, "text": document.text, "score": document.score, "title": document.title}
+    members |= {"index": document.place} if name is None else {}
     return {key: value for key, value in members.items() if value is not None}
 
 

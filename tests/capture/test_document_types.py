@@ -277,11 +277,28 @@ def test_what_clients_return(name, field):
         assert record.answer_json.citations == [expected]
 
 
+def test_a_large_answer_of_a_store_costs_no_other_field():
+    size = 900
+    found = {
+        "ids": [[f"d{place}" for place in range(size)]],
+        "documents": [["a text " * 500] * size],
+        "metadatas": [[{"page": 1}] * size],
+    }
+    record = record_of({"answer": "so [2]", "documents": found, "candidates": found})
+    assert (len(record.retrieved_ids), len(record.contexts), len(record.candidate_ids)) == (size, size, size)
+    assert (record.answer_json.claim, record.answer_json.citations) == ("so [2]", ["d1"])
+
+
 @pytest.mark.parametrize(
     "ids", [["a", "b"], [["a", "b"]], np.array(["a", "b"]), pd.Series(["a", "b"]), pl.Series(["a", "b"])]
 )
 def test_a_list_of_ids(ids):
     assert record_of({"answer": "so", "retrieved": ids}).retrieved_ids == ["a", "b"]
+
+
+@pytest.mark.parametrize("ids", [[7, 8], [[7, 8]], np.array([7, 8]), pd.Series([7.0, 8.0]), [(7, 0.5), (8, 0.25)]])
+def test_a_list_of_numbers_that_are_ids(ids):
+    assert record_of({"answer": "so", "retrieved": ids}).retrieved_ids == ["7", "8"]
 
 
 def test_a_table_beside_the_answer():

@@ -219,6 +219,7 @@ FUNCTIONS = {
     documents.as_id: documents.as_id,
     documents.finite: documents.finite,
     documents.list_in: lambda text: documents.list_in(text, written.JSON),
+    documents.may_list: lambda text: documents.may_list(text, written.JSON),
     documents.parts_of: lambda text: documents.parts_of(text, written.JSON),
     documents.note_ids: lambda text: documents.note_ids(documents.Document(text), text, written.JSON),
     documents.read_document: lambda text: documents.read_document([{"text": text}, text], written.JSON),

@@ -317,6 +317,31 @@ CONTENT = {
         {**ASKED, "retrieved_ids": ["kb-1", "page-0"], "candidate_ids": IDS},
         {**OF_ALL, "retrieved_ids": ["kb-1", "page-0"], "candidate_ids": IDS, "answer_json": Answer("At nine.")},
     ),
+    **{
+        f"reranked: {kind}": (
+            {"question": "When?", "answer": "At nine.", "documents": documents, "candidate_ids": DOCUMENTS},
+            {
+                "q": "When?",
+                "retrieved_ids": ["kb-1", "page-0"],
+                "candidate_ids": IDS,
+                "contexts": [TEXTS[2], TEXTS[0]],
+                "scores": [0.8, 0.7],
+                "answer_json": Answer("At nine."),
+            },
+        )
+        for kind, documents in {
+            "ids": [{"id": "kb-1", "score": 0.8}, {"id": "page-0", "score": 0.7}],
+            "texts": [{"text": TEXTS[2], "score": 0.8}, {"text": TEXTS[0], "score": 0.7}],
+            "places": [{"index": 2, "relevance_score": 0.8}, {"index": 0, "relevance_score": 0.7}],
+            "Cohere": {"results": [{"index": 2, "relevance_score": 0.8}, {"index": 0, "relevance_score": 0.7}]},
+            "Jina": {
+                "results": [
+                    {"index": 2, "relevance_score": 0.8, "document": {"text": TEXTS[2]}},
+                    {"index": 0, "relevance_score": 0.7, "document": {"text": TEXTS[0]}},
+                ]
+            },
+        }.items()
+    },
     "nothing was found": (
         {**ASKED, "retrieved_ids": []},
         {**OF_ALL, "retrieved_ids": [], "answer_json": Answer("At nine.")},
@@ -421,7 +446,7 @@ def spans_of(content):
     if ids is not None and texts is not None:
         documents = [{"id": name, "content": text} for name, text in zip(ids, texts, strict=True)]
     if "candidate_ids" in content:
-        first = json.dumps([{"id": name} for name in content["candidate_ids"]])
+        first = json.dumps([name if isinstance(name, dict) else {"id": name} for name in content["candidate_ids"]])
         yield made({semconv.SPAN_KIND: semconv.RETRIEVER, semconv.DOCUMENTS: first}, parent=chain, end=0.05)
     kind = semconv.RERANKER if "candidate_ids" in content else semconv.RETRIEVER
     start = 0.05 if "candidate_ids" in content else 0.0

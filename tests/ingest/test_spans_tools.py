@@ -493,3 +493,12 @@ def test_an_output_is_read_in_a_bounded_depth():
     for _ in range(5):
         value = {"result": value}
     assert documents_in(json.dumps(value)) is None
+
+
+def test_documents_in_lists_in_lists_are_read_in_a_bounded_depth():
+    deep = "[" * 900 + "]" * 900
+    for kind in (semconv.RETRIEVER, semconv.RERANKER):
+        record = to_record(
+            [made({semconv.SPAN_KIND: kind, semconv.INPUT_VALUE: "Is it?", semconv.DOCUMENTS: deep})]
+        ).record
+        assert (record.retrieved_ids, record.contexts) == (None, None)
