@@ -16,7 +16,7 @@ from decimal import Decimal
 from http import HTTPStatus
 from inspect import Parameter
 from itertools import chain, islice
-from math import inf
+from math import inf, isnan
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
@@ -550,14 +550,16 @@ def text_of(value: Any, depth: int = _MAX_ANSWER_DEPTH) -> str | None:
 
 
 def as_id(value: Any) -> str | None:
-    """An id as text, from a string, an integer or a UUID; None for all other types.
+    """An id as text, from a string, a whole number or a UUID; None for all other values.
 
-    >>> as_id("a"), as_id(7), as_id(True), as_id(1.5)
-    ('a', '7', None, None)
+    >>> as_id("a"), as_id(7), as_id(7.0), as_id(True), as_id(1.5)
+    ('a', '7', '7', None, None)
     """
     if value is None or is_str(value):
         return None if value is None else part_text(value)
     found = number(value)
+    if type(found) is float and found.is_integer():  # pandas writes 12.0 for 12
+        found = int(found)
     return UUID.__str__(value) if is_a(value, UUID) else str(found) if type(found) is int else None
 
 
@@ -639,7 +641,10 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
             "unassessed"
         )
         listed = listed[:MAX_DOCUMENTS_KEPT]
-    documents = attempt("documents", lambda: [_opened(entry, strings) for entry in listed], steps=inf)
+    known = [entry for entry in listed if entry is not None and not (type(entry) is float and isnan(entry))]
+    if listed and not known:
+        return CapturedDocuments()
+    documents = attempt("documents", lambda: [_opened(entry, strings) for entry in known], steps=inf)
     if documents is None:
         return CapturedDocuments()
     ids = attempt("ids", _ids, documents, id_from, steps=inf)

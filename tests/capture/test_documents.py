@@ -32,7 +32,7 @@ from tests.support.capturing import found, record_of
         ({"meta": {"doc_id": "d1"}}, "d1"),
         ({"text": "one"}, None),
         (SimpleNamespace(node_id="n1"), "n1"),
-        (1.0, None),
+        (1.0, "1"),
     ],
 )
 def test_where_an_id_is_looked_for(document, expected):

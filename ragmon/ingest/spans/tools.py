@@ -252,16 +252,15 @@ def text_of(value: Any, depth: int = _MAX_PART_DEPTH) -> str | None:
 
 
 def as_id(value: Any) -> str | None:
-    """An id: text, or an integer as text; None for anything else.
+    """An id: text, or a whole number as text; None for anything else.
 
     >>> as_id("a"), as_id(7), as_id(True), as_id(""), as_id(7.0)
-    ('a', '7', None, None, None)
+    ('a', '7', None, None, '7')
     """
     if isinstance(value, str):
         return as_text(value) or None
-    if not isinstance(value, int):
-        return None
-    return None if isinstance(value, bool) or number(value) is None else str(value)
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return str(int(value)) if is_whole and not isinstance(value, bool) and number(value) is not None else None
 
 
 _DISTANCE_KEYS: Final = ("distance", "_distance")
