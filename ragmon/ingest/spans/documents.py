@@ -78,7 +78,7 @@ def document(entry: Any, id_from: Path | None = None) -> Document:
     """Decode an entry of a list of documents.
 
     >>> document({"node": {"id_": "n1", "text": "one", "metadata": {"chunk_id": "c1"}}, "score": 0.5})
-    Document(id='n1', text='one', score=0.5, label='c1')
+    Document(id='n1', text='one', score=0.5, label='c1', title=None)
     """
     if id_from is None and type(entry) is dict and entry.keys() <= MEMBERS:
         metadata = mapping(entry.get("metadata"))
