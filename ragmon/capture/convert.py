@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from inspect import Parameter
 from itertools import chain, islice
-from math import inf
+from math import inf, isnan
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
@@ -747,10 +747,13 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
             "unassessed"
         )
         listed = listed[:MAX_DOCUMENTS_KEPT]
+    known = [entry for entry in listed if entry is not None and not (type(entry) is float and isnan(entry))]
+    if listed and not known:
+        return CapturedDocuments()
 
     def read() -> list[Document]:
-        found = [read_document(entry, OBJECTS, id_from, are_ids=strings == "ids") for entry in listed]
-        for each, entry in zip(found, listed if document_hints.room > 0 else (), strict=False):
+        found = [read_document(entry, OBJECTS, id_from, are_ids=strings == "ids") for entry in known]
+        for each, entry in zip(found, known if document_hints.room > 0 else (), strict=False):
             note_ids(each, entry, OBJECTS)
         return found
 

@@ -175,6 +175,9 @@ CONTENT = {
     "OpenAI": (citing([{"type": "file_citation", "file_id": "kb-0", "index": 9}]), cites("kb-0")),
     "a number beside the id": (citing([{"id": 1, "document_id": "kb-0"}]), cites("kb-0")),
     "null among ids": (citing([None, "kb-0"]), cites("kb-0")),
+    "null among what was retrieved": ({**citing(["kb-0"]), "retrieved_ids": [None, *IDS]}, cites("kb-0")),
+    "ids of pandas": ({**citing([7.0]), "retrieved_ids": [12.0, 7.0]}, cites("7", retrieved_ids=["12", "7"])),
+    "numbers as ids": ({**citing([7]), "retrieved_ids": [12, 7]}, cites("7", retrieved_ids=["12", "7"])),
     "lists in a list": (citing([["page-0"], ["kb-0", "kb-1"]]), cites("page-0", "kb-0", "kb-1")),
     "an object without a name": (citing([{"quote": "at nine"}]), {**OF_ALL, "answer_json": Answer("At nine.")}),
     "numbers": (citing([1, 3]), None),
@@ -441,7 +444,9 @@ def spans_of(content):
     yield chain
     ids, texts = content.get("retrieved_ids"), content.get("contexts")
     documents = content.get("documents") or (
-        [{"id": name} for name in ids] if texts is None else [{"content": text} for text in texts]
+        [name if name is None else {"id": name} for name in ids]
+        if texts is None
+        else [{"content": text} for text in texts]
     )
     if ids is not None and texts is not None:
         documents = [{"id": name, "content": text} for name, text in zip(ids, texts, strict=True)]

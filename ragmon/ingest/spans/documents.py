@@ -101,7 +101,8 @@ def _from_attribute(key: str, member: str | None = None) -> Source:
         elif not isinstance(decoded, str):
             decoded = list_in(decoded, JSON)
         if isinstance(decoded, list):
-            return None if REDACTED in decoded else decoded[:MAX_DOCUMENTS]
+            known = [entry for entry in decoded[:MAX_DOCUMENTS] if entry is not None]
+            return None if REDACTED in decoded else known or decoded[:MAX_DOCUMENTS]
         if too_long(decoded):
             return constants.OVERSIZE
         return constants.MALFORMED_JSON if is_json(decoded) else None
