@@ -35,6 +35,8 @@ _LINE: Final = re.compile(r"\r\n|\n|\r")  # `splitlines` knows more ends of line
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _FRAME_FIELDS: Final = frozenset({"", "data", "event", "id", "retry"})
 """The names in lines of server-sent events; a comment has none."""
+_FRAME: Final = re.compile(r"(?:data|event|id|retry)?:|data[\r\n]")
+_LONGEST_HEARTBEAT: Final = 128
 _HEARTBEAT: Final = re.compile(r":[^\n:]*\w[^\n]*(?:\r?\n){2}")
 _CODED: Final = re.compile(r"[0-9a-k]:\s*\S")
 _CODES: Final = {"0": "text", "2": "data", "3": "error", "8": "data", "d": "finish", "e": "finish", "f": "start"} | {
@@ -45,7 +47,7 @@ _CODES: Final = {"0": "text", "2": "data", "3": "error", "8": "data", "d": "fini
 _LAST: Final = frozenset({"[DONE]", "[END]", "<|endoftext|>", "<|im_end|>"})
 """Texts that end a stream and say nothing."""
 _BROKEN_OFF: Final[Fields] = {"type": "error"}
-_SEPARATORS: Final = " \t\r\n\x1e,"
+_SEPARATORS: Final = re.compile(r"[\s\x1e,]*")
 """What stands between the values of a stream of JSON; RFC 7464 begins each with a separator of records."""
 _FEW_UNREADABLE: Final = 16
 _json: Final = JSONDecoder().raw_decode
@@ -83,6 +85,8 @@ def raw_texts(run: Iterable[Any]) -> list[str]:
 
 def _decoded(texts: list[str]) -> list[Any]:
     text = "".join(texts)
+    if not text:
+        return [""]
     if text.count("\ufffd") * _FEW_UNREADABLE > len(text):  # compressed, or of another protocol
         return [_BROKEN_OFF]
     for decode in _FORMATS:
@@ -93,7 +97,7 @@ def _decoded(texts: list[str]) -> list[Any]:
 
 def _alone(text: str) -> list[Any]:
     # An item of a stream that is in no format as a whole: a token, or a frame between tokens.
-    if _HEARTBEAT.fullmatch(text):
+    if len(text) <= _LONGEST_HEARTBEAT and _HEARTBEAT.fullmatch(text):
         return []
     if text[:1] in "{dei0123456789abcdefghijk" and text[-1:] in "}\n":
         found = _objects(text) or _frames(text) or _coded_lines(text)
@@ -103,13 +107,16 @@ def _alone(text: str) -> list[Any]:
 
 
 def _frames(text: str) -> list[Any] | None:
-    lines = _LINE.split(text.removeprefix(_BYTE_ORDER_MARK).lstrip("\r\n"))
+    text = text.removeprefix(_BYTE_ORDER_MARK).lstrip("\r\n")
+    if not _FRAME.match(text):
+        return None
+    lines = _LINE.split(text)
     named = [line.partition(":") for line in lines]
     is_field = [name in _FRAME_FIELDS and (colon != "" or name != "") for name, colon, _ in named]
     values = [value for name, _, value in named if name == "data"]
     are_all = all(known or line == "" for known, line in zip(is_field, lines, strict=True))
     are_closed = "" in lines[:-1] or (len(values) > 1 and are_all)
-    if not (is_field[0] and values and (are_closed or values[0].lstrip()[:1] == "{")):
+    if not (values and (are_closed or values[0].lstrip()[:1] == "{")):
         return None
     said = [value for value in values if value[:1] not in ("", "{", "[", '"')]
     # Where one token has no space before it, a space belongs to the token.
@@ -136,14 +143,17 @@ def _frame(event: Fields, data: list[str]) -> list[Any]:
     return [{**event, "data": "\n".join(data)}] if data else []
 
 
+def _end_of_separators(text: str, place: int) -> int:
+    match = _SEPARATORS.match(text, place)
+    return place if match is None else match.end()
+
+
 def _objects(text: str) -> list[Any] | None:
-    place, found = 0, list[Any]()
+    place, found = _end_of_separators(text, 0), list[Any]()
     try:
         while place < len(text):
-            if text[place] in _SEPARATORS:
-                place += 1
-                continue
             value, place = _json(text, place)
+            place = _end_of_separators(text, place)
             found += value if type(value) is list else [value]
             if not all(type(entry) is dict for entry in found[-len(value) if type(value) is list else -1 :]):
                 return None
@@ -365,6 +375,7 @@ _KNOWN: Final = frozenset(
 _MAX_DEPTH: Final = 8
 _MAX_NODES: Final = 16
 _MAX_SHOWN: Final = 4
+_LONGEST_KEY: Final = 64
 _TOKENS: Final = 20
 """A longer list of numbers is a prompt in tokens, as Ollama returns it."""
 EVENTS: Final = 65_536
@@ -419,7 +430,9 @@ class EventReader:
         self._text_of = text_of
         self._fields_of = fields_of
         self._texts: list[_Text] = []
+        self._ones: dict[str, list[Any]] = {}
         self._message = 0
+        self._strange = 0
         self.is_broken = False
         self._is_readable = True
         self.fields: Fields = {}
@@ -451,7 +464,7 @@ class EventReader:
 
     def _add(self, value: Any, place: _Place) -> bool:
         # Whether the value is a text, or has one; be it answer or not.
-        if value is None or place.depth > _MAX_DEPTH:
+        if value is None or is_a(value, int, float) or place.depth > _MAX_DEPTH:
             return False
         if is_a(value, bytes, bytearray):
             value = bytes(value).decode("utf-8", "replace")
@@ -513,7 +526,7 @@ class EventReader:
             id_ = dict.get(fields, "id")
         message = str.__str__(id_) if is_str(id_) else place.message or self._message
         place = _Place(names, how, place.key, message, place.depth + 1)
-        has_fields, strange = self._add_fields(value, fields, kind), len(self.strange)
+        has_fields, strange = self._add_fields(value, fields, kind), self._strange
         if kind.is_failure:
             self.is_broken = True
             return True
@@ -521,9 +534,11 @@ class EventReader:
             return True
         if not has_fields and is_a(error := dict.get(fields, "error"), str, dict) and error != "":
             self.is_broken = True
-        elif not has_fields and not kind.is_known and strange == len(self.strange) < _MAX_SHOWN:
-            shown = [*_kinds(fields), *_names(fields)] or [class_ or "{}"]
-            self.strange[", ".join(name for name in shown if _KIND.fullmatch(name))] = None
+        elif not has_fields and not kind.is_known and strange == self._strange:  # and none inside it is strange
+            self._strange += 1
+            if len(self.strange) < _MAX_SHOWN:
+                shown = [*_kinds(fields), *_names(fields)] or [class_ or "{}"]
+                self.strange[", ".join(name for name in shown if _KIND.fullmatch(name))] = None
         return False
 
     def _add_said(self, value: Any, fields: Fields, place: _Place) -> bool:
@@ -621,7 +636,8 @@ class EventReader:
         return True
 
     def _append(self, field: str, one: Any) -> None:
-        self.fields[field] = [*(self.fields.get(field) or ()), one]
+        self._ones.setdefault(field, []).append(one)
+        self.fields[field] = self._ones[field]
 
     def _keep(self, found: Fields) -> bool:
         # An empty list says that there are none, unless there were some.
@@ -638,7 +654,8 @@ class EventReader:
 
 
 def _names(fields: Fields) -> set[str]:
-    return {name for name in list(dict.keys(fields)) if type(name) is str}  # another may run code where it is compared
+    # Of another type, a key may run code where it is compared.
+    return {name for name in list(dict.keys(fields)) if type(name) is str and len(name) <= _LONGEST_KEY}
 
 
 def _how(key: str) -> int:
