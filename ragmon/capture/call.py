@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, final
 
 from ragmon.core import constants
 from ragmon.core.constants import REST
+from ragmon.core.endings import ending_of_error
 from ragmon.core.errors import error_location, warn_once
 
 if TYPE_CHECKING:
@@ -393,6 +394,7 @@ class CaptureSettings:
         refuses: Whether an answer is a refusal in other words; None where those do not count.
         slow_above: Seconds above which a call counts as slow; None where nothing is slow.
         probe_key: The key that authenticates probes of an external prober; None accepts none.
+        ignored: The exceptions that are no errors of the pipeline: `[errors] ignore`.
     """
 
     rate: float = 1.0
@@ -405,6 +407,7 @@ class CaptureSettings:
     parent: Literal["ignore", "respect"] = "ignore"
     id_from: Path | None = None
     retrievers: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     probe_key: bytes | None = field(default=None, repr=False)
 
 
@@ -452,6 +455,7 @@ class Plan:
         "counters",
         "detail",
         "id_from",
+        "ignored",
         "longest_refusal",
         "outcome_rates",
         "p_unsampled",
@@ -503,6 +507,7 @@ class Plan:
         self.id_from = settings.id_from
         self.retrievers = settings.retrievers
         self.probe_key = settings.probe_key
+        self.ignored = settings.ignored
         self.counters = counters
         self.count_rest = counters.calls[constants.LIVE, REST]
         self.time_rest = counters.latencies[constants.LIVE, REST].append
@@ -732,12 +737,6 @@ def start_call(
     return call
 
 
-CANCELLED: Final = "cancelled"
-ABANDONED: Final = "abandoned"
-CUT: Final = "cut"
-"""Endings of calls that neither return nor raise; `cut` is a stream longer than the limit."""
-_CANCELLATIONS: Final = ("CancelledError", "Cancelled")
-"""The exceptions of asyncio and trio in a cancelled task."""
 _SMALL: Final = 64
 _ENTRY: Final = 1024
 """Estimated bytes of a value that is neither text nor a list, and of a list's entry."""
@@ -754,16 +753,14 @@ def streamed(call: Call, seconds: float) -> None:
 def raised(call: Call, seconds: float, error: BaseException) -> None:
     """Count a call that raised; only the exception's class name is kept, as its frames reference many objects."""
     with suppress(Exception):  # the application must see its own error, not an error of ours
-        code = type(error).__name__
-        if isinstance(error, GeneratorExit):  # the coroutine was closed
-            count_ended(call, seconds, ABANDONED)
-        elif code in _CANCELLATIONS:
-            count_ended(call, seconds, CANCELLED)
-        else:
-            call.error = code
-            if call.probe is None:
-                call.plan.counters.count_error(code)
-            count_outcome(call, "error", seconds)
+        ending = ending_of_error(error, call.plan.ignored)
+        if ending is not None:
+            count_ended(call, seconds, ending)
+            return
+        call.error = code = type(error).__name__
+        if call.probe is None:
+            call.plan.counters.count_error(code)
+        count_outcome(call, "error", seconds)
 
 
 def count_ended(call: Call, seconds: float, ending: str) -> None:

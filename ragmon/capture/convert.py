@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache, partial
 from http import HTTPStatus
 from inspect import Parameter
 from itertools import chain, islice
@@ -20,7 +21,6 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
-from uuid import UUID
 
 import msgspec
 
@@ -40,6 +40,7 @@ from ragmon.capture.objects import (
     is_str,
     number,
     plain_text,
+    scalar,
     spend,
     storage,
     stored,
@@ -48,6 +49,18 @@ from ragmon.capture.objects import (
 )
 from ragmon.core import constants, shapes
 from ragmon.core.citations import alike, split_citations, with_marks
+from ragmon.core.documents import (
+    DOCUMENT_FIELDS,
+    Document,
+    View,
+    first_known,
+    list_in,
+    matched,
+    note_ids,
+    read_document,
+)
+from ragmon.core.documents import as_id as core_id
+from ragmon.core.endings import INTERRUPTED, REJECTED, is_of_web
 from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
@@ -55,7 +68,6 @@ from ragmon.core.text import Path, clean
 from ragmon.ingest.cells import CellError, written_citations
 from ragmon.ingest.spans.mapper import covered, fill
 from ragmon.ingest.spans.span import from_sdk_span
-from ragmon.ingest.spans.tools import number as finite
 
 _MAX_BODY: Final = 1 << 20
 _MAX_QUERY: Final = 1 << 16
@@ -110,8 +122,9 @@ def _environment(value: Any) -> dict[str, Any] | None:
             is_asgi = "path" in found and found.get("type") in ("http", "websocket")
             if is_asgi or "REQUEST_METHOD" in found or _GATEWAY_QUERY in found:
                 return found
-    url = dict.get(fields, "_rel_url")  # aiohttp
-    return None if url is None else {"QUERY_STRING": stored(url, "_query")}
+    if "_read_bytes" in fields and "_match_info" in fields:  # aiohttp
+        return {"path_params": fields["_match_info"], "query_string": stored(fields.get("_rel_url"), "_query")}
+    return None
 
 
 def _as_fields(value: Any) -> dict[str, Any]:
@@ -360,6 +373,72 @@ def _holds(name: str, value: Any) -> bool:
     return name not in _NOT_READ and (is_data(value) or is_request(value))
 
 
+_MAX_CALLER_DEPTH: Final = 4
+SESSION: Final = "session"
+USER_OF_CALL: Final = "user"
+_CALLER_NAMES: Final = {
+    SESSION: tuple(dict.fromkeys((*shapes.SESSION_KEYS, *shapes.SESSION_OBJECTS))),
+    USER_OF_CALL: tuple(dict.fromkeys((*shapes.USER_KEYS, *shapes.USER_OBJECTS))),
+}
+_NO_OBJECTS: Final = frozenset({str, bytes, int, float, bool, list, tuple, set, type(None)})
+_CALLER_ID: Final = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
+
+
+def session_and_user(
+    function: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], context: Context | None = None
+) -> tuple[str | None, str | None]:
+    """The ids of the conversation and of the user that a call belongs to; None where there is none.
+
+    They are arguments, or fields of data in the arguments, of settings such as LangGraph's `config` or of a request,
+    whatever the case of their names: `session_id`, `threadId`. The least deep, then the surest name.
+    """
+    found: dict[str, str] = {}
+    passed = _without_instance(arguments(function, args, kwargs, defaults=False))
+    level = [passed, *(() if context is None else requests_in(context))]
+    for depth in range(_MAX_CALLER_DEPTH):
+        inner, best = list[Any](), dict[str, tuple[int, str]]()
+        for value in level[:_MAX_OBJECTS]:
+            for fields in (passed,) if value is passed else _all_fields(value):
+                for name, field in fields.items():
+                    kind = type(field)
+                    whose, place = _caller_name(name)
+                    names = shapes.SESSION_KEYS if whose == SESSION else shapes.USER_KEYS
+                    # A parameter `user` may be what a user says, and a `chat` a text.
+                    is_text = kind is str and (place >= len(names) or (name == "user" and not depth))
+                    if whose and not is_text:
+                        text = as_id(field)
+                        if text is None and kind not in _NO_OBJECTS:
+                            text = as_id(stored(field, "id", "uuid", *names))
+                        if text is not None and _CALLER_ID.fullmatch(text):
+                            best[whose] = min(best.get(whose, (place, text)), (place, text))
+                    if kind not in _NO_OBJECTS and (is_data(field) or is_request(field)):
+                        inner.append(field)
+        found = {whose: text for whose, (_, text) in best.items()} | found
+        if len(found) == 2 or not inner:
+            break
+        level = inner
+    return found.get(SESSION), found.get(USER_OF_CALL)
+
+
+def _all_fields(value: Any) -> Iterator[dict[str, Any]]:
+    is_model = type(value) is not dict and is_data(value)
+    if not is_model and is_request(value):
+        yield from request_fields(value)
+        yield _as_fields((_environment(value) or {}).get("path_params"))
+    else:
+        yield stored_fields(value)
+
+
+@lru_cache(4096)  # every call has the same few names
+def _caller_name(name: str) -> tuple[str, int]:
+    # Whose id a field with this name holds, and how sure that is; "" where it holds none.
+    key = shapes.normalised(name)
+    for whose, names in _CALLER_NAMES.items():
+        if key in names:
+            return whose, names.index(key)
+    return "", 0
+
+
 def arguments(
     function: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = True
 ) -> dict[str, Any]:
@@ -393,15 +472,14 @@ def arguments(
 _ENVELOPES: Final = ("answer_json", "answer", "response", "result", "output", "data")
 """Fields that may hold the whole result; the innermost result is read first."""
 _ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
-_DOCUMENT_FIELDS: Final = (
-    *("documents", "source_documents", "source_nodes", "chunks", "contexts", "context", "docs", "retrieved_documents"),
-    *("retrieved_docs", "retrieved_contexts", "retrieval_context"),
-)
 _SOURCE_FIELDS: Final = ("sources", "references")
 """The retrieved documents, or those of them that the answer cites."""
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
 _CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
 LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
+_RESULT_SESSION: Final = tuple(
+    name for key in shapes.SESSION_KEYS[:5] for name in dict.fromkeys((key, re.sub("_i", "I", key)))
+)
 _MAX_ANSWER_DEPTH: Final = 5
 _MAX_ENVELOPES: Final = 3
 _MAX_PARTS: Final = 64
@@ -440,29 +518,47 @@ def _result_fields(result: Any) -> dict[str, Any]:
         result = result[:_MAX_RETURNED]
         answers = (part for part in result if is_str(part) or _has_parts(part))
         fields = next((fields for part in answers if (fields := _result_fields(part)).get("claim") is not None), {})
-        documents = next((part for part in result if is_a(part, list)), None)
+        documents = next((part for part in result if not is_a(part, tuple) and entries(part) is not None), None)
         if documents is None or not fields:
             return fields
         return {**fields, "retrieved" if are_ids(documents) else "documents": documents}
     if is_a(result, list):
-        return {"claim": last_text(result, ASSISTANT)}
+        claim = last_text(result, ASSISTANT)
+        if claim is None and all(_is_text_part(part) for part in entries(result) or ()):
+            claim = text_of(result)
+        return {"claim": claim, "citations": _cited_in([result])}
     if not _has_parts(result):
         return {}
     parts = [*islice(_inside(result, _MAX_ENVELOPES), _MAX_PARTS), result, *_components(result)]
     views = [view for part in parts if (view := attempt("result", held, part)) is not None]
-    context = _first_in(views, (CONTEXT,))
+    context, citations = _first_in(views, (CONTEXT,)), _first_in(views, ("citations",))
     # Beside `source_nodes`, LlamaIndex has the outputs of tools under `sources`.
     has_nodes = entries(_first_in(views, ("source_nodes",))) is not None
+    claim = attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None))
     return {
-        "claim": attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None)),
-        "citations": _first_in(views, ("citations",)),
+        "claim": claim,
+        "citations": _cited_in(parts) if citations is None and claim is not None else citations,
         "retrieved": _first_in(views, _ID_LIST_FIELDS),
-        "documents": _first_listed(views, _DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
+        "documents": _first_listed(views, DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
         SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
         CONTEXT: context if is_str(context) else None,
         "candidates": _first_in(views, _CANDIDATE_FIELDS),
-        **{name: attempt(name, as_id, _first_in(views, (name,))) for name in LABEL_FIELDS},
+        **{
+            name: attempt(name, as_id, _first_in(views, (name,) if name != SESSION else _RESULT_SESSION))
+            for name in LABEL_FIELDS
+        },
     }
+
+
+def _cited_in(parts: Sequence[Any]) -> list[Any] | None:
+    # Beside the parts of the answer's content.
+    found = (attempt("citations", shapes.citations_in, part, held, entries, steps=STEPS // 4) for part in parts)
+    return next((cited for cited in found if cited is not None), None)
+
+
+def _is_text_part(part: Any) -> bool:
+    kind = stored(part, "type")
+    return is_str(kind) and plain_text(kind) in shapes.TEXT_PARTS
 
 
 def are_ids(documents: Any) -> bool:
@@ -470,7 +566,7 @@ def are_ids(documents: Any) -> bool:
 
     Many scripts are written without spaces, so these texts are ASCII.
     """
-    found = (entries(documents) or ())[:MAX_DOCUMENTS_KEPT]
+    found = (list_in(documents, OBJECTS) or ())[:MAX_DOCUMENTS_KEPT]
     return bool(found) and all(is_str(entry) and _ID.fullmatch(entry) for entry in found)
 
 
@@ -493,7 +589,7 @@ def _first_in(views: Sequence[dict[str, Any]], names: Sequence[str]) -> Any:
 
 def _first_listed(views: Sequence[dict[str, Any]], names: Sequence[str], default: Any = None) -> Any:
     values = (first(fields, (name,)) for fields in views for name in names)
-    return next((value for value in values if entries(value) is not None), default)
+    return next((value for value in values if value is not None and list_in(value, OBJECTS) is not None), default)
 
 
 def _components(result: Any) -> Iterator[Any]:
@@ -538,15 +634,12 @@ def text_of(value: Any, depth: int = _MAX_ANSWER_DEPTH) -> str | None:
 
 
 def as_id(value: Any) -> str | None:
-    """An id as text, from a string, an integer or a UUID; None for all other types.
+    """An id as text: of a text, bytes, a whole number, or an id of a database; None for other values.
 
-    >>> as_id("a"), as_id(7), as_id(True), as_id(1.5)
-    ('a', '7', None, None)
+    >>> as_id("a"), as_id(7), as_id(7.0), as_id(True), as_id(1.5)
+    ('a', '7', '7', None, None)
     """
-    if value is None or is_str(value):
-        return None if value is None else part_text(value)
-    found = number(value)
-    return UUID.__str__(value) if is_a(value, UUID) else str(found) if type(found) is int else None
+    return None if value is None else core_id(scalar(value))
 
 
 def stream_fields(items: Sequence[Any], function: TracedFunction, recorded: Mapping[str, Any]) -> dict[str, Any]:
@@ -579,37 +672,54 @@ _TITLE: Final = 200
 
 
 class CapturedDocuments(NamedTuple):
-    """Ids, texts and scores of documents, in rank order; each is None unless every document has it."""
+    """Documents in rank order; None where there is no list."""
 
-    ids: list[str] | None = None
-    texts: list[str] | None = None
-    scores: list[float] | None = None
+    documents: Sequence[Document] | None = None
+
+    @property
+    def ids(self) -> list[str] | None:
+        """Their ids; None unless every document has one."""
+        ids = None if self.documents is None else [each.id or each.label for each in self.documents]
+        return None if ids is None or None in ids else [name for name in ids if name is not None]
+
+    @property
+    def texts(self) -> list[str] | None:
+        """The same of their texts."""
+        texts = [each.text for each in self.documents or ()]
+        return [text for text in texts if text is not None] if texts and None not in texts else None
+
+    @property
+    def scores(self) -> list[float] | None:
+        """The same of their scores."""
+        scores = [each.score for each in self.documents or ()]
+        return [score for score in scores if score is not None] if scores and None not in scores else None
+
+    @property
+    def titles(self) -> Sequence[str | None]:
+        """Of each document, where it has one."""
+        return [each.title for each in self.documents or ()]
+
+    def completed(self, pool: CapturedDocuments) -> CapturedDocuments:
+        """With what a reranker left out, from the documents that it was given."""
+        if not self.documents or not pool.documents:
+            return self
+        return CapturedDocuments(attempt("documents", matched, self.documents, pool.documents) or self.documents)
 
 
-class _Document(NamedTuple):
-    """A document while it is read: the fields of it or of its node, None where it is an id, and of its metadata."""
+def _members(value: Any) -> dict[str, Any]:
+    # As in JSON, an object may be written as text.
+    if not is_str(value):
+        return held(value)
+    inner = decoded(value) if str.lstrip(value)[:1] == "{" else None
+    return inner if type(inner) is dict else {}
 
-    value: Any
-    fields: dict[str, Any] | None
-    inner: list[dict[str, Any]]
-    score: float | None
 
-
-def _opened(value: Any, strings: str = "ids") -> _Document:
-    value, score = value if type(value) is tuple and len(value) == 2 else (value, None)
-    if is_a(value, int, float, UUID) or (is_str(value) and strings == "ids"):
-        return _Document(value, None, [], _finite(score))
-    outer = {"text": value} if is_str(value) else held(value)
-    scores = (_finite(first(outer, (name,))) for name in shapes.SCORE_KEYS) if score is None else (_finite(score),)
-    node = first(outer, ("node",))
-    fields = outer if node is None else held(node)
-    inner = [held(found) for name in shapes.METADATA_KEYS if (found := first(fields, (name,))) is not None]
-    return _Document(value, fields, inner, next((found for found in scores if found is not None), None))
+OBJECTS: Final = View(_members, entries, scalar, partial(attempt, steps=inf))
 
 
 def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") -> CapturedDocuments:
-    """The ids, texts and scores of a collection of documents; a plain string in it is an id or a text (`strings`)."""
-    listed = entries(value)
+    """The documents in a value in rank order; a plain text among them is an id or a text (`strings`)."""
+    listed = None if value is None else attempt("documents", list_in, value, OBJECTS, steps=inf)
     if listed is None:
         return CapturedDocuments()
     if len(listed) > MAX_DOCUMENTS_KEPT:
@@ -618,60 +728,14 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
             "unassessed"
         )
         listed = listed[:MAX_DOCUMENTS_KEPT]
-    documents = attempt("documents", lambda: [_opened(entry, strings) for entry in listed], steps=inf)
-    if documents is None:
-        return CapturedDocuments()
-    ids = attempt("ids", _ids, documents, id_from, steps=inf)
-    if document_hints.room > 0 and ids is not None:
-        for name, document in zip(ids, documents, strict=True):
-            document_hints.note(name, *map(_short, (document.value, stored(document.fields, "metadata"))))
-    texts = attempt("contexts", lambda: [_text_of(document) for document in documents], steps=inf) or []
-    scores = [document.score for document in documents]
-    return CapturedDocuments(
-        ids,
-        [passage for passage in texts if passage is not None] if texts and None not in texts else None,
-        [score for score in scores if score is not None] if scores and None not in scores else None,
-    )
 
+    def read() -> list[Document]:
+        found = [read_document(entry, OBJECTS, id_from, are_ids=strings == "ids") for entry in listed]
+        for each, entry in zip(found, listed if document_hints.room > 0 else (), strict=False):
+            note_ids(each, entry, OBJECTS)
+        return found
 
-def _ids(documents: Iterable[_Document], id_from: Path | None) -> list[str] | None:
-    ids = [_id_of(document, id_from) for document in documents]
-    if None in ids:
-        warn_once(_NO_ID)
-        return None
-    return [name for name in ids if name is not None]
-
-
-def _id_of(document: _Document, id_from: Path | None) -> str | None:
-    own = document.fields
-    if own is None:
-        return as_id(document.value)
-    if id_from is not None:
-        return as_id(held_at(document.value, id_from))
-    keys = (
-        (own, shapes.ID_KEYS),
-        *((fields, shapes.METADATA_ID_KEYS) for fields in document.inner),
-        (own, shapes.OTHER_ID_KEYS),
-    )
-    found = (as_id(dict.get(fields, name)) for fields, names in keys for name in names)
-    return next((id_ for id_ in found if id_ is not None), None)
-
-
-def _short(value: Any) -> dict[str, Any] | None:
-    if not is_a(value, dict):
-        return None
-    few = islice(dict.items(value), shapes.HINT_KEYS)
-    return {name: field for name, field in few if type(name) is str and type(field) in (str, int)}
-
-
-def _finite(value: Any) -> float | None:
-    return finite(number(value))
-
-
-def _text_of(document: _Document) -> str | None:
-    views = () if document.fields is None else (document.fields, *document.inner)
-    found = (first(fields, (name,)) for fields in views for name in shapes.TEXT_KEYS)
-    return next((plain_text(passage) for passage in found if is_str(passage)), None)
+    return CapturedDocuments(attempt("documents", read, steps=inf))
 
 
 _CITED: Final = frozenset((*shapes.CITED_KEYS, *shapes.CITED_INNER))
@@ -679,17 +743,19 @@ _CITED_FIELDS: Final = 256
 _CITED_STEPS: Final = 20 * STEPS
 
 
-def answer(fields: Mapping[str, Any], retrieved_ids: Sequence[str] | None, id_from: Path | None) -> Answer:
+def answer(fields: Mapping[str, Any], documents: CapturedDocuments, id_from: Path | None) -> Answer:
     """The answer in the fields; without a list of citations, those written in its text are moved out of it."""
     citations = fields.get("citations")
     claim = attempt("claim", text_of, fields.get("claim"))
     if claim is not None and citations is None:
         claim, citations_in_text = split_citations(claim)
         return Answer(claim=claim, citations=citations_in_text)
-    return Answer(claim=claim, citations=cited(citations, retrieved_ids, id_from))
+    return Answer(claim=claim, citations=cited(citations, documents.ids, id_from, documents.titles))
 
 
-def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | None) -> list[str] | None:
+def cited(
+    citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | None, titles: Sequence[str | None] = ()
+) -> list[str] | None:
     """The documents that a list of citations names, or one citation."""
 
     def names() -> list[str] | None:
@@ -702,7 +768,8 @@ def cited(citations: Any, retrieved_ids: Sequence[str] | None, id_from: Path | N
     found = None if citations is None else attempt("citations", names, steps=_CITED_STEPS)
     if found is None and citations is not None:
         warn_once(_NO_ID)
-    return found
+    ids = retrieved_ids or ()
+    return shapes.named_by_title(found, zip(ids, titles, strict=True)) if found and len(titles) == len(ids) else found
 
 
 def _plain(value: Any, wanted: Collection[str | int], depth: int) -> Any:
@@ -710,12 +777,8 @@ def _plain(value: Any, wanted: Collection[str | int], depth: int) -> Any:
     spend(1)
     if value is None or type(value) is bool:
         return value
-    if is_str(value):
-        return plain_text(value)
-    if (found := number(value)) is not None:
+    if (found := scalar(value)) is not None:
         return found
-    if is_a(value, UUID):
-        return UUID.__str__(value)
     if not depth:
         return {}
     kind = next((kind for kind in (set, frozenset) if is_a(value, kind)), None)
@@ -740,14 +803,19 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
     function = call.traced_function
     id_from = function.id_from or call.plan.id_from
     fields = _call_fields(call)
-    documents = _documents(fields, id_from)
+    candidates = read_documents(fields.get("candidates"), id_from)
+    documents = _documents(fields, candidates, id_from)
     parent, decision = call.parent, call.decision
 
     def asked() -> str | None:
         recorded = fields.get("question")
         return text_of(question(function, call.args, call.kwargs, call.context) if recorded is None else recorded)
 
+    ended = call.ending or (None if call.error is not None else attempt("ending", _ending, call))
     labels: dict[str, Any] = {name: attempt(name, as_id, fields.get(name)) for name in LABEL_FIELDS}
+    if not (labels["session"] and labels["user"]):
+        found = attempt("session", session_and_user, function, call.args, call.kwargs, call.context) or (None, None)
+        labels["session"], labels["user"] = labels["session"] or found[0], labels["user"] or found[1]
     labels["build"] = labels["build"] or build
     if call.probe is not None:
         labels["qid"] = as_id(call.probe)
@@ -758,11 +826,11 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         pipeline=clean(call.plan.pipeline),
         source=constants.LIVE if call.probe is None else constants.PROBE,
         q=attempt("question", asked),
-        retrieved_ids=documents.ids,
-        candidate_ids=read_documents(fields.get("candidates"), id_from).ids,
+        retrieved_ids=_ids(documents),
+        candidate_ids=_ids(candidates),
         scores=documents.scores,
         contexts=documents.texts,
-        answer_json=answer(fields, documents.ids, id_from) if call.error is None and call.ending is None else None,
+        answer_json=answer(fields, documents, id_from) if call.error is None and ended is None else None,
         error=call.error,
         latency_ms=_latency(call),
         sampling=Sampling(
@@ -771,8 +839,8 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
             p_audit=decision.p_audit,
             p=decision.p(call.plan.outcome_rates.get(call.stratum, 0.0)) if decision.known else 1.0,
         ),
-        partial=not call.detailed or call.ending is not None,
-        ended=call.ending,
+        partial=not call.detailed or ended is not None,
+        ended=ended,
         exported=None if parent is None else parent.sampled,
         parent_span_id=None if parent is None else f"{parent.span_id:016x}",
         tags=attempt("tags", _tags, fields.get("tags")),
@@ -782,25 +850,26 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         spans = map(from_sdk_span, call.spans)
         filled = attempt("spans", lambda: fill(record, spans, id_from=id_from, retrievers=call.plan.retrievers))
         record = filled or record
-    attempt("sources", _add_sources, record, fields, id_from, steps=inf)
+    attempt("sources", _add_sources, record, fields, id_from, documents.titles, steps=inf)
     if documents.ids is None and record.retrieved_ids and record.answer_json and fields.get("citations") is not None:
         own = cited(fields["citations"], record.retrieved_ids, id_from)
-        record.answer_json.citations = record.answer_json.citations if own is None else own
+        if own is not None and not set(own).isdisjoint(record.retrieved_ids):
+            record.answer_json.citations = own
     record.answer_json = with_marks(record.answer_json, record.retrieved_ids)
     return record
 
 
-def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None) -> None:
+def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None, titles: Sequence[str | None]) -> None:
     sources, context = fields.get(SOURCES), fields.get(CONTEXT)
     if sources is not None and record.retrieved_ids is None and record.contexts is None:
         listed = (entries(sources) or ())[:MAX_DOCUMENTS_KEPT]
         are_short = all(is_str(entry) and str.__len__(entry) <= _TITLE for entry in listed)
         if not (listed and are_short) or are_ids(listed):  # titles are neither ids nor passages
             found = read_documents(sources, id_from, strings="ids" if are_ids(sources) else "texts")
-            record.retrieved_ids, record.contexts, record.scores = found
+            record.retrieved_ids, record.contexts, record.scores = _ids(found), found.texts, found.scores
     elif sources is not None and record.answer_json is not None and record.answer_json.citations is None:
         retrieved = record.retrieved_ids
-        names = cited(sources, retrieved, id_from)
+        names = cited(sources, retrieved, id_from, titles)
         record.answer_json.citations = names if names is None or retrieved is None or alike(names, retrieved) else None
     is_alone = record.retrieved_ids is None or len(record.retrieved_ids) == 1
     if record.contexts is None and context and is_alone:
@@ -810,8 +879,8 @@ def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None
 def _call_fields(call: Call) -> dict[str, Any]:
     fields = dict(call.fields or {})
     if "candidates" in fields:
-        batches = [entries(batch) or () for batch in fields["candidates"]]
-        fields["candidates"] = list(islice(chain.from_iterable(batches), MAX_DOCUMENTS_KEPT))
+        batches = attempt("candidates", lambda: [list_in(batch, OBJECTS) or () for batch in fields["candidates"]])
+        fields["candidates"] = list(islice(chain.from_iterable(batches or ()), MAX_DOCUMENTS_KEPT))
     if call.error is not None or call.ending is not None:
         return fields
     function = call.traced_function
@@ -819,16 +888,38 @@ def _call_fields(call: Call) -> dict[str, Any]:
     return {**found, **fields}
 
 
-def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:
-    retrieved = read_documents(fields.get("retrieved"), id_from)
-    documents = read_documents(fields.get("documents"), id_from, strings="texts")
-    if retrieved.ids is not None and documents.texts is not None and len(retrieved.ids) != len(documents.texts):
-        return retrieved
-    return CapturedDocuments(
-        documents.ids if retrieved.ids is None else retrieved.ids,
-        documents.texts if retrieved.texts is None else retrieved.texts,
-        documents.scores if retrieved.scores is None else retrieved.scores,
-    )
+def _ending(call: Call) -> str | None:
+    # How a call ended that returned, and not with an answer.
+    last = call.items[-1] if call.items else call.result
+    pair = last if type(last) is tuple and last else (last,)
+    if type(pair[-1]) is dict and "__interrupt__" in pair[-1]:  # what a graph of LangGraph asks a person
+        return INTERRUPTED
+    if type(last) is dict:
+        status = last.get("statusCode") if "body" in last else None
+    elif len(pair) > 1:
+        status = pair[1] if type(pair[1]) is int or is_a(pair[1], HTTPStatus) else None
+    else:
+        status = stored(last, "status_code", "_status_code", "_status") if is_of_web(type(last)) else None
+    # A status with which an application answers its client, and gives no answer.
+    return REJECTED if isinstance(status, int) and 300 <= status < HTTPStatus.INTERNAL_SERVER_ERROR else None
+
+
+def _ids(documents: CapturedDocuments) -> list[str] | None:
+    ids = documents.ids
+    if ids is None and documents.documents:
+        warn_once(_NO_ID)
+    return ids
+
+
+def _documents(fields: Mapping[str, Any], candidates: CapturedDocuments, id_from: Path | None) -> CapturedDocuments:
+    documents = read_documents(fields.get("documents"), id_from, strings="texts").completed(candidates)
+    retrieved = read_documents(fields.get("retrieved"), id_from).completed(documents).completed(candidates)
+    if not retrieved.documents or not documents.documents:
+        return documents if retrieved.documents is None else retrieved
+    if len(retrieved.documents) != len(documents.documents):
+        return documents if retrieved.ids is None else retrieved
+    rows = zip(retrieved.documents, documents.documents, strict=True)
+    return CapturedDocuments([first_known(*row) for row in rows])
 
 
 def _tags(tags: Any) -> dict[str, str] | None:
@@ -842,8 +933,8 @@ def _tags(tags: Any) -> dict[str, str] | None:
 def _tag(value: Any) -> str | None:
     if type(value) in (bool, date, datetime, Decimal):
         return str(value).lower() if type(value) is bool else str(value)
-    found = number(value)
-    return as_id(value) if found is None else str(found)
+    found = scalar(value)
+    return None if found is None else str(found)
 
 
 def _latency(call: Call) -> Latency:

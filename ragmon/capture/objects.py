@@ -12,12 +12,14 @@ import gc
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import islice
 from math import inf
 from types import FunctionType, GetSetDescriptorType, MappingProxyType, MemberDescriptorType, SimpleNamespace
 from typing import Any, Final, NamedTuple, TypeGuard, TypeVar
+from uuid import UUID
 
 from ragmon.core.errors import error_location, warn_once
 from ragmon.core.text import Path, clean
@@ -38,6 +40,8 @@ PROPERTIES: Final[dict[str, dict[str, Path]]] = {
 INNER: Final[dict[str, str]] = {
     "collections.User*": "data",
     "dspy.*.Example": "_store",
+    "elastic_transport.*.ApiResponse": "_body",
+    "pinecone.*.OpenApiModel": "_data_store",
     "proto.*.Message": "_pb",
 }
 """The stored field that holds all fields or entries."""
@@ -49,6 +53,20 @@ IN_C: Final[dict[str, str]] = {
     "numpy.number": NUMBER,
 }
 """What C code holds, which is read by the methods of these classes."""
+_ROWS: Final = 1_024
+"""Rows of a table that are read; a record keeps fewer documents."""
+READ: Final[dict[str, Callable[[Any], Any]]] = {
+    "asyncpg.*.Record": lambda row: dict(row.items()),
+    "pandas.*.DataFrame": lambda frame: frame.head(_ROWS).to_dict("records"),
+    "pandas.*.Series": lambda series: series.head(_ROWS).tolist(),
+    "polars.*.DataFrame": lambda frame: frame.head(_ROWS).to_dicts(),
+    "polars.*.Series": lambda series: series.head(_ROWS).to_list(),
+    "pyarrow.lib.Table": lambda table: table.slice(0, _ROWS).to_pylist(),
+    "sqlalchemy.engine.*.Row": lambda row: _selected(row._asdict()),
+    "sqlalchemy.engine.*.RowMapping": dict,
+    "sqlite3.Row": lambda row: dict(zip(row.keys(), row, strict=True)),
+}
+"""Rows of databases and tables that are in memory: how these very classes, and none made of them, are read."""
 
 
 BREADTH: Final = 64
@@ -84,6 +102,7 @@ class ClassLayout(NamedTuple):
     properties: dict[str, Path]
     inner: str | None
     in_c: str
+    read: Callable[[Any], Any] | None
 
 
 @lru_cache(maxsize=_CLASSES)
@@ -110,6 +129,7 @@ def _layout(kind: type) -> ClassLayout:
         {name: path for paths in _known(PROPERTIES, own) for name, path in paths.items()},
         next(iter(_known(INNER, own)), None),
         "" if type(attributes.get("__iter__")) is FunctionType else next(iter(_known(IN_C, own)), ""),
+        next(iter(_known(READ, own[:1])), None),
     )
 
 
@@ -160,6 +180,7 @@ def is_list(value: Any) -> TypeGuard[list[Any] | tuple[Any, ...]]:
 
 
 STEPS: Final = 2_000
+_UUID_BYTES: Final = 16
 _TEXT_STEP: Final = 512
 """The characters that count as one more step: a text of a million characters is too long."""
 LONGEST: Final = 65_536
@@ -215,6 +236,35 @@ def number(value: Any) -> int | float | None:
     return value.item() if layout_of(value).in_c == NUMBER else None
 
 
+def scalar(value: Any) -> str | int | float | None:
+    """A text or a number as JSON has it, also of bytes and of the ids of databases; None for other values.
+
+    >>> scalar("a"), scalar(b"doc:1"), scalar(UUID(int=1)), scalar(True), scalar({})
+    ('a', 'doc:1', '00000000-0000-0000-0000-000000000001', None, None)
+    """
+    kind = type(value)
+    if issubclass(kind, str):
+        return plain_text(value)
+    if kind is int or kind is float:
+        return value  # type: ignore[no-any-return]
+    if value is None or issubclass(kind, dict | list):
+        return None
+    if issubclass(kind, bytes | bytearray):
+        spend(len(value) // _TEXT_STEP)
+        try:
+            return kind.decode(value, "utf-8")
+        except UnicodeDecodeError:
+            return str(UUID(bytes=bytes(value))) if len(value) == _UUID_BYTES else kind.hex(value)
+    if issubclass(kind, UUID):
+        return UUID.__str__(value)
+    if issubclass(kind, Decimal):
+        return float(value)
+    if (found := number(value)) is not None:
+        return found
+    object_id = _instance(value, layout_of(value)).get("_ObjectId__id")  # of MongoDB
+    return object_id.hex() if type(object_id) is bytes else None
+
+
 def plain_text(value: str) -> str:
     """A text as one that can be encoded."""
     spend(str.__len__(value) // _TEXT_STEP)
@@ -232,6 +282,9 @@ def entries(value: Any) -> Sequence[Any] | None:
         return value  # type: ignore[no-any-return]
     if layout.in_c == LIST:
         return list(islice(value, LONGEST))
+    if layout.read is not None:
+        rows = layout.read(value)
+        return rows if type(rows) is list else None
     base = next((base for base in _LISTS if issubclass(kind, base)), None)
     if base is not None:
         return list(islice(base.__iter__(value), LONGEST))
@@ -294,6 +347,12 @@ def stored_fields(value: Any) -> dict[str, Any]:
         return {}
 
 
+def _selected(fields: dict[str, Any]) -> dict[str, Any]:
+    # Of SQLAlchemy: a mapped object among columns, such as its distance, is the document.
+    mapped = next((value for value in fields.values() if "_sa_instance_state" in storage(value)), None)
+    return fields if mapped is None else {**fields, "node": mapped}
+
+
 def storage(value: Any) -> dict[str, Any]:
     """All fields that an object stores: the very dictionary that holds them, where one does. To be read by name."""
     spend(1)
@@ -303,6 +362,9 @@ def storage(value: Any) -> dict[str, Any]:
     layout = layout_of(value)
     if layout.names:
         return dict(zip(layout.names, tuple.__iter__(value), strict=False))
+    if layout.read is not None:
+        row = layout.read(value)
+        return row if type(row) is dict else {}
     if layout.in_c == MESSAGE:
         return {field.name: held for field, held in value.ListFields()}
     fields = _instance(value, layout)

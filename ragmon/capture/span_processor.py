@@ -3,9 +3,14 @@
 The processor sees the spans that the application's sampler lets through; with OpenTelemetry's `AlwaysRecordSampler` it
 sees all spans. On the application's threads it only buffers them: whole requests become records in the worker's thread.
 
-A request is the outermost span of this process and all spans below it. It is finished when all its spans have ended,
-not only the outermost one: work that continues in the background belongs to it. How long it waits stands in
+A request is the outermost span that the processor sees, and all spans below it: spans whose parent it does not see, of
+another provider or from before a fork, have one request together. It is finished when all its spans have ended, not
+only the outermost one: work that continues in the background belongs to it. How long it waits stands in
 `ragmon.ingest.trace_buffer`.
+
+A span may contain requests and be none, as that of a connection or of a loop over a queue. Such a span is known by the
+whole requests that ended below it while it lasted `turns` seconds; from then on each span right below it begins a
+request.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, final
@@ -41,14 +46,21 @@ from ragmon.core.errors import error_location, warn_once
 from ragmon.core.record import Record, Sampling
 from ragmon.core.semconv import RAGMON_INTERNAL
 from ragmon.core.text import parse
-from ragmon.ingest.spans.mapper import per_request, to_record
-from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, SpanOptions, count_scope, count_tools, from_sdk_span, resource
+from ragmon.ingest.spans.mapper import ended_requests, is_request, per_request, to_record
+from ragmon.ingest.spans.span import (
+    UNKNOWN_CONVENTION,
+    SpanOptions,
+    Trace,
+    count_scope,
+    count_tools,
+    from_sdk_span,
+    resource,
+)
 from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace, TraceBuffer, TraceLimits, remember
 
-ORPHAN: Final = "orphan"
 FULL: Final = "too_many_requests"
-"""More reasons why a span is in no record: no open request has its parent, or too many requests are open."""
-_MAX_LATE_IDS: Final = 10_000
+"""One more reason why a span is in no record: too many requests are open."""
+_MAX_REMEMBERED: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,9 @@ class BufferLimits(TraceLimits):
     """The limits of the requests of one process; times in seconds."""
 
     idle: float = 0.2
+    rootless: float = 5.0
     unended: float = 30.0
+    turns: float = 30.0
     age: float = 600.0
     spans: int = 512
     requests: int = 2048
@@ -64,18 +78,29 @@ class BufferLimits(TraceLimits):
 
 @final
 class OpenRequest(BufferedTrace):
-    """A request whose spans are being collected; where it is claimed, a decorated call inside makes its record."""
+    """A request whose spans are being collected.
 
-    __slots__ = ("claimed", "ids", "root", "trace_id")
+    Attributes:
+        trace_id, root: The trace, and its outermost span, or the parent of its outermost spans that nobody sees.
+        claimed: A decorated call inside makes its record.
+        continues: It goes on below a span of a request that was taken: what is no whole request belonged to that one.
+        containers: Running spans that contain requests and are none.
+        looked: When it was last searched for such spans, and how many spans had ended.
+    """
+
+    __slots__ = ("claimed", "containers", "continues", "ids", "looked", "root", "trace_id")
     spans: list[Any]
-    open: set[int]
+    open: dict[int, Any]
 
-    def __init__(self, trace_id: int, root: int, now: float) -> None:
-        super().__init__(now, now, [], None, {root})
+    def __init__(self, trace_id: int, root: int, now: float, *, continues: bool = False) -> None:
+        super().__init__(now, now, [], None, {})
         self.trace_id = trace_id
         self.root = root
-        self.ids = [root]
+        self.ids: list[int] = []
         self.claimed = False
+        self.continues = continues
+        self.containers: set[int] = set()
+        self.looked = now, 0
 
 
 @final
@@ -91,28 +116,42 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
         super().__init__(limits or BufferLimits())
         self.clock = clock
         self._of: dict[int, OpenRequest] = {}
+        self._newest_of: dict[int, OpenRequest] = {}  # by trace
         self._gone: dict[int, None] = {}
-        self.dropped = {LATE: 0, ORPHAN: 0, TOO_MANY: 0, FULL: 0}
+        self._refused: dict[int, None] = {}
+        self._seen: dict[int, None] = {}
+        self.dropped = {LATE: 0, TOO_MANY: 0, FULL: 0}
 
-    def begin_request(self, trace_id: int, span_id: int) -> bool:
-        """An outermost span began; returns False if there are too many open requests."""
-        if len(self.traces) >= self.limits.requests:
-            self.dropped[FULL] += 1
-            return False
-        request = OpenRequest(trace_id, span_id, self.clock())
-        self.traces[span_id] = self._of[span_id] = request
-        return True
-
-    def begin(self, span_id: int, parent_id: int) -> bool:
-        """A span began below another; returns False if its parent is in no open request."""
-        request = self._of.get(parent_id)
+    def begin(self, span: Any, trace_id: int, span_id: int, parent_id: int | None = None) -> None:
+        """A span began, below a parent of this process or as an outermost one."""
+        request = None
+        if parent_id is not None and parent_id not in self._refused:
+            request = self._of.get(parent_id) or self._newest_of.get(trace_id)
+            if request is None:
+                request = self._begin_request(trace_id, parent_id, continues=parent_id in self._seen)
+            elif parent_id in request.containers:
+                request = self._begin_request(trace_id, span_id)
+        elif parent_id is None:
+            request = self._begin_request(trace_id, span_id)
         if request is None:
-            return False
+            self.dropped[FULL] += 1
+            remember(self._refused, span_id, _MAX_REMEMBERED)
+            return
         request.ids.append(span_id)
-        request.open.add(span_id)
-        request.last = self.clock()
         self._of[span_id] = request
-        return True
+        request.open[span_id] = span
+        request.last = self.clock()
+
+    def _begin_request(self, trace_id: int, root: int, *, continues: bool = False) -> OpenRequest | None:
+        if len(self.traces) >= self.limits.requests:
+            return None
+        request = OpenRequest(trace_id, root, self.clock(), continues=continues)
+        self.traces[root] = self._of[root] = self._newest_of[trace_id] = request
+        return request
+
+    def see(self, span_id: int) -> None:
+        """A span is in a record: what begins below it later belonged to that record."""
+        remember(self._seen, span_id, _MAX_REMEMBERED)
 
     def claim(self, span_id: int) -> None:
         """A decorated call began in a span: its record is the record of the request."""
@@ -135,15 +174,41 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
         request.last = self.clock()
         if is_root:
             request.root_ended = request.last
-        request.open.discard(span_id)
+        request.open.pop(span_id, None)
+
+    def lasting(self) -> Iterator[OpenRequest]:
+        """The requests whose spans have been running for long, or are many, since they were last looked at."""
+        now = self.clock()
+        for request in list(self.traces.values()):
+            since, n = request.looked
+            is_long = now - since >= self.limits.turns or 2 * (len(request.spans) - n) > self.limits.spans
+            if is_long and request.open and not request.claimed:
+                request.looked = now, len(request.spans)
+                yield request
+
+    def part(self, request: OpenRequest, outermost: Any, spans: Iterable[Any]) -> None:
+        """Remove the spans of a whole request inside a request; the spans around it contain requests and are none."""
+        around = outermost.parent
+        while around is not None and around.span_id in request.open:
+            request.containers.add(around.span_id)
+            around = request.open[around.span_id].parent
+        for span in spans:
+            request.spans.remove(span)
+            request.ids.remove(span.context.span_id)
+            self._of.pop(span.context.span_id, None)
+            self.see(span.context.span_id)
 
     def take(self, key: int) -> OpenRequest:
         """Remove and return a request; spans of it that are still open will be late."""
         request = super().take(key)
         for span_id in list(request.open):
-            remember(self._gone, span_id, _MAX_LATE_IDS)
+            remember(self._gone, span_id, _MAX_REMEMBERED)
+        self._of.pop(request.root, None)
         for span_id in request.ids:
             self._of.pop(span_id, None)
+            self.see(span_id)
+        if self._newest_of.get(request.trace_id) is request:
+            del self._newest_of[request.trace_id]
         return request
 
 
@@ -175,12 +240,17 @@ class RequestAssembler:
     def sweep(self, asked: bool = False) -> None:
         """Convert and submit finished requests, in the worker's thread; without lingering if a flush waits."""
         buffer, hurried = self.gathering, asked or self._closing
+        for request in buffer.lasting():
+            self._read(request, self._convert_ended)
         for _, request in buffer.due(buffer.clock(), hurried=hurried, everything=self._closing):
-            try:
-                self._convert(request)
-            except Exception as error:  # noqa: BLE001 - attributes are third-party data
-                self.ignored[constants.INVALID_SCHEMA] += 1
-                warn_once(f"a request's spans could not be read: {error_location(error)}")
+            self._read(request, self._convert)
+
+    def _read(self, request: OpenRequest, convert: Callable[[OpenRequest], None]) -> None:
+        try:
+            convert(request)
+        except Exception as error:  # noqa: BLE001 - attributes are third-party data
+            self.ignored[constants.INVALID_SCHEMA] += 1
+            warn_once(f"a request's spans could not be read: {error_location(error)}")
 
     def awaken(self) -> None:
         """Start the worker's thread if needed: a fork does not copy it."""
@@ -190,46 +260,63 @@ class RequestAssembler:
         """A decorated call began in a span; the spans around it make no record of their own."""
         self.gathering.claim(span_id)
 
+    def _convert_ended(self, request: OpenRequest) -> None:
+        """Convert the whole requests inside spans that last, and go on collecting the others."""
+        ended, running = list(request.spans), list(request.open.values())
+        by_id = {f"{span.context.span_id:016x}": span for span in ended}
+        ids = {f"{span.context.span_id:016x}" for span in running}
+        for turn in ended_requests(map(from_sdk_span, (*ended, *running)), ids, self._options):
+            spans = [by_id[span.span_id] for span in turn.spans]
+            self.gathering.part(request, by_id[turn.outermost[0].span_id], spans)
+            self._submit(turn, spans, request)
+
     def _convert(self, request: OpenRequest) -> None:
         if request.claimed:
             self.ignored[DECORATED] += 1
             return
         options = self._options
-        attributes = resource(request.spans[0]) if request.spans else {}
         for trace in per_request(map(from_sdk_span, request.spans), options.retrievers, options.id_from):
-            result = to_record(
-                trace,
-                id_from=options.id_from,
-                merge=options.merge,
-                retrievers=options.retrievers,
-                pipeline=options.pipeline,
-                service=_text(attributes.get("service.name")),
-                build=_text(attributes.get("service.version")),
-            )
-            record = result.record
-            if record is None:
-                self.ignored[result.reason] += 1
-                if result.reason == UNKNOWN_CONVENTION:
-                    count_scope(self.scopes, result.scope)
+            if request.continues and not is_request(trace):
+                self.gathering.dropped[LATE] += len(trace.spans)
                 continue
-            count_tools(self.tools, result.tools)
-            decision, stratum = self._decision(request), self._stratum(record)
-            keep = self._settings.keep.get(stratum, 0.0)
-            if not decision.audit and random() >= keep:
-                continue
-            audit, p_audit, p = decision.audit, decision.p_audit, decision.p(keep)
-            record = msgspec.structs.replace(
-                record,
-                partial=record.partial or not request.complete,
-                sampling=Sampling(audit=audit, stratum=stratum, p_audit=p_audit, p=p),
-            )
-            self._worker.submit(QueuedRecord(record, _SPAN_SIZE * len(request.spans)))
+            self._submit(trace, request.spans, request)
 
-    def _decision(self, request: OpenRequest) -> SamplingDecision:
+    def _submit(self, trace: Trace, spans: Sequence[Any], request: OpenRequest) -> None:
+        options, attributes = self._options, resource(spans[0]) if spans else {}
+        result = to_record(
+            trace,
+            id_from=options.id_from,
+            merge=options.merge,
+            retrievers=options.retrievers,
+            ignored=options.ignored,
+            pipeline=options.pipeline,
+            service=_text(attributes.get("service.name")),
+            build=_text(attributes.get("service.version")),
+        )
+        record = result.record
+        if record is None:
+            self.ignored[result.reason] += 1
+            if result.reason == UNKNOWN_CONVENTION:
+                count_scope(self.scopes, result.scope)
+            return
+        count_tools(self.tools, result.tools)
+        decision, stratum = self._decision(request.trace_id, spans), self._stratum(record)
+        keep = self._settings.keep.get(stratum, 0.0)
+        if not decision.audit and random() >= keep:
+            return
+        audit, p_audit, p = decision.audit, decision.p_audit, decision.p(keep)
+        record = msgspec.structs.replace(
+            record,
+            partial=record.partial or not request.complete,
+            sampling=Sampling(audit=audit, stratum=stratum, p_audit=p_audit, p=p),
+        )
+        self._worker.submit(QueuedRecord(record, _SPAN_SIZE * len(trace.spans)))
+
+    def _decision(self, trace_id: int, spans: Sequence[Any]) -> SamplingDecision:
         # If the application's sampler states its threshold, only sampled traces count.
-        if not request.spans:
-            return SamplingDecision(request.trace_id % SPAN >= self._threshold, self._settings.rate)
-        parent = read_span_context(request.spans[-1].context)
+        if not spans:
+            return SamplingDecision(trace_id % SPAN >= self._threshold, self._settings.rate)
+        parent = read_span_context(spans[-1].context)
         respected = parent.sampled and parent.rejected is not None
         decision = parent.decision(self._settings.rate, self._threshold, respected=respected)
         return decision if decision is not None else SamplingDecision(audit=False, p_audit=0.0)
@@ -349,14 +436,12 @@ class RagmonSpanProcessor(SpanProcessor):
             if isinstance(call, Call):
                 call.open += 1
                 self._calls[context.span_id] = call
+                buffer.see(context.span_id)
                 if len(self._calls) > OPEN:  # spans that never end must not keep calls forever
                     self._calls.pop(next(iter(self._calls)), None)
             elif call is None and trace_randomness(context) >= self._requests.lowest:
-                if local_parent_id is None:
-                    self._requests.awaken()
-                    buffer.begin_request(context.trace_id, context.span_id)
-                elif not buffer.begin(context.span_id, local_parent_id):
-                    buffer.dropped[ORPHAN] += 1
+                self._requests.awaken()
+                buffer.begin(span, context.trace_id, context.span_id, local_parent_id)
         except Exception as error:  # noqa: BLE001 - the application must not see it
             warn_once(f"a span could not be followed: {error_location(error)}")
 

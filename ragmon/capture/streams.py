@@ -17,8 +17,6 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Self, final
 
 from ragmon.capture.call import (
-    ABANDONED,
-    CUT,
     Call,
     Mark,
     Running,
@@ -31,6 +29,7 @@ from ragmon.capture.call import (
 )
 from ragmon.capture.objects import held
 from ragmon.core import constants
+from ragmon.core.endings import ABANDONED, CUT
 
 ITEMS: Final = 65_536
 SIZE: Final = 4 * 1024 * 1024

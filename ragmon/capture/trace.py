@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -85,8 +86,9 @@ def trace(
     """Trace a pipeline function; usable with or without arguments.
 
     The function behaves as before: same result, same errors, same signature. A traced function called inside another is
-    part of the outer call. The caller may change a returned dict or list at once, but nested objects only after the
-    worker has read them (some milliseconds).
+    part of the outer call. A function that gets one question after the other, through a WebSocket or a queue, stays
+    untraced. The caller may change a returned dict or list at once, but nested objects only after the worker has read
+    them (some milliseconds).
 
     Args:
         name: The pipeline's name; default: the configured one.
@@ -157,9 +159,41 @@ def _wrap(function: Any, make: Callable[[Callable[..., Any]], TracedFunction]) -
             name = getattr(function, "__qualname__", shorten(function))
             message = f"question starts at {shorten(start)}, which is no parameter of {name}"
             raise RagmonError(message, hint=nearest(str(start), parameters))
+    source = None if traced_function.question is not None else _brings_many(traced_function.signature)
+    if source is not None:
+        name = getattr(function, "__qualname__", shorten(function))
+        warn_once(
+            f"@ragmon.trace leaves {name} alone: its {source} brings many questions, and a record is of one. Decorate "
+            "the function that answers one question; traced functions inside are requests of their own"
+        )
+        return function
     traced = wrap(traced_function)
     setattr(traced, _TRACED_FUNCTION, traced_function)
     return traced
+
+
+_CONNECTIONS: Final = re.compile(r"\b(?:WebSocket\w*|ServerConnection|ServerProtocol)\b")
+_CONNECTION_NAMES: Final = frozenset({"ws", "websocket"})
+_QUEUES: Final = re.compile(r"\b(?:(?:Simple|Joinable|Lifo|Priority)?Queue|\w*Consumer|PubSub)\b")
+_QUEUE_NAMES: Final = frozenset({"queue", "consumer"})
+_QUESTION_NAMES: Final = frozenset({"question", "query", "q", "prompt", "message", "text"})
+
+
+def _brings_many(signature: inspect.Signature | None) -> str | None:
+    # The parameter through which a function gets one question after the other: a connection beside no question, or a
+    # queue alone. None where it has none.
+    parameters = () if signature is None else signature.parameters.values()
+    own = [parameter for parameter in parameters if parameter.name not in ("self", "cls")]
+    if any(parameter.name in _QUESTION_NAMES for parameter in own):
+        return None
+    for parameter in own:
+        known = parameter.annotation
+        known = known if isinstance(known, str) else getattr(known, "__name__", str(known))
+        if parameter.name in _CONNECTION_NAMES or _CONNECTIONS.search(known):
+            return parameter.name
+        if len(own) == 1 and (parameter.name in _QUEUE_NAMES or _QUEUES.search(known)):
+            return parameter.name
+    return None
 
 
 def traced_as(function: Any) -> TracedFunction | None:

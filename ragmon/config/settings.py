@@ -189,7 +189,8 @@ class MetricsTable(Table):
         k: The values of k of ranked metrics such as recall@k, at most 1,000.
         answered_within: The latency bound of the metric `answered_within`; None: it is not assessed.
         grounded_threshold: The least groundedness of an answer that counts as grounded.
-        cluster: The fields by which requests are clustered, for intervals and for alarms, which count a session once.
+        cluster: The fields by which requests are clustered, for intervals, except of errors and latencies, and for
+            alarms, which count a session once.
         citations_required: Whether an answer without a list of citations cites nothing; otherwise its citations count
             as not captured. Default: only with a `wfgy` preset, whose template asks for the list.
     """
@@ -236,6 +237,20 @@ class AlarmsTable(Table):
     false_pages_per_30d: Positive = 1.0
     looks_per_day: Positive = 4.0
     baseline: BaselineTable = BaselineTable(learn=Seconds(3600))
+
+
+class ErrorsTable(Table):
+    """What is no error of the pipeline.
+
+    A caller who leaves, a cancelled task, an interrupt and a status below 500 that the web framework raises to its own
+    client are none without this table.
+
+    Attributes:
+        ignore: Further exceptions that are none, by the name of their class or of a base, with or without its module;
+            `*` stands for any characters.
+    """
+
+    ignore: Many[Text] = ()
 
 
 class KeepTable(Table):
@@ -394,6 +409,7 @@ class ScopedTable(Table):
 
     sampling: SamplingTable = SamplingTable()
     capture: CaptureTable = CaptureTable()
+    errors: ErrorsTable = ErrorsTable()
     refusal: RefusalTable = RefusalTable()
     citations: CitationsTable = CitationsTable()
     slices: dict[Name, Annotated[Many[str], AfterValidator(unique)]] = Field(default_factory=dict)

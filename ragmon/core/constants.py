@@ -122,7 +122,8 @@ ID_FORM: Final = "id_form"
 TEXT_CUT: Final = "text_cut"
 """The text is longer than the part that is read, and the searched phrase is not in that part."""
 PARTIAL: Final = "partial"
-"""The call was kept for its outcome, and by its sampling rule without the details."""
+"""The call was kept for its outcome, and by its sampling rule without the details; or it neither returned nor failed:
+its caller left, or was refused, and no answer was due."""
 REASONS: Final = (
     NO_IDS,
     NO_CITATIONS,
@@ -143,8 +144,9 @@ REASONS: Final = (
 IGNORABLE: Final = frozenset({PARTIAL, ERROR, NO_GOLD_CLAIM, NO_GOLD_CITATIONS, TOTAL_UNKNOWN})
 """Reasons that cannot depend on the outcome that a metric measures.
 
-Sampling chose the request, the gold item has nothing to compare with, or the call ended in an error and gave no answer:
-then `error_rate` counts it. Every other reason may go with good or with bad outcomes, so both are taken into account.
+Sampling chose the request, the gold item has nothing to compare with, or the call gave no answer: it ended in an error,
+which `error_rate` counts, or its caller left or was refused. Every other reason may go with good or with bad outcomes,
+so both are taken into account.
 """
 
 # Why a field of a record is unknown or was cut.

@@ -160,8 +160,9 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
         sampling: The sampling decision; None: everything was kept.
         facts: Facts about text that was not exported.
         partial: Kept for its outcome: fields that are set inside the call are unknown, not false.
-        ended: How the call ended where it neither returned nor raised: `abandoned`, `cancelled`, or `cut` where it
-            streamed more than the limit. Its answer is unknown.
+        ended: How the call ended where it neither returned nor failed: `abandoned` by its caller, `cancelled`,
+            `interrupted` to wait for a person, `rejected` with a status below 500 for its client, `ignored` by
+            `[errors] ignore`, or `cut` where it streamed more than the limit. Its answer is unknown.
         exported: The application's own tracer kept this trace.
         parent_span_id: The application's span that the call ran in, 16 hex digits.
         tags: Slices.

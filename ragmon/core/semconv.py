@@ -45,6 +45,9 @@ EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
 EXECUTE_TOOL: Final = "execute_tool"
 GENAI_TOOL_NAME: Final = "gen_ai.tool.name"
 TOOL_RESULT: Final = "gen_ai.tool.call.result"
+TOOL_TYPE: Final = "gen_ai.tool.type"
+DATASTORE: Final = "datastore"
+"""The type of a tool that retrieves."""
 ERROR_TYPE: Final = "error.type"
 CONVERSATION: Final = "gen_ai.conversation.id"
 LEGACY_COMPLETIONS: Final = "gen_ai.completion"
@@ -61,6 +64,8 @@ CHOICE_EVENT: Final = "gen_ai.choice"
 """Events with one message each, as written before 2025: `content`, or `message` where it is the model's choice."""
 EXCEPTION: Final = "exception"
 EXCEPTION_TYPE: Final = "exception.type"
+EXCEPTION_MESSAGE: Final = "exception.message"
+HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")
 
 # OpenInference.
 SPAN_KIND: Final = "openinference.span.kind"

@@ -61,6 +61,8 @@ ROLE_KEYS: Final = ("role", "type", "_role")
 CONTENT_KEYS: Final = ("content", "parts", "blocks", "_content")
 PART_TEXT_KEYS: Final = ("text", "content", "parts", "value")
 """Where a part of a content has its text."""
+TEXT_PARTS: Final = ("text", "output_text")
+"""The types of parts that are surely text."""
 _NOT_TEXT: Final = ("reasoning", "thinking", "redacted_thinking", "tool_use", "tool_result")
 _NOT_TEXT_ENDINGS: Final = ("_call", "_call_output", "_call_response")
 
@@ -85,31 +87,25 @@ ANSWER_KEYS: Final = (
 ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")
 """Lists of which the first entry is the answer."""
 
-# Documents.
-ID_KEYS: Final = ("id", "node_id", "id_")
-OTHER_ID_KEYS: Final = ("_id", "chunk_id", "passage_id", "doc_id", "document_id")
-"""Where a document has its id if its metadata has none either."""
-METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id")
-METADATA_KEYS: Final = ("metadata", "meta", "payload", "_source")
-"""Of LangChain and Pinecone, Haystack, Qdrant, Elasticsearch."""
-STORED_METADATA_KEYS: Final = (*METADATA_KEYS, "fields", "properties", "entity")
-"""And of Vespa, Weaviate and Milvus, in JSON: an object of Python may have such an attribute for another purpose."""
-TEXT_KEYS: Final = (
-    *("text", "page_content", "content", "document"),
-    *("chunk", "chunk_text", "passage", "snippet", "excerpt"),
+# The conversation and its user, by normalised names, in arguments, bodies, results, columns and metadata of spans.
+SESSION_KEYS: Final = (
+    *("session", "session_id", "conversation_id", "thread_id", "chat_id", "dialog_id", "dialogue_id", "conv_id"),
+    *("chat_session_id", "session_uuid", "conversation_uuid", "thread_uuid", "chat_uuid"),
 )
-SCORE_KEYS: Final = ("score", "_score", "similarity")
-STORED_SCORE_KEYS: Final = (*SCORE_KEYS, "similarity_score", "relevance", "relevance_score", "@search.score")
+USER_KEYS: Final = ("user_id", "user", "end_user_id", "user_uuid", "userid")
+SESSION_OBJECTS: Final = ("session", "conversation", "thread", "chat")
+USER_OBJECTS: Final = ("user", "current_user")
+"""Objects whose id is that of the conversation or the user."""
 
 # Citations, by normalised names: `documentId` is `document_id`.
 COUNTED_FROM_ZERO: Final = ("document_index", "doc_index", "search_result_index")
 """The rank of a document among those of the request, by the definition of Anthropic's citations."""
 CITED_KEYS: Final = (
-    *("id", "node_id", "chunk_id", "passage_id", "doc_id", "document_id", "source_id", "file_id"),
+    *("id", "node_id", "chunk_id", "passage_id", "doc_id", "document_id", "source_id"),
     *("chunk_ids", "doc_ids", "document_ids", "source_ids", "ids"),
     *("sources", "documents", "references", "retrieved_references"),
     *COUNTED_FROM_ZERO,
-    *("url", "uri", "source", "link", "path", "file_path", "filename", "file_name"),
+    *("file_id", "url", "uri", "source", "link", "path", "file_path", "filename", "file_name"),
     *("index", "rank", "number", "citation", "reference", "ref", "document_title", "title"),
 )
 """Where a citation names its document. Those of the plural may hold a list: Cohere's `document_ids` and `sources`."""
@@ -122,6 +118,15 @@ CITED_INNER: Final = frozenset(
     }
 )
 """Objects in a citation that name its document; `kwargs` are of LangChain's serialised objects."""
+CITATION_LISTS: Final = ("citations", "annotations")
+"""Where an answer, or a part of its content, lists what it cites."""
+_NAMES_SOURCE: Final = ("url_citation", "file_citation", "citation")
+"""The types of annotations that do; others are files that the model made."""
+_HOLDS_ANSWER: Final = (
+    *(*CONTENT_KEYS, "message", "messages", *ALTERNATIVES, "output", "response", "result", "answer", "kwargs", "data"),
+)
+_ANSWER_DEPTH: Final = 10
+_ANSWER_PARTS: Final = 256
 CITED_DEPTH: Final = 6
 _CITED_MEMBERS: Final = 64
 _LARGEST_FLOAT: Final = 2.0**53
@@ -158,22 +163,87 @@ def cited_names(
     return names or (None if entries else [])
 
 
-def named_by_title(names: list[str], documents: Any) -> list[str]:
+def _fields_of(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _entries_of(value: Any) -> Sequence[Any] | None:
+    return value if isinstance(value, list | tuple) else None
+
+
+def citations_in(
+    answer: Any,
+    fields_of: Callable[[Any], dict[Any, Any]] = _fields_of,
+    entries_of: Callable[[Any], Sequence[Any] | None] = _entries_of,
+    depth: int = _ANSWER_DEPTH,
+) -> list[Any] | None:
+    """The citations beside the parts of an answer, as Anthropic, Cohere, OpenAI and LangChain give them; None without.
+
+    Args:
+        answer: The reply of a model's API, a message, or its content.
+        fields_of: The members of a value by name; none where it is no object.
+        entries_of: The entries of a value; None where it is no list.
+        depth: How deep they may lie.
+
+    >>> citations_in({"content": [{"type": "text", "text": "At nine.", "citations": [{"document_index": 1}]}]})
+    [{'document_index': 1}]
+    >>> citations_in({"annotations": [{"type": "url_citation", "url": "https://a.example"}, {"type": "file_path"}]})
+    [{'type': 'url_citation', 'url': 'https://a.example'}]
+    """
+    if not depth:
+        return None
+    listed = entries_of(answer)
+    if listed is not None:
+        if listed and dict.get(fields_of(listed[-1]), "role") is not None:  # the messages of a conversation
+            listed = listed[-1:]
+        parts = (citations_in(part, fields_of, entries_of, depth - 1) for part in listed[:_ANSWER_PARTS])
+        return [cited for part in parts for cited in part or ()] or None
+    fields = fields_of(answer)
+    for key in CITATION_LISTS:
+        found = list(entries_of(dict.get(fields, key)) or ())
+        if key == "annotations":
+            kinds = (dict.get(fields_of(entry), "type") for entry in found)
+            found = [
+                entry for entry, kind in zip(found, kinds, strict=True) if type(kind) is str and kind in _NAMES_SOURCE
+            ]
+        if found:
+            return found
+    for key in _HOLDS_ANSWER:
+        inner = dict.get(fields, key)
+        if inner is None or type(inner) is str:
+            continue
+        listed = entries_of(inner) or ()
+        inner = listed[:1] if key in ALTERNATIVES and listed else listed[-1:] if key == "messages" else inner
+        if cited := citations_in(inner, fields_of, entries_of, depth - 1):
+            return cited
+    return None
+
+
+def named_by_title(names: list[str], titles: Iterable[tuple[Any, Any]]) -> list[str]:
     """Cited names with the titles of retrieved documents replaced by their ids.
 
-    >>> named_by_title(["Bus plan", "d2"], [{"id": "d1", "title": "Bus plan"}, {"id": "d2"}])
+    Args:
+        names: What is cited.
+        titles: The id and the title of each retrieved document.
+
+    >>> named_by_title(["Bus plan", "d2"], [("d1", "Bus plan"), ("d2", None)])
     ['d1', 'd2']
     """
     titled: dict[str, list[str]] = {}
-    for document in documents if isinstance(documents, list) else ():
-        if isinstance(document, Mapping) and isinstance(document.get("id"), str):
-            members = [document, document.get("metadata")]
-            title = next((each["title"] for each in members if isinstance(each, Mapping) and each.get("title")), None)
-            if isinstance(title, str):
-                titled.setdefault(fold(title), []).append(document["id"])
+    for document_id, title in titles:
+        if isinstance(document_id, str) and isinstance(title, str) and title.strip():
+            titled.setdefault(fold(title), []).append(document_id)
     if not titled or any(document_id in names for ids in titled.values() for document_id in ids):
         return names
     return [name for cited in names for name in titled.get(fold(cited), [cited])]
+
+
+def titles_in(documents: Any) -> Iterator[tuple[Any, Any]]:
+    """The id and the title of each document in a list of JSON."""
+    for document in documents if isinstance(documents, list) else ():
+        if isinstance(document, Mapping):
+            title, metadata = document.get("title"), document.get("metadata")
+            yield document.get("id"), title or (metadata.get("title") if isinstance(metadata, Mapping) else None)
 
 
 def _cited(entry: Any, ids: Sequence[str], known: frozenset[str], id_from: Path | None, depth: int) -> list[str] | None:
@@ -314,14 +384,14 @@ def other_ids(document_id: str, document: Any, metadata: Any) -> Iterator[tuple[
     {'metadata.chunk_id': 'heron#1'}
     """
     for prefix, fields in (("metadata.", metadata), ("", document)):
-        if not isinstance(fields, Mapping):
+        if not issubclass(type(fields), dict):
             continue
-        for key, value in islice(fields.items(), HINT_KEYS):
-            if not isinstance(key, str) or len(key) > LONGEST_KEY or (not prefix and key in _NO_IDS):
+        for key, value in islice(dict.items(fields), HINT_KEYS):
+            if type(key) is not str or len(key) > LONGEST_KEY or (not prefix and key in _NO_IDS):
                 continue
-            if isinstance(value, int) and not isinstance(value, bool):
+            if type(value) is int:
                 value = str(value)  # noqa: PLW2901 - an id in its usual form
-            looks_like_id = isinstance(value, str) and 0 < len(value) <= LONGEST_ID and not any(map(str.isspace, value))
+            looks_like_id = type(value) is str and 0 < len(value) <= LONGEST_ID and not any(map(str.isspace, value))
             if looks_like_id and value != document_id and key.replace("-", "_").isidentifier():
                 yield f"{prefix}{key}", value
 

@@ -259,6 +259,7 @@ class Gap(NamedTuple):
         other_ids: The field of the documents whose values are gold's ids, and the share that is.
         setting: What allows the forms in which ids differ from gold's.
         tokens: The tokens of refusals that there are, where a text is proposed as another one.
+        repeats: Whether values of the field occur in several records, as those of a session do.
     """
 
     field: str
@@ -271,6 +272,7 @@ class Gap(NamedTuple):
     other_ids: tuple[str, float] | None = None
     setting: str = ""
     tokens: tuple[str, ...] = ()
+    repeats: bool = True
 
 
 def sentence(gap: Gap) -> str:
@@ -282,6 +284,8 @@ def sentence(gap: Gap) -> str:
     'none of 300 retrieved ids occurs in gold; they look like `e1f72df8-…`, gold like `grey-heron#1`; \
 `metadata.chunk_id` would match 91 %'
     """
+    if not gap.repeats:
+        return f"no session in {gap.missing} of {gap.of} records: their session ids never repeat"
     if gap.field != "gold_ids":
         such_as = ", ".join(gap.examples) if gap.field in (REPEATED, MARKS) else ""
         found = _SENTENCES[gap.field].format(missing=gap.missing, of=gap.of)
@@ -569,6 +573,7 @@ class _Reader:
     ) -> None:
         self._pipeline, self._source, self._items, self._whole = pipeline, source, items, whole
         self._series, self._tokens = series, tokens
+        self._sessions_repeat = not series.sessions.is_never_repeated
         self._since: float | None = None
         if whole:
             self._counts = self._compared = series.whole()
@@ -617,6 +622,8 @@ class _Reader:
         could = [(mask, n) for mask, n in self._counts.masks.items() if not mask & beside]
         kept_back = sum(n for mask, n in could if mask & withheld)
         of = sum(n for _, n in could) - kept_back
+        if name == SESSION and not self._sessions_repeat:
+            return FieldShare(0, of, kept_back)
         return FieldShare(sum(n for mask, n in could if not mask & lacking), of, kept_back)
 
     def _judges_here(self, gate: Gate, outcome: Outcome | None) -> bool:
@@ -637,6 +644,7 @@ class _Reader:
             gold_examples=tuple(map(shortened, sorted(self._items.ids)[:2])) if name == GOLD_IDS else (),
             other_ids=max(fitting.items(), key=lambda entry: (entry[1], entry[0]), default=None),
             setting=", ".join(form_setting(gold, ids) for gold, ids in bucket.alike.items() if name == GOLD_IDS),
+            repeats=name != SESSION or self._sessions_repeat,
         )
         return CaptureGap(name, missing, of, sentence(gap), remedy(gap), tuple(gates), tuple(blocked))
 

@@ -42,7 +42,7 @@ _UNASSESSED: Final[Mapping[str, str]] = {
     constants.BEYOND_DEPTH: "the list of documents or verdicts is longer than ranks are kept (1,000)",
     constants.ID_FORM: "an id differs from a gold id in form alone",
     constants.TEXT_CUT: "the text is longer than the part that is read",
-    constants.PARTIAL: "the call was kept for its outcome, without its details",
+    constants.PARTIAL: "no answer was due, or the call was kept for its outcome, without its details",
 }
 _UNDER_REFUSAL: Final = "under_refusal_rate"
 _NEEDS: Final[Mapping[str, str]] = {

@@ -93,25 +93,22 @@ def as_list(value: Any, separator: str | None, cut: Callable[[str], Sequence[Any
 
 
 def cut_citations(value: Any, separator: str | None = None) -> Any:
-    """Citations as a list or as one object, where they are written in one text; any other value as it is.
-
-    Raises:
-        CellError: The text begins as a list and cannot be read.
+    """The citations of a cell: a text that writes no list and no object is cut.
 
     >>> cut_citations("p1#2, p1#3"), cut_citations("[1][2]"), cut_citations('{"document_id": "p1"}')
     (['p1#2', 'p1#3'], ['[1]', '[2]'], {'document_id': 'p1'})
     """
     if not isinstance(value, str):
         return value
-    text = value.strip()
-    if not text or len(text) > _LONGEST_CITATIONS:
-        return None
-    written = as_structure(text)
-    return as_list(text, separator, cut_ids) if written is None else written
+    written = written_citations(value) if separator is None else None
+    return as_list(value, separator, cut_ids) if written is None and value.strip() else written
 
 
 def written_citations(value: Any) -> Any:
     """The citations of a JSON value: a text counts only where it writes a list or an object, not as one id.
+
+    Raises:
+        CellError: The text begins as a list and cannot be read.
 
     >>> written_citations('["p1"]'), written_citations("[1][2]"), written_citations("p1")
     (['p1'], ['[1]', '[2]'], None)

@@ -485,7 +485,7 @@ class _FileReader:
     def table(self, table: TableRows) -> Iterator[Line]:
         first = next(table.rows, None)
         check_traces(table.columns, first[1] if first is not None else {}, self.options, self.path)
-        known = TableOptions(id_from=self.options.id_from)  # columns are mapped already
+        known = TableOptions(id_from=self.options.id_from, pipeline=self.options.pipeline)  # columns are mapped already
         kept_commas: dict[str, tuple[int, str]] = {}  # by column: cells that are one id with a comma, and the first one
         for number, row, fields in self.settled(self.rows(chain([] if first is None else [first], table.rows))):
             try:
@@ -703,7 +703,7 @@ class _FileReader:
         for qid, documents in runs.items():
             documents.sort(reverse=True)
             ids, scores = [document for _, document, _ in documents], [score for *_, score in documents]
-            yield Record(qid=qid, retrieved_ids=ids, scores=scores, partial=True)
+            yield Record(qid=qid, pipeline=self.options.pipeline, retrieved_ids=ids, scores=scores, partial=True)
 
     def otlp(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Record]:
         """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""

@@ -10,6 +10,7 @@ The shape of a file is recognised by its content:
 | ResearchMate (seed 004) | a directory: `queries.json`, `qrels.json` (one relevant section a query), `answers.json` |
 | WFGY chunking page | rows with `relevant`, `paraphrases`, `negatives`, `anchor_section` (read, not scored) |
 | TREC qrels | `qid iteration docid relevance`, separated by white space |
+| BEIR | qrels in columns, and `queries.jsonl` beside them or in the folder around, which has the questions |
 | a table | CSV, TSV, Parquet, XLSX (`ragmon.ingest.tables`), with a column of questions and one of what is right |
 | Ragas, DeepEval | rows of JSON with `reference`, `ground_truth` or `expected_output` in location of `gold_claim` |
 | data sets and tools | documents and rows that `ragmon.ingest.datasets` knows |
@@ -34,7 +35,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
@@ -63,6 +64,7 @@ from ragmon.ingest.tables import (
 )
 
 STDIN: Final = "-"
+STDIN_NAME: Final = "<stdin>"
 SHAPES: Final = (
     "a gold file is JSON Lines (one object a line), one JSON array of objects, TREC qrels, or a directory holding "
     "queries.json, qrels.json and answers.json"
@@ -82,7 +84,7 @@ class JsonLocation(NamedTuple):
 
 
 def _file_location(path: str | Path) -> JsonLocation:
-    return JsonLocation("<stdin>" if str(path) == STDIN else str(path))
+    return JsonLocation(STDIN_NAME if str(path) == STDIN else str(path))
 
 
 def _read_bytes(path: str | Path) -> bytes:
@@ -581,6 +583,7 @@ def read_items(paths: Sequence[str | Path], reader: RowReader) -> tuple[GoldItem
     items: list[GoldItem] = []
     for source in _group_files(paths):
         before = len(items)
+        questions: dict[str, str] | None = None
         for location, item in _read_source(source, reader):
             earlier = first_location.setdefault(item.qid, location)
             if earlier is not location:
@@ -589,11 +592,29 @@ def read_items(paths: Sequence[str | Path], reader: RowReader) -> tuple[GoldItem
                 )
                 hint = "qids are permanent: give one question a new one"
                 raise location.error(f"qid appears twice, first {where}", item.qid, hint)
+            if not item.question:  # judgements alone
+                questions = _questions_beside(location.path) if questions is None else questions
+                item = replace(item, question=questions.get(item.qid, ""))  # noqa: PLW2901
             items.append(item)
         if len(items) == before:
             file = _file_location(source.queries if isinstance(source, _BenchmarkFiles) else source)
             raise file.error("holds no item", hint=SHAPES)
     return tuple(items)
+
+
+_QUERIES: Final = ("queries.jsonl", "queries.jsonl.gz")
+
+
+def _questions_beside(path: str) -> dict[str, str]:
+    """The questions by id that BEIR lays beside its judgements: in the same folder, or in the one around it."""
+    folder = Path(path).absolute().parent
+    beside = (each / name for each in (folder, folder.parent) for name in _QUERIES)
+    found = next((file for file in beside if path != STDIN_NAME and file.is_file()), None)
+    if found is None:
+        return {}
+    rows = _JsonText.lines(str(found), _as_text(_read_bytes(found), str(found)))
+    queries = [row for _, row in rows if isinstance(row, dict) and isinstance(row.get("text"), str)]
+    return {str(row["_id"]): row["text"] for row in queries if "_id" in row}
 
 
 def _read_source(source: str | Path | _BenchmarkFiles, reader: RowReader) -> Iterator[tuple[JsonLocation, GoldItem]]:

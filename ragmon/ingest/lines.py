@@ -46,9 +46,9 @@ from ragmon.core.record import (
     latencies_in_range,
     parse_label,
 )
-from ragmon.core.text import look_up
 from ragmon.ingest.cells import CellError, written_citations
-from ragmon.ingest.tables import TAG, USUAL, TableOptions, gold_as_traces, is_gold, usual_fields
+from ragmon.ingest.spans.messages import answer_in
+from ragmon.ingest.tables import TAG, USUAL, TableOptions, as_document, gold_as_traces, is_gold, usual_fields
 from ragmon.ingest.values import ABSENT, POINT, formatted_time, milliseconds, times
 
 
@@ -263,11 +263,12 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
         if names is None and citations:
             what = f"citations have an entry that names no document: {shorten(citations)}"
             unknown("citations", constants.UNREADABLE, what)
-        return shapes.named_by_title(names, ids) if names else names
+        return shapes.named_by_title(names, shapes.titles_in(ids)) if names else names
 
     answer, facts = _answer(value, cited, read)
     # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.
-    if (isinstance(value.answer, str) and value.citations is None) or (answer is not None and answer.citations):
+    is_text = isinstance(value.answer, str) or _is_reply(value.answer)
+    if (is_text and value.citations is None) or (answer is not None and answer.citations):
         answer = with_marks(answer, retrieved_ids)
     has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
     if has_version and (isinstance(value.v, bool) or value.v != CONTRACT_VERSION):
@@ -308,6 +309,7 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
         measures=_measures(value.measures, read),
     )
     if record.v is None:
+        record.pipeline = record.pipeline or options.pipeline
         values = (record.qid, record.q, record.retrieved_ids, record.contexts, record.answer_json, record.error)
         if all(field is None for field in (*values, record.verdicts)):
             raise Rejected(constants.INVALID_SCHEMA, NOTHING_TO_JUDGE)
@@ -322,14 +324,24 @@ def _name(value: Any) -> str | None:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
+def _is_reply(answer: Any) -> bool:
+    """Whether an answer is a message, or the parts of its content, as the API of a model gives them."""
+    return isinstance(answer, list) or (isinstance(answer, dict) and "claim" not in answer)
+
+
 def _answer(line: Any, cited: Callable[[Any], list[str] | None], read: _Read) -> tuple[Answer | None, TextFacts | None]:
     """The answer; one that cannot be read was given, and whether it refused is not known."""
+    found = answer_in(line.answer) if _is_reply(line.answer) else None
+    if found is not None and found.claim is not None:
+        return Answer(found.claim, cited(_or_default(line.citations, found.citations))), None
     if line.answer_json is not None or isinstance(line.answer, dict):
         of_contract = line.answer_json is not None
         given = read(as_object_or_none, line.answer_json, "answer_json") if of_contract else line.answer
         if given is None:
             return Answer(), TextFacts()
-        citations = cited(given.get("citations"))
+        citations = cited(
+            given.get("citations") if of_contract else _or_default(line.citations, given.get("citations"))
+        )
         if of_contract or "claim" in given:
             claim, ranks = read(as_text, given.get("claim"), "claim"), read(_RANKS, given.get("ranks"), "ranks")
             is_unread = claim is None and given.get("claim") is not None
@@ -456,6 +468,7 @@ def decode(line: bytes, unknown: Unknown = _ignore, options: TableOptions = USUA
             return decode(line[len(BOM) :], unknown, options)
         return decode(_repaired(line, error), unknown, options)
     if record.v is None:
+        record.pipeline = record.pipeline or options.pipeline
         needed = (record.qid, record.q, record.retrieved_ids, record.answer_json)
         is_of_contract = None not in needed and record.probe is None and not options.columns
     else:
@@ -516,22 +529,14 @@ def _decode_any_format(line: bytes, unknown: Unknown, options: TableOptions) -> 
     try:
         fields = _decode_any_shape(line)
         if fields.kind is None:
-            # Give documents that are objects the id that `id_from` names, and remember their other ids for hints.
-            for name in ("retrieved_ids", "chunks"):
+            for name in ("retrieved_ids", "candidate_ids", "chunks"):
                 entries = getattr(fields, name)
-                if not isinstance(entries, list) or not entries or not isinstance(entries[0], dict):
-                    continue
-                if options.id_from is not None:
-                    # A document without an id there keeps its own.
-                    ids = [look_up(entry, options.id_from) if isinstance(entry, dict) else None for entry in entries]
+                if isinstance(entries, list) and any(isinstance(entry, dict) for entry in entries):
+                    read = [as_document(entry, options.id_from) if isinstance(entry, dict) else {} for entry in entries]
                     entries = [
-                        entry if found is None else {**entry, "id": found}
-                        for entry, found in zip(entries, ids, strict=True)
+                        {**entry, **found} if found else entry for entry, found in zip(entries, read, strict=True)
                     ]
                     setattr(fields, name, entries)
-                for entry in map(as_object, entries):
-                    if shapes.document_hints.room > 0 and isinstance(entry.get("id"), str):
-                        shapes.document_hints.note(entry["id"], entry, entry.get("metadata"))
             _add_usual_names(fields, line, options, unknown)
             return _bounded(adapt(fields, unknown, options), unknown)
         if fields.kind == "totals":

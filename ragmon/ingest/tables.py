@@ -31,22 +31,23 @@ from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
+from uuid import UUID
 
 from ragmon.core import shapes
 from ragmon.core.constants import CONTRACT_VERSION, MALFORMED_ROW, OVERSIZE, SOURCES
+from ragmon.core.documents import list_in, note_ids, read_document
 from ragmon.core.errors import InputError, RagmonError, UnknownNameError, printable, shorten
 from ragmon.core.shapes import normalised
 from ragmon.core.text import Path as MemberPath
 from ragmon.core.text import look_up, normalise_question, parse
 from ragmon.ingest.cells import CellError, as_list, as_structure, cut_citations, cut_ids, cut_phrases, is_absent
 from ragmon.ingest.spans.messages import answer_in, question_in
+from ragmon.ingest.spans.tools import JSON
 from ragmon.ingest.values import ABSENT
 
 _TRUE: Final = frozenset({"true", "yes", "1", "y", "t"})
 _FALSE: Final = frozenset({"false", "no", "0", "n", "f"})
 _NO_ERROR: Final = frozenset({"false", "0", "no", "none", "null", "nan", "ok"})
-_ID_KEYS: Final = ("id", "doc_id", "document_id", "chunk_id", "id_", "node_id")
-_TEXT_KEYS: Final = ("text", "page_content", "content")
 
 
 def plain(value: Any) -> Any:
@@ -72,6 +73,8 @@ def plain(value: Any) -> Any:
         return [plain(entry) for entry in (sorted(value, key=str) if isinstance(value, set | frozenset) else value)]
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
+    if isinstance(value, UUID) or type(value).__name__ == "ObjectId":
+        return str(value)
     as_list = getattr(value, "tolist", None)  # arrays and scalars of numpy
     return plain(as_list()) if callable(as_list) else value
 
@@ -170,7 +173,7 @@ def _json_in(value: Any) -> Any:
 
 
 def as_ids(value: Any, separator: str | None, id_from: MemberPath | None = None) -> list[Any] | None:
-    """The ids of a cell; documents that are objects stay objects, with the keys `id`, `text` and `score`.
+    """The ids of a cell; documents that are objects stay objects, with the keys `id`, `text`, `score` and `title`.
 
     Without a separator, the usual ones are tried. Absent entries are left out. An object of numbers by id holds the
     ids in the order of their scores.
@@ -182,7 +185,8 @@ def as_ids(value: Any, separator: str | None, id_from: MemberPath | None = None)
     """
     entries = as_list(value, separator, cut_ids)
     if len(entries) == 1 and isinstance(entries[0], dict):
-        entries = _entries(entries[0])
+        rows = list_in(entries[0], JSON) if read_document(entries[0], JSON).text is None else None
+        entries = _entries(entries[0]) if rows is None else list(rows)
     ids = [_scored(entry, id_from) for entry in entries if not is_absent(entry) and not str(entry).isspace()]
     if any(isinstance(name, dict) for name in ids):
         return [name if isinstance(name, dict) else {"id": name} for name in ids]
@@ -192,6 +196,9 @@ def as_ids(value: Any, separator: str | None, id_from: MemberPath | None = None)
 def as_names(value: Any, separator: str | None) -> list[str]:
     """The ids of a cell alone; of documents with a score those above zero, as in relevance judgements."""
     ids = as_ids(value, separator) or []
+    nameless = next((name for name in ids if isinstance(name, dict) and "id" not in name), None)
+    if nameless is not None:
+        raise CellError(f"has a document without id: {shorten(nameless)}")
     return [name["id"] if isinstance(name, dict) else name for name in ids if not _is_irrelevant(name)]
 
 
@@ -209,16 +216,13 @@ def _entries(written: dict[str, Any]) -> list[Any]:
 
 
 def _scored(entry: Any, id_from: MemberPath | None) -> Any:
-    """An entry as an id or a document: an id, an object, or a pair of either with its score."""
-    score = None
-    if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], int | float):
-        entry, score = entry
-    if isinstance(entry, dict):
-        node = entry.get("node")  # LlamaIndex
-        entry = {**node, "score": entry.get("score")} if isinstance(node, dict) else entry
-        document = _document(entry, id_from)
-        return document if score is None else {**document, "score": score}
-    return as_id(entry) if score is None else {"id": as_id(entry), "score": score}
+    """An entry as an id or a document: an id, an object, or a row of an id, a text and a score."""
+    if not isinstance(entry, list | dict):
+        return as_id(entry)
+    document = as_document(entry, id_from)
+    if document.keys().isdisjoint(("id", "text")):
+        raise CellError(f"has a document without id: {shorten(entry)}")
+    return document
 
 
 def as_phrases(value: Any, separator: str | None) -> list[str]:
@@ -258,34 +262,27 @@ def as_texts(value: Any, separator: str | None) -> list[str]:
     (['Cats; dogs'], ['Cats'])
     """
     entries = as_list(value, separator, lambda text: [text])
+    texts = [read_document(entry, JSON).text if isinstance(entry, dict) else entry for entry in entries]
     if isinstance(value, str) and any(
-        isinstance(entry, dict) and not _first_of(entry, _TEXT_KEYS) for entry in entries
+        isinstance(entry, dict) and not text for entry, text in zip(entries, texts, strict=True)
     ):
         return [value]  # a text that is JSON
-    texts = [_first_of(entry, _TEXT_KEYS) if isinstance(entry, dict) else entry for entry in entries]
     return [as_text(text) or "" for text in texts if text == "" or not is_absent(text)]
 
 
-def _document(entry: Mapping[str, Any], id_from: MemberPath | None) -> dict[str, Any]:
-    metadata = entry.get("metadata")
-    found = None if id_from is None else look_up(entry, id_from)
-    if is_absent(found):
-        found = _first_of(entry, _ID_KEYS)
-    if found is None and isinstance(metadata, dict):
-        found = _first_of(metadata, _ID_KEYS)
-    document_id = None if found is None else as_id(found)
-    if document_id is None:
-        raise CellError(f"has a document without id: {shorten(entry)}")
-    if shapes.document_hints.room > 0:
-        shapes.document_hints.note(document_id, entry, metadata)
-    members = {**metadata, **entry} if isinstance(metadata, dict) else entry
-    document = {"id": document_id, "text": _first_of(entry, _TEXT_KEYS)}
-    document |= {"score": entry.get("score"), "title": members.get("title")}
-    return {name: value for name, value in document.items() if not is_absent(value)}
+def as_document(entry: Any, id_from: MemberPath | None = None) -> dict[str, Any]:
+    """A document with the keys of a line: `id`, `text`, `score` and `title`, as far as it has them.
 
-
-def _first_of(entry: Mapping[str, Any], keys: Sequence[str]) -> Any:
-    return next((entry[key] for key in keys if not is_absent(entry.get(key))), None)
+    A document without an id where `id_from` says keeps its own.
+    """
+    found = read_document(entry, JSON, id_from, are_ids=True)
+    if id_from is not None and found.id is None:
+        found = read_document(entry, JSON, are_ids=True)
+    name = found.id or found.label
+    if name is not None and shapes.document_hints.room > 0:
+        note_ids(found, entry, JSON)
+    members = {"id": name, "text": found.text, "score": found.score, "title": found.title}
+    return {key: value for key, value in members.items() if value is not None}
 
 
 TAG: Final = "tags."
@@ -310,7 +307,7 @@ class TableOptions:
         sheet: The sheet of a workbook; None is the first one.
         id_from: The location of a document's id; None tries the usual places.
         time_format: The format of times, as of `strptime`; None finds it out (`ragmon.ingest.values`).
-        pipeline: The pipeline of rows that name none.
+        pipeline: The pipeline of rows, and of other programs' lines, that name none.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -378,7 +375,7 @@ TRACE: Final[Mapping[str, UsualNames]] = {
     "retrieval_ms": _names("retrieval_ms latency_ms_retrieve", read=as_written),
     "generation_ms": _names("generation_ms latency_ms_generate", read=as_written),
     "error": _names("error", "error_message exception", read=as_error),
-    "session": _names("session session_id conversation_id thread_id chat_id", read=as_id),
+    "session": UsualNames(shapes.SESSION_KEYS, (), as_id, False),
     "build": _names("build app_version release", read=as_id),
     "index_hash": _names("index_hash index_version", read=as_id),
     "pipeline": _names("pipeline", read=as_id),
@@ -428,6 +425,7 @@ def parse_map(text: str, known: Iterable[str]) -> dict[str, str]:
     return columns
 
 
+_RETRIEVED: Final = frozenset((*TRACE["retrieved_ids"].strong, *TRACE["retrieved_ids"].weak))
 _SPOKEN: Final = frozenset(
     name
     for usual in (TRACE["question"], TRACE["answer"], GOLD["answers"], GOLD["gold_claim"])
@@ -438,7 +436,7 @@ _SPOKEN: Final = frozenset(
 def flat(row: Mapping[str, Any], depth: int = _MAX_DEPTH) -> dict[str, Any]:
     """The members of an object, and those of the objects in it under dotted names.
 
-    What may be a question or an answer, such as a message, stays an object as well.
+    What may be a question, an answer, or a result that holds documents, stays an object as well.
 
     >>> flat({"meta": {"lang": "en"}, "docs": ["a"]}), flat({"output": {"content": "So."}})
     ({'meta.lang': 'en', 'docs': ['a']}, {'output': {'content': 'So.'}, 'output.content': 'So.'})
@@ -446,7 +444,8 @@ def flat(row: Mapping[str, Any], depth: int = _MAX_DEPTH) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict) and depth > 0 and normalised(str(name)) not in _OBJECTS:
-            if normalised(str(name)) in _SPOKEN:
+            key = normalised(str(name))
+            if key in _SPOKEN or (key in _RETRIEVED and list_in(value, JSON) is not None):
                 members[name] = value
             members |= {f"{name}.{inner}": member for inner, member in flat(value, depth - 1).items()}
         else:
@@ -640,8 +639,6 @@ def trace_fields(row: Mapping[str, Any], options: TableOptions, unread: Unread =
             fields["chunks"] = value
         else:
             fields[name] = value
-    if options.pipeline is not None:
-        fields.setdefault("pipeline", options.pipeline)
     source = plain(row.get("source"))
     return {**fields, "source": source} if source in SOURCES and isinstance(source, str) else fields
 

@@ -17,7 +17,7 @@ they can know:
 | first taken | whose last span came first | what may be due first | whose first span began first |
 | crowded | by spans | by traces and bytes | never: new requests are refused |
 | late spans | begin a new trace: none is remembered | by trace | by span |
-| besides | all that is taken is complete: a file has no more | the journalled requests of a trace | claims |
+| besides | all is complete: a file has no more | the journalled requests of a trace | claims; what contains requests |
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TraceLimits:
 
     Args:
         idle: Time after the last span in which another span may come, once the root has ended and no span is open.
-        rootless: The same while the root has not ended.
+        rootless: The same where the root has not come, or nobody sees it.
         unended: Time after the root ended until a trace with open spans is due.
         age: Time after the first span until a trace is due, unless all its spans are known to have ended.
         spans: Largest number of spans of one trace.
@@ -80,13 +80,13 @@ class TraceLimits:
     size: float = inf
 
     def rest_and_due(self, trace: BufferedTrace, hurried: bool = False) -> tuple[float, float]:
-        """When a trace comes to rest and when it is due, if no more spans of it come; if hurried, without `idle`."""
-        if trace.root_ended is None:
-            rest = trace.last + self.rootless
-        elif trace.open:
-            rest = trace.root_ended + self.unended
+        """When a trace comes to rest and when it is due, if no more spans of it come; if hurried, without waiting."""
+        if trace.open:
+            rest = inf if trace.root_ended is None else trace.root_ended + self.unended
+        elif hurried:
+            rest = -inf
         else:
-            rest = -inf if hurried else trace.last + self.idle
+            rest = trace.last + (self.rootless if trace.root_ended is None else self.idle)
         all_ended = trace.open is not None and not trace.open
         return rest, rest if all_ended else min(rest, trace.first + self.age)
 
@@ -205,6 +205,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
                 id_from=options.id_from,
                 merge=options.merge,
                 retrievers=options.retrievers,
+                ignored=options.ignored,
                 pipeline=options.pipeline,
                 service=trace.service,
                 build=trace.build,

@@ -58,6 +58,8 @@ class Metric:
         labelled: It is known only for answers that people have labelled.
         cites: It is about what answers cite, and says nothing of a pipeline whose answers never cite anything.
         compares_ids: It compares retrieved ids with gold's, and says nothing of a pipeline whose ids are not in gold.
+        of_requests: It is about requests as they come, whatever they ask: an error, a latency. Its intervals in windows
+            are those of single requests, and not of sessions and questions.
         default_gate: `("at_least" | "at_most", threshold)` of the default gate, where the metric has one.
 
     Examples:
@@ -81,6 +83,7 @@ class Metric:
     labelled: ClassVar[bool] = False
     cites: ClassVar[bool] = False
     compares_ids: ClassVar[bool] = False
+    of_requests: ClassVar[bool] = False
     default_gate: ClassVar[tuple[Literal["at_least", "at_most"], float] | None] = None
 
     def __init__(self, k: int | None = None) -> None:

@@ -523,6 +523,7 @@ class ErrorRate(Metric):
     name = "error_rate"
     binary = True
     area = "traffic"
+    of_requests = True
     better = "lower"
     default_gate = ("at_most", 0.05)
 
@@ -537,6 +538,7 @@ class AnsweredWithin(Metric):
     name = "answered_within"
     binary = True
     area = "traffic"
+    of_requests = True
 
     def score(self, facts: Facts) -> float | None:
         return float(facts.within) if facts.bounded and not facts.error else None

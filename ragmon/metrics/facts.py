@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 from ragmon.core import constants
 from ragmon.core.citations import alike, ids_at
+from ragmon.core.endings import CUT
 from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import (
     ANSWERABLE,
@@ -497,7 +498,8 @@ class FactReader:
             sampling = record.sampling
             if citations is None and not cited_ranks and not self.citations_required:
                 flags |= CITATIONS_MISSING
-            if sampling is not None and not sampling.audit and record.partial and record.ended is None:
+            without_details = sampling is not None and not sampling.audit
+            if record.partial and (without_details if record.ended is None else record.ended != CUT):
                 flags |= DETAILS_MISSING
         if grounded is not None:
             flags |= GROUNDED_KNOWN | GROUNDED if grounded else GROUNDED_KNOWN

@@ -111,6 +111,7 @@ def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
         slow_above=pipeline.sampling.slow_above,
         id_from=None if id_from is None else parse(id_from, "capture.id_from"),
         retrievers=pipeline.capture.retrievers,
+        ignored=pipeline.errors.ignore,
         probe_key=probe_key(pipeline.capture),
     )
 
@@ -118,7 +119,7 @@ def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
 def file_options(settings: Settings, tables: TableOptions = USUAL) -> TableOptions:
     """How files are read: as the command line says, and with `[capture] id_from`.
 
-    Rows of tables belong to the configured pipeline, where there is one.
+    Rows, and lines of other programs, belong to the configured pipeline, where there is exactly one.
     """
     capture = settings.of(settings.pipeline).capture
     id_from = None if capture.id_from is None else parse(capture.id_from, "capture.id_from")
@@ -130,4 +131,4 @@ def file_span_options(settings: Settings) -> SpanOptions:
     pipeline, own = settings.pipeline, settings.of(settings.pipeline)
     common = _capture_settings(own)
     name = None if pipeline == DEFAULT_PIPELINE else pipeline
-    return SpanOptions(common.id_from, own.capture.merge, common.retrievers, name)
+    return SpanOptions(common.id_from, own.capture.merge, common.retrievers, name, common.ignored)

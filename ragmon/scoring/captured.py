@@ -19,6 +19,7 @@ import msgspec
 
 from ragmon.core import shapes
 from ragmon.core.citations import unread_mark
+from ragmon.core.endings import CUT
 from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
 from ragmon.core.record import Record
@@ -68,6 +69,7 @@ PATHS: Final = 64
 REPEATED: Final = 40  # equal answers that cite nothing from which they are proposed as a token of refusals
 LONGEST_REPEATED: Final = 120  # characters of such an answer
 REPEATS: Final = 256
+SESSIONS: Final = 50  # records, each with a session of its own, from which these ids are no sessions
 
 
 class CandidateCount(NamedTuple):
@@ -247,6 +249,40 @@ class RepeatedAnswers(msgspec.Struct):
         return bool(kept)
 
 
+class SessionCounts(msgspec.Struct):
+    """How many records some sessions have, by the hash of their id: those that `RepeatedAnswers` would keep.
+
+    An id that an application makes for every request is no session; a record alone does not tell.
+    """
+
+    level: int = 0
+    counts: dict[int, int] = {}
+
+    def add(self, session: str) -> None:
+        """Count a record."""
+        key = int.from_bytes(blake2b(session.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+        if not key & ((1 << self.level) - 1):
+            self.counts[key] = self.counts.get(key, 0) + 1
+            if len(self.counts) > REPEATS:
+                self._keep(self.level + 1)
+
+    def merge(self, other: SessionCounts) -> None:
+        """Add the counts of another table."""
+        add_counts(self.counts, other.counts)
+        self._keep(max(self.level, other.level))
+
+    def _keep(self, level: int) -> None:
+        self.level, mask = level, (1 << level) - 1
+        self.counts = {key: n for key, n in self.counts.items() if not key & mask}
+        if len(self.counts) > REPEATS:
+            self._keep(level + 1)
+
+    @property
+    def is_never_repeated(self) -> bool:
+        """Whether there are enough records to say that every one has a session of its own."""
+        return len(self.counts) >= SESSIONS and max(self.counts.values()) == 1
+
+
 class CapturedSeries(msgspec.Struct):
     """The buckets of one pipeline and source.
 
@@ -254,11 +290,13 @@ class CapturedSeries(msgspec.Struct):
         minutes: The newest buckets by minute since the epoch.
         past: The sum of older minutes, and of records without a time.
         repeats: Short answers that cite nothing, over all time.
+        sessions: Sessions, over all time.
     """
 
     minutes: dict[int, CapturedBucket] = {}
     past: CapturedBucket = msgspec.field(default_factory=CapturedBucket)
     repeats: RepeatedAnswers = msgspec.field(default_factory=RepeatedAnswers)
+    sessions: SessionCounts = msgspec.field(default_factory=SessionCounts)
 
     @property
     def buckets(self) -> tuple[CapturedBucket, ...]:
@@ -287,6 +325,8 @@ class CapturedSeries(msgspec.Struct):
             mask |= NO_CONTEXTS
         if record.session is None:
             mask |= NO_SESSION
+        else:
+            self.sessions.add(record.session)
         if record.latency_ms is None:
             mask |= NO_LATENCY
         if record.sampling is None:
@@ -368,6 +408,7 @@ class CapturedSeries(msgspec.Struct):
     def merge(self, other: CapturedSeries) -> None:
         """Add the counts of another series."""
         self.repeats.merge(other.repeats)
+        self.sessions.merge(other.sessions)
         self.past.merge(other.past)
         for minute, bucket in other.minutes.items():
             self.minutes.setdefault(minute, CapturedBucket()).merge(bucket)
@@ -499,7 +540,8 @@ def shortened(name: str) -> str:
 def _explained(mask: int, record: Record) -> int:
     # A trace without an answer or some of its spans is partial as well: there it is missing, not left out by the draw.
     sampling, facts = record.sampling, record.facts
-    if record.error is not None or (record.partial and sampling is not None and not sampling.audit):
+    ended = record.ended not in (None, CUT)
+    if record.error is not None or ended or (record.partial and sampling is not None and not sampling.audit):
         mask |= UNFINISHED
     if facts is None:
         return mask

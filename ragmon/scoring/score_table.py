@@ -194,7 +194,8 @@ class ScoreTable:
         for index, (name, metric) in enumerate(self.metrics.items()):
             stat = found[name] = Stat()
             if not metric.measured:
-                stat.spread = Spread(groups, index)
+                if not metric.of_requests:
+                    stat.spread = Spread(groups, index)
                 for scores, n in cells.items():
                     score = scores[index]
                     if isinstance(score, int):

@@ -250,6 +250,7 @@ class Assembler:
                     id_from=self._options.id_from,
                     merge=self._options.merge,
                     retrievers=self._options.retrievers,
+                    ignored=self._options.ignored,
                     pipeline=self._options.pipeline,
                     service=service,
                     build=build,

@@ -20,7 +20,7 @@ from tests.support.capturing import found, record_of
     [
         ({"id": 7}, "7"),
         ({"id": UUID(int=1)}, "00000000-0000-0000-0000-000000000001"),
-        ({"id": "", "metadata": {"chunk_id": "c1"}}, ""),
+        ({"id": "", "metadata": {"chunk_id": "c1"}}, "c1"),
         ({"metadata": {"id": "m1", "chunk_id": "c1"}}, "m1"),
         ({"metadata": {"chunk_id": "c1", "doc_id": "d1"}}, "c1"),
         ({"metadata": {"doc_id": "d1"}}, "d1"),
@@ -32,7 +32,8 @@ from tests.support.capturing import found, record_of
         ({"meta": {"doc_id": "d1"}}, "d1"),
         ({"text": "one"}, None),
         (SimpleNamespace(node_id="n1"), "n1"),
-        (1.0, None),
+        (1.0, "1"),
+        (1.5, None),
     ],
 )
 def test_where_an_id_is_looked_for(document, expected):

@@ -247,6 +247,13 @@ def test_sources_are_the_citations_where_the_call_recorded_its_retrieval():
     assert [record.answer_json.citations for record in found] == [["d2"], [], ["d9"], ["d1"], ["d1"], ["d1"]]
 
 
+def test_sources_may_be_the_titles_of_retrieved_documents():
+    documents = [{**document, "title": f"Part {document['id']}"} for document in DICTS]
+    for sources in (["Part d2"], [{"title": "PART D2"}], ["d2"]):
+        assert read({"answer": "yes [1]", "documents": documents, "sources": sources})[1:3] == (["d2"], ["d1", "d2"])
+    assert read({"answer": "yes [1]", "documents": documents, "sources": ["Part d2", "Other"]})[1] == ["d1"]
+
+
 def test_the_key_citations_comes_before_sources_and_marks():
     result = {"answer": "yes [1]", "documents": DICTS, "sources": ["d1"], "citations": ["d2"]}
     assert read(result)[1] == ["d2"]
@@ -271,6 +278,63 @@ def test_a_text_made_of_all_documents_is_a_context_where_no_other_is_known():
     assert read({"answer": "yes", "context": "one\ntwo", "documents": DICTS})[2:] == (["d1", "d2"], ["one", "two"])
     assert read({"answer": "yes", "context": "one\ntwo", "sources": ["d1", "d2"]})[2:] == (["d1", "d2"], None)
     assert read({"answer": "yes", "context": "one\ntwo", "sources": []})[2:] == ([], None)
+
+
+# --- citations beside the parts of an answer --------------------------------------------------------------------------
+
+
+URL = {"type": "url_citation", "start_index": 0, "end_index": 3, "title": "Plan", "url": "https://a.example/plan"}
+FILE = {"type": "file_citation", "file_id": "d2", "filename": "plan.pdf", "index": 3}
+MADE = {"type": "container_file_citation", "container_id": "c", "file_id": "d1", "filename": "chart.png"}
+MADE |= {"start_index": 0, "end_index": 3}
+
+
+def part(text, *cited):
+    """A block of Anthropic's: its citations count documents from 0."""
+    citations = [SimpleNamespace(type="char_location", cited_text="one", document_index=n) for n in cited] or None
+    return SimpleNamespace(type="text", text=text, citations=citations)
+
+
+@pytest.mark.parametrize(
+    ("reply", "cited"),
+    [
+        (SimpleNamespace(role="assistant", content=[part("y"), part("es", 1, 0)]), ["d2", "d1"]),
+        (SimpleNamespace(role="assistant", content=[part("yes")]), None),
+        (completion("yes", annotations=[{"type": "url_citation", "url_citation": URL}]), ["https://a.example/plan"]),
+        (completion("yes", annotations=[]), None),
+        (responses({**MESSAGE, "content": [{"type": "output_text", "text": "yes", "annotations": [FILE]}]}), ["d2"]),
+        (responses({**MESSAGE, "content": [{"type": "output_text", "text": "yes", "annotations": [MADE]}]}), None),
+        (AIMessage([{"type": "text", "text": "yes", "citations": [{"document_index": 1}]}]), ["d2"]),
+        (AIMessage([{"type": "text", "text": "yes", "annotations": [{"type": "citation", "title": "x"}]}]), ["x"]),
+        ({"messages": [AIMessage([part("no", 0).__dict__]), AIMessage([part("yes", 1).__dict__])]}, ["d2"]),
+        ({"message": {"content": [{"text": "yes"}], "citations": [{"sources": [{"id": "d2"}]}]}}, ["d2"]),
+    ],
+)
+def test_an_answer_cites_what_is_listed_beside_its_parts(reply, cited):
+    for result in ({"answer": reply, "documents": DICTS}, (reply, DOCUMENTS)):
+        assert read(result)[:3] == ("yes", cited, ["d1", "d2"])
+    parts = [part("y", 1), part("es")]
+    assert read({"answer": parts, "documents": DICTS})[:2] == ("yes", ["d2"])
+    assert read(parts)[:2] == ("yes", ["[2]"])
+    assert read({"answer": reply, "documents": DICTS, "citations": ["d9"]})[1] == ["d9"], "the application's own list"
+
+
+def test_a_streamed_answer_cites_what_its_pieces_cite():
+    @ragmon.trace
+    def answer(question):
+        ragmon.record(retrieved=DICTS)
+        yield {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "yes"}}
+        for n in (1, 0):
+            yield {
+                "type": "content_block_delta",
+                "delta": {"type": "citations_delta", "citation": {"document_index": n}},
+            }
+        yield {"type": "message_stop"}
+
+    with capturing() as (_, kept):
+        list(answer("q"))
+    said = call_to_record(kept[0]).answer_json
+    assert (said.claim, said.citations) == ("yes", ["d2", "d1"])
 
 
 # --- marks ------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from contextlib import contextmanager, suppress
 
@@ -13,7 +14,16 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, AlwaysRecordSampler, ParentBased, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    ALWAYS_ON,
+    AlwaysRecordSampler,
+    Decision,
+    ParentBased,
+    Sampler,
+    SamplingResult,
+    TraceIdRatioBased,
+)
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, use_span
 
 import ragmon
@@ -40,7 +50,8 @@ class Traced:
     def retrieve(self, *ids):
         with self.tracer.start_as_current_span("retrieval") as span:
             span.set_attribute("gen_ai.operation.name", "retrieval")
-            span.set_attribute("gen_ai.retrieval.documents", json.dumps([{"id": name} for name in ids]))
+            found = [{"id": name, "metadata": {"title": f"Plan {name}"}} for name in ids]
+            span.set_attribute("gen_ai.retrieval.documents", json.dumps(found))
 
     @contextmanager
     def request(self, name="request"):
@@ -89,6 +100,149 @@ def test_turns_of_a_session_in_one_span_are_requests_of_their_own(traced):
                 app.retrieve(name)
     found = [(record.retrieved_ids, record.answer_json.claim) for record in app.records()]
     assert found == [(["a"], "answer a"), (["b"], "answer b")]
+
+
+def ask(app, question, chain="chain"):
+    """A request as a framework records it, with a retrieval and an answer."""
+    attributes = {"openinference.span.kind": "CHAIN", "input.value": question, "output.value": "so [1]"}
+    with app.tracer.start_as_current_span(chain, attributes=attributes):
+        app.retrieve("h1")
+
+
+def asked(app):
+    return sorted(record.q for record in app.records() if record.retrieved_ids == ["h1"])
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        pytest.param(lambda app: TracerProvider(shutdown_on_exit=False).get_tracer("web"), id="another provider"),
+        pytest.param(lambda app: app.tracer, id="the sampler drops it"),
+    ],
+)
+def test_below_a_parent_that_nobody_sees_the_outermost_span_that_is_seen_is_the_request(traced, parent):
+    class DropsWebServer(Sampler):
+        def should_sample(
+            self, parent_context, trace_id, name, kind=None, attributes=None, links=None, trace_state=None
+        ):
+            decision = Decision.DROP if name.startswith("POST") else Decision.RECORD_AND_SAMPLE
+            return SamplingResult(decision, attributes)
+
+        def get_description(self):
+            return "drops the spans of the web server"
+
+    app = traced(sampler=DropsWebServer())
+    for n in range(2):
+        with parent(app).start_as_current_span("POST /ask"):
+            ask(app, f"question {n}?")
+    assert asked(app) == ["question 0?", "question 1?"]
+    assert app.dropped() == {}
+
+
+def test_spans_below_one_unseen_parent_are_one_request(traced):
+    """The web server's span is of another provider, and no chain holds retrieval and model call together."""
+    app = traced()
+    with TracerProvider(shutdown_on_exit=False).get_tracer("web").start_as_current_span("POST /ask"):
+        app.retrieve("h1")
+        message = {"llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.content": "so [1]"}
+        with app.tracer.start_as_current_span("model", attributes={"openinference.span.kind": "LLM", **message}):
+            pass
+    (record,) = app.records()
+    assert (record.retrieved_ids, record.answer_json.claim) == (["h1"], "so [1]")
+
+
+def test_a_span_of_another_provider_between_two_spans_does_not_part_their_request(traced):
+    app = traced()
+    other = TracerProvider(shutdown_on_exit=False).get_tracer("other")
+    attributes = {"openinference.span.kind": "CHAIN", "input.value": "Is it?", "output.value": "so [1]"}
+    with app.tracer.start_as_current_span("chain", attributes=attributes), other.start_as_current_span("step"):
+        app.retrieve("h1")
+    assert asked(app) == ["Is it?"]
+
+
+def test_requests_below_a_span_that_began_before_the_processor_came_count(traced):
+    provider = TracerProvider(shutdown_on_exit=False)
+    with provider.get_tracer("notebook").start_as_current_span("main"):
+        app = traced()
+        provider.add_span_processor(app.processor)
+        app.tracer = provider.get_tracer("app")
+        ask(app, "Is it?")
+        ask(app, "Was it?")
+    assert asked(app) == ["Is it?", "Was it?"]
+
+
+def test_requests_of_a_child_that_was_forked_inside_a_span_count(traced):
+    app = traced()
+    reading, writing = os.pipe()
+    with app.request("job"):
+        if not (child := os.fork()):
+            ask(app, "Is it?")
+            os.write(writing, json.dumps(asked(app)).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+    assert json.loads(os.read(reading, 1000)) == ["Is it?"]
+
+
+def test_what_goes_on_after_a_request_was_taken_counts_where_it_is_a_request(traced):
+    """A queue's worker answers below a span that has ended; a model call that only tidies up is no request."""
+    app = traced()
+    with app.request("POST /enqueue") as enqueue:
+        ask(app, "first?")
+    assert asked(app) == ["first?"]
+    with use_span(NonRecordingSpan(enqueue.get_span_context())):
+        ask(app, "second?")
+        assert asked(app) == ["first?", "second?"]
+        with app.tracer.start_as_current_span("summary", attributes={"openinference.span.kind": "LLM"}):
+            pass
+    assert len(app.records()) == 2
+    assert app.dropped() == {"late": 1}
+
+
+def test_a_connection_that_stays_open_has_a_record_a_turn_while_it_is_open(traced):
+    """A WebSocket or a loop over a queue is one span of hours; who greets and retrieves nothing has turns as well."""
+    app = traced(limits=BufferLimits(idle=0.0, turns=0.0))
+    with app.request("WebSocket /chat"), app.request("loop"):
+        for n in range(3):
+            ask(app, f"question {n}?")
+            assert asked(app) == [f"question {k}?" for k in range(n + 1)]
+        with app.tracer.start_as_current_span("chain", attributes={"openinference.span.kind": "CHAIN"}) as greeting:
+            greeting.set_attributes({"input.value": "Hello", "output.value": "Good morning"})
+            with app.tracer.start_as_current_span("model", attributes={"openinference.span.kind": "LLM"}):
+                pass
+        assert app.records()[-1].answer_json.claim == "Good morning"
+    assert (len(app.records()), app.dropped()) == (4, {})
+
+
+def test_a_workflow_of_hours_is_one_request_whatever_it_asks_meanwhile(traced):
+    """An agent's research runs long and calls whole pipelines: they are its steps."""
+    app = traced(limits=BufferLimits(idle=0.0, turns=0.0))
+    with app.tracer.start_as_current_span("agent", attributes={"openinference.span.kind": "AGENT"}) as agent:
+        ask(app, "step 1?")
+        assert app.records() == []
+        ask(app, "step 2?")
+        assert app.records() == []
+        agent.set_attributes({"input.value": "Why?", "output.value": "Therefore [1]"})
+    assert [record.q for record in app.records()] == ["Why?"]
+
+
+def test_a_turn_that_is_running_when_its_connection_is_found_is_kept_whole(traced):
+    app = traced(limits=BufferLimits(idle=0.0, turns=0.0))
+    with app.request("WebSocket /chat"):
+        ask(app, "first?")
+        attributes = {"openinference.span.kind": "CHAIN", "input.value": "second?", "output.value": "so [1]"}
+        with app.tracer.start_as_current_span("chain", attributes=attributes):
+            assert asked(app) == ["first?"]
+            app.retrieve("h1")
+        assert asked(app) == ["first?", "second?"]
+
+
+def test_150_turns_in_one_span_are_150_records(traced):
+    app = traced()
+    with app.request("batch"):
+        for n in range(150):
+            ask(app, f"question {n}?")
+    assert len(app.records()) == 150
+    assert app.processor._worker.counts().dropped == dict.fromkeys(app.processor._worker.counts().dropped, 0)
 
 
 def test_it_is_over_when_its_last_span_has_ended_not_when_its_outermost_has(traced):
@@ -185,14 +339,15 @@ def test_with_a_sampler_that_always_records_all_requests_are_seen_and_said_not_t
     assert [record.exported for record in app.records()] == [False]
 
 
-def test_below_a_decorated_call_spans_fill_what_it_does_not_know(traced):
-    """The retriever is instrumented, the decorated function says nothing of it."""
+@pytest.mark.parametrize("cited", [["d1"], ["Plan d1"], [{"title": "plan d1"}], [{"document_index": 0}]])
+def test_below_a_decorated_call_spans_fill_what_it_does_not_know(traced, cited):
+    """The retriever is instrumented, the decorated function says nothing of it; it may cite documents by title."""
     app = traced()
 
     @ragmon.trace
     def answer(question):
         app.retrieve("d1", "d2")
-        return {"answer": "yes", "citations": ["d1"]}
+        return {"answer": "yes", "citations": cited}
 
     installation = Installation(defaults(), sink := Collected(), keep_all=True)
     before = installation.start()
@@ -335,7 +490,7 @@ def test_no_span_is_an_error_to_the_application(traced, monkeypatch):
     def broken(*_):
         raise RuntimeError
 
-    monkeypatch.setattr(app.processor._requests.gathering, "begin_request", broken)
+    monkeypatch.setattr(app.processor._requests.gathering, "begin", broken)
     monkeypatch.setattr(app.processor._requests.gathering, "end", broken)
     with app.request():
         pass
@@ -404,10 +559,10 @@ def due(gathering):
 
 
 def test_it_lingers_for_spans_that_begin_after_the_last_one_ended(gathering, clock):
-    gathering.begin_request(7, 1)
+    gathering.begin(None, 7, 1)
     gathering.end(1, "root")
     clock.advance(0.9)
-    assert gathering.begin(2, 1)
+    gathering.begin(None, 7, 2, 1)
     gathering.end(2, "detached")
     clock.advance(0.9)
     assert due(gathering) == []
@@ -417,8 +572,8 @@ def test_it_lingers_for_spans_that_begin_after_the_last_one_ended(gathering, clo
 
 
 def test_a_span_that_never_ends_holds_its_request_thirty_seconds_after_the_outermost_and_is_then_late(gathering, clock):
-    gathering.begin_request(7, 1)
-    gathering.begin(2, 1)
+    gathering.begin(None, 7, 1)
+    gathering.begin(None, 7, 2, 1)
     gathering.end(1, "root")
     clock.advance(29)
     assert due(gathering) == []
@@ -429,13 +584,13 @@ def test_a_span_that_never_ends_holds_its_request_thirty_seconds_after_the_outer
 
 
 def test_a_request_that_never_ends_is_taken_after_ten_minutes(gathering, clock):
-    gathering.begin_request(7, 1)
+    gathering.begin(None, 7, 1)
     clock.advance(600)
     assert due(gathering) == [([], False)]
 
 
 def test_a_request_whose_spans_have_all_ended_lingers_at_that_age_too(gathering, clock):
-    gathering.begin_request(7, 1)
+    gathering.begin(None, 7, 1)
     clock.advance(599.5)
     gathering.end(1, "root")
     clock.advance(0.75)
@@ -446,9 +601,9 @@ def test_a_request_whose_spans_have_all_ended_lingers_at_that_age_too(gathering,
 
 def test_spans_and_requests_past_the_caps_are_counted(gathering, clock):
     for span_id in (1, 2, 3):
-        assert gathering.begin_request(span_id, span_id) is (span_id < 3)
+        gathering.begin(None, span_id, span_id)
     for span_id in range(10, 16):
-        gathering.begin(span_id, 1)
+        gathering.begin(None, 1, span_id, 1)
         gathering.end(span_id, span_id)
     gathering.end(1, "root")
     gathering.end(2, "root")
@@ -459,10 +614,10 @@ def test_spans_and_requests_past_the_caps_are_counted(gathering, clock):
 
 def test_nothing_is_remembered_of_requests_that_are_over(gathering, clock):
     for n in range(100):
-        gathering.begin_request(n, n)
-        gathering.begin(1000 + n, n)
+        gathering.begin(None, n, n)
+        gathering.begin(None, n, 1000 + n, n)
         gathering.end(n, "root")
         gathering.end(1000 + n, "child")
         clock.advance(1)
         assert len(due(gathering)) == 1
-    assert (gathering._of, gathering.traces, gathering._gone) == ({}, {}, {})
+    assert (gathering._of, gathering._newest_of, gathering.traces, gathering._gone) == ({}, {}, {}, {})

@@ -177,11 +177,13 @@ def test_async_functions_stay_async_and_raise_what_they_raise():
     assert [(r.error, r.answer_json, r.q) for r in records] == [("BrokenError", None, "q")]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_what_ends_programs_passes_through_and_is_recorded(error):
+@pytest.mark.parametrize(
+    ("error", "told"), [(KeyboardInterrupt, (None, "interrupted")), (SystemExit, ("SystemExit", None))]
+)
+def test_what_ends_programs_passes_through_and_is_recorded(error, told):
     with capture_traces() as records, pytest.raises(error):
         ragmon.trace(raises(error))("q")
-    assert [r.error for r in records] == [error.__name__]
+    assert [(r.error, r.ended) for r in records] == [told]
 
 
 @pytest.mark.parametrize(
@@ -347,3 +349,29 @@ def test_a_function_without_source_is_wrapped_all_the_same():
     with capture_traces() as records:
         assert ragmon.trace(namespace["answer"])("q", 2) == "qq"
     assert records[0].q == "q"
+
+
+@pytest.mark.parametrize(
+    "annotation", ["websocket: WebSocket, client_id: int", "ws, room", "self, queue", "tasks: 'asyncio.Queue[str]'"]
+)
+def test_what_brings_many_questions_is_no_call_and_what_it_calls_for_each_is_one(annotation, caplog):
+    names = ", ".join(part.partition(":")[0] for part in annotation.split(","))
+    space = {"ragmon": ragmon, "asyncio": asyncio, "WebSocket": type("WebSocket", (), {})}
+    lines = (f"def loop({annotation}):", "    for question in ('Is it?', 'Was it?'):", "        answer(question)")
+    with capture_traces() as records:
+        space["answer"] = ragmon.trace(lambda question: "yes")
+        exec("\n".join(lines), space)
+        loop = ragmon.trace(space["loop"])
+        loop(*names.split(", "))
+    assert loop is space["loop"]
+    assert [record.q for record in records] == ["Is it?", "Was it?"]
+    assert "leaves loop alone" in caplog.text
+
+
+@pytest.mark.parametrize("parameters", ["question, queue", "q: str, ws", "prompt, queue: 'Queue'"])
+def test_a_function_that_answers_into_a_queue_or_a_connection_is_traced(parameters):
+    space = {}
+    exec(f"def answer({parameters}):\n    return 'yes'", space)
+    with capture_traces() as records:
+        ragmon.trace(space["answer"])("Is it?", None)
+    assert [record.q for record in records] == ["Is it?"]

@@ -7,6 +7,7 @@ import json
 import pandas as pd
 import pytest
 
+from ragmon import replay
 from tests.support.command_line import gold, lines, on_terminal, ragmon, traces
 
 LOG = [
@@ -345,7 +346,7 @@ class TestJsonInCells:
         assert "Be nice." in hint
 
 
-class TestPipelineOfATable:
+class TestPipelineOfAFile:
     @pytest.fixture
     def files(self, here):
         rows = [
@@ -376,6 +377,22 @@ class TestPipelineOfATable:
     def test_a_table_that_names_none_belongs_to_the_configured_one(self, files):
         (gate,) = self.gates("log.csv")
         assert gate[:3] == ("helpdesk", 1.0, 12)
+
+    def test_lines_of_json_that_name_none_belong_to_it_as_well(self, files):
+        rows = [{"q": f"Why {n}?", "answer": f"Because {n} [1].", "retrieved_ids": [f"d{n}"]} for n in BUSES]
+        lines(files / "log.jsonl", rows)
+        (files / "log.json").write_text(json.dumps(rows, indent=1))
+        replies = [{"claim": f"Because {n}.", "citations": [f"d{n}"]} for n in BUSES]
+        named = [{**row, "qid": None, "answer_json": reply} for row, reply in zip(rows, replies, strict=True)]
+        lines(files / "members.jsonl", named)
+        for name in ("log.jsonl", "log.json", "members.jsonl"):
+            assert [gate[:3] for gate in self.gates(name)] == [("helpdesk", 1.0, 12)], name
+        lines(files / "named.jsonl", [{**row, "pipeline": "shop"} for row in rows])
+        assert [gate[0] for gate in self.gates("named.jsonl")] == ["helpdesk", "shop"]
+        report = replay(rows, "gold.jsonl", config="ragmon.toml")
+        assert [(gate.pipeline, gate.value, gate.n) for gate in report.document.gates] == [("helpdesk", 1.0, 12)]
+        (files / "ragmon.toml").write_text(f"[pipelines.shop]\n{MATCH_GATE}")
+        assert [gate[0] for gate in self.gates("log.jsonl")] == ["shop", "helpdesk", "default"]
 
     def test_a_column_or_a_second_pipeline_decides_otherwise(self, files):
         table = pd.read_csv(files / "log.csv")

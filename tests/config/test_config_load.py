@@ -31,6 +31,8 @@ merge = "concat"
 gold = "gold.jsonl"
 redactors = ["json:dumps"]
 hash_key_file = "hash.key"
+[errors]
+ignore = ["QuotaExceeded", "app.errors.*"]
 [refusal]
 tokens = ["not in context", "no answer"]
 patterns = ["^sorry", "cannot (say|tell)"]

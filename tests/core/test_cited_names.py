@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragmon.core.shapes import cited_names, named_by_title
+from ragmon.core.shapes import cited_names, named_by_title, titles_in
 
 IDS = ["d1", "d2", "d3"]
 
@@ -109,8 +109,8 @@ def test_a_title_names_the_retrieved_documents_that_have_it():
         {"id": "d3", "title": 7},
         "d4",
     ]
-    assert named_by_title(["Bus plan", "Other"], documents) == ["d1", "d2", "Other"]
-    assert named_by_title(["d3", "Bus plan"], documents) == ["d3", "d1", "d2"]
-    assert named_by_title(["Bus plan"], None) == ["Bus plan"]
+    assert named_by_title(["Bus plan", "Other"], titles_in(documents)) == ["d1", "d2", "Other"]
+    assert named_by_title(["d3", "Bus plan"], titles_in(documents)) == ["d3", "d1", "d2"]
+    assert named_by_title(["Bus plan"], titles_in(None)) == ["Bus plan"]
     for names in (["d1", "Bus plan"], ["d2"]):
-        assert named_by_title(names, documents) == names, "an id with a title is cited: names are ids then"
+        assert named_by_title(names, titles_in(documents)) == names, "an id with a title is cited: names are ids then"

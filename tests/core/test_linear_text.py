@@ -21,7 +21,7 @@ import ragmon
 from ragmon.capture import convert, judges, redact
 from ragmon.capture import convert as result
 from ragmon.compat import seed_002
-from ragmon.core import citations, errors
+from ragmon.core import citations, documents, errors
 from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
@@ -177,6 +177,7 @@ ITEM = GoldItem(
 )
 BY_TEXT = GoldItem("a", "Why?", answerable=True, contexts=["the harbour"], match="contains")
 FUNCTIONS = {
+    messages.is_null: messages.is_null,
     texts.head: texts.head,
     texts.is_cut: texts.is_cut,
     texts.stream_safe: texts.stream_safe,
@@ -210,7 +211,12 @@ FUNCTIONS = {
     messages.parse: messages.parse,
     entries.document: entries.document,
     _name: _name,
-    tools.document_fields: tools.document_fields,
+    documents.as_id: documents.as_id,
+    documents.finite: documents.finite,
+    documents.list_in: lambda text: documents.list_in(text, tools.JSON),
+    documents.parts_of: lambda text: documents.parts_of(text, tools.JSON),
+    documents.note_ids: lambda text: documents.note_ids(documents.Document(text), text, tools.JSON),
+    documents.read_document: lambda text: documents.read_document([{"text": text}, text], tools.JSON),
     tools.decode: tools.decode,
     tools.decode_container: tools.decode_container,
     tools.is_json: tools.is_json,
@@ -295,7 +301,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, citations, builtin, redact, messages, entries, tools, judges, tables, errors)
+READERS = (texts, citations, documents, builtin, redact, messages, entries, tools, judges, tables, errors)
 """Modules of which every public function that takes a text first is tried."""
 GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once, judges.judge, judges.follow, judges.suppressed}
 """Functions that take a text of the configuration or of the program itself."""

@@ -19,7 +19,7 @@ from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import FactReader
 from ragmon.monitor.replay import replay
-from ragmon.scoring.captured import FIRST
+from ragmon.scoring.captured import FIRST, SESSIONS
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from tests.support.random_records import NOON
 
@@ -71,6 +71,22 @@ def test_calls_with_everything_have_no_gap():
     found = report(call(number) for number in range(60))
     assert (found.pipeline, found.source, found.records, found.gaps) == ("default", "live", 60, ())
     assert {name: share.ratio for name, share in found.fields.items()} == dict.fromkeys(FIELDS, 1.0)
+
+
+@pytest.mark.parametrize(("size", "present"), [(1, 0), (2, 60), (60, 60)])
+def test_a_session_id_that_never_repeats_is_shown_as_none(size, present):
+    """An application may make a thread for every request; its records stay as they are."""
+    records = [call(number, session=f"thread {number // size}") for number in range(60)]
+    found = report(records)
+    assert (found.fields["session"].present, found.fields["session"].of) == (present, 60)
+    assert [gap.finding for gap in found.gaps if gap.field == "session"] == (
+        [] if present else ["no session in 60 of 60 records: their session ids never repeat"]
+    )
+    assert records[0].session == "thread 0"
+
+
+def test_too_few_records_do_not_say_that_a_session_id_never_repeats():
+    assert report(call(n, session=f"thread {n}") for n in range(SESSIONS - 1)).fields["session"].present == SESSIONS - 1
 
 
 def test_calls_whose_question_is_not_found_stop_every_gold_gate():

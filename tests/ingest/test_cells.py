@@ -19,6 +19,7 @@ from ragmon.ingest.tables import (
     as_error,
     as_flag,
     as_ids,
+    as_names,
     as_phrases,
     as_question,
     as_texts,
@@ -212,8 +213,10 @@ def test_a_text_is_never_cut():
 def test_documents_keep_id_text_and_score():
     cell = "[{'id': 'a', 'page_content': 'Cats', 'score': 0.5}, {'metadata': {'chunk_id': 7}}]"
     assert as_ids(cell, None) == [{"id": "a", "text": "Cats", "score": 0.5}, {"id": "7"}]
-    with pytest.raises(CellError, match="without id"):
-        as_ids([{"text": "Cats"}], None)
+    assert as_ids([{"text": "Cats"}], None) == [{"text": "Cats"}]
+    for read, documents in ((as_ids, [{"page": "three"}]), (as_names, [{"text": "Cats"}])):
+        with pytest.raises(CellError, match="without id"):
+            read(documents, None)
 
 
 @pytest.mark.parametrize("value", [None, "", float("nan"), np.float64("nan"), pd.NA, pd.NaT])

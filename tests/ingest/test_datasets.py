@@ -7,6 +7,7 @@ import json
 import pandas as pd
 import pytest
 
+from ragmon import replay
 from ragmon.core.errors import GoldError
 from ragmon.ingest.datasets import rows_of
 from ragmon.ingest.files import ReadSummary, read_file
@@ -75,31 +76,71 @@ def test_a_run_of_ranx_is_ranked_by_score(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("qrels.tsv", "query-id\tcorpus-id\tscore\n1\ta\t1\n1\tb\t0\n1\tc\t2\n2\td\t1\n"),
-        ("qrels.csv", "query_id,doc_id,relevance\n1,a,1\n1,b,0\n2,d,1\n1,c,1\n"),
-        ("qrels.tsv", "qid\tdocid\tlabel\n1\ta\t1.0\n1\tb\t0.0\n1\tc\t1\n2\td\t1\n"),
-        ("qrels.csv", "query-id,corpus-id\n1,a\n1,c\n2,d\n"),
-        ("qrels.tsv", "1\t0\ta\t1\n1\t0\tb\t0\n1\t0\tc\t1\n2\t0\td\t1\n"),
-        ("qrels.json", {"1": {"a": 2, "b": 0, "c": 1}, "2": {"d": 1}}),
-        ("qrels.json", {"1": ["a", "c"], "2": ["d"]}),
-        (
-            "qrels.jsonl",
-            "\n".join(
-                json.dumps({"query-id": qid, "corpus-id": name, "score": score})
-                for qid, name, score in (("1", "a", 1), ("1", "b", 0), ("1", "c", 1), ("2", "d", 1))
-            ),
+QRELS = [
+    ("qrels.tsv", "query-id\tcorpus-id\tscore\n1\ta\t1\n1\tb\t0\n1\tc\t2\n2\td\t1\n"),
+    ("qrels.csv", "query_id,doc_id,relevance\n1,a,1\n1,b,0\n2,d,1\n1,c,1\n"),
+    ("qrels.tsv", "qid\tdocid\tlabel\n1\ta\t1.0\n1\tb\t0.0\n1\tc\t1\n2\td\t1\n"),
+    ("qrels.csv", "query-id,corpus-id\n1,a\n1,c\n2,d\n"),
+    ("qrels.tsv", "1\t0\ta\t1\n1\t0\tb\t0\n1\t0\tc\t1\n2\t0\td\t1\n"),
+    ("qrels.json", {"1": {"a": 2, "b": 0, "c": 1}, "2": {"d": 1}}),
+    ("qrels.json", {"1": ["a", "c"], "2": ["d"]}),
+    (
+        "qrels.jsonl",
+        "\n".join(
+            json.dumps({"query-id": qid, "corpus-id": name, "score": score})
+            for qid, name, score in (("1", "a", 1), ("1", "b", 0), ("1", "c", 1), ("2", "d", 1))
         ),
-    ],
-)
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), QRELS)
 def test_judgements_of_one_question_are_one_item_and_a_score_of_zero_is_no_gold(tmp_path, name, content):
     items = gold_of(tmp_path, content, name)
     assert [(item.qid, item.answerable, item.citations) for item in items] == [
         ("1", True, ("a", "c")),
         ("2", True, ("d",)),
     ]
+
+
+BEIR_QUERIES = [
+    {"_id": "1", "text": "When does the bus leave?", "metadata": {}},
+    {"_id": "2", "text": "Who drives it?"},
+    {"_id": "3", "text": "Is there a night bus?"},
+]
+
+
+@pytest.mark.parametrize(("name", "content"), QRELS)
+@pytest.mark.parametrize("folder", [".", ".."])
+def test_judgements_have_the_questions_that_beir_lays_beside_them(tmp_path, monkeypatch, name, content, folder):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / folder / "queries.jsonl").write_text("\n".join(map(json.dumps, BEIR_QUERIES)))
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"_id": "a", "title": "", "text": "Buses leave at nine."}))
+    items = gold_of(tmp_path / "qrels", content, name)
+    assert [(item.qid, item.question, item.citations) for item in items] == [
+        ("1", "When does the bus leave?", ("a", "c")),
+        ("2", "Who drives it?", ("d",)),
+    ]
+    monkeypatch.chdir(tmp_path / "qrels")
+    assert [item.question for item in GoldSet.load(name)] == [item.question for item in items]
+
+
+def test_traces_without_qid_find_their_judgements_by_the_question_beside_them(tmp_path):
+    (tmp_path / "queries.jsonl").write_text("\n".join(map(json.dumps, BEIR_QUERIES)))
+    (tmp_path / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n2\td\t1\n")
+    asked = [{"question": "when does the bus leave", "retrieved_ids": ["x", "a"], "answer": "At nine."}]
+    assert replay(asked, tmp_path / "test.tsv").metric("mrr").value == 0.5
+
+
+def test_questions_beside_judgements_that_are_none_of_them_change_nothing(tmp_path):
+    (tmp_path / "queries.jsonl").write_text('{"_id": "9", "text": "Why?"}\n["a"]\n{"query": "1", "text": 7}\n')
+    content = "query-id\tcorpus-id\tscore\n1\ta\t1\n"
+    assert [item.question for item in gold_of(tmp_path, content, "test.tsv")] == [""]
+    own = [{"qid": "9", "question": "Who?", "answerable": False}]
+    assert [item.question for item in gold_of(tmp_path, own)] == ["Who?"]
+    (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "Why?"}\n{')
+    with pytest.raises(GoldError, match=r"queries.jsonl:2: not JSON"):
+        gold_of(tmp_path, content, "test.tsv")
 
 
 def test_a_document_is_judged_once(tmp_path):

@@ -35,6 +35,103 @@ DOCUMENTS = [
     {"id": name, "text": text, "score": score} for name, text, score in zip(IDS, TEXTS, (0.9, 0.5, 0.25), strict=True)
 ]
 LANGCHAIN = [{"page_content": text, "metadata": {"id": name}} for name, text in zip(IDS, TEXTS, strict=True)]
+CITED_PART = {"type": "char_location", "cited_text": "nine", "document_index": 1, "document_title": None}
+ANTHROPIC = [{"type": "text", "text": "At "}, {"type": "text", "text": "nine.", "citations": [CITED_PART]}]
+SEARCHED = {"type": "search_result_location", "source": "kb-1", "title": "Ferries", "search_result_index": 0}
+URL = {"type": "url_citation", "start_index": 0, "end_index": 8, "url": "https://a.example/bus", "title": "Buses"}
+FILES = [{"type": "file_path", "file_id": "kb-1"}, {"type": "file_citation", "file_id": "kb-0", "index": 5}]
+
+
+def of_openai(text, *annotations):
+    """A reply of the Responses API."""
+    part = {"type": "output_text", "text": text, "annotations": annotations}
+    searched = {"type": "file_search_call", "id": "fs_1", "status": "completed", "queries": ["bus"], "results": None}
+    return {"output": [searched, {"type": "message", "role": "assistant", "content": [part]}]}
+
+
+def of_chat(text, *annotations):
+    return {"choices": [{"index": 0, "message": {"role": "assistant", "content": text, "annotations": annotations}}]}
+
+
+TITLES = ["Bus plan", "Train times", "Ferries"]
+WITH_TITLES = [{"id": name, "text": text, "title": title} for name, text, title in zip(IDS, TEXTS, TITLES, strict=True)]
+IN_METADATA = [{"id": each["id"], "text": each["text"], "metadata": {"title": each["title"]}} for each in WITH_TITLES]
+TITLED = {"question": "When?", "answer": "At nine.", "documents": WITH_TITLES}
+OF_TITLED = {"q": "When?", "retrieved_ids": IDS, "contexts": TEXTS}
+SCORES = [0.9, 0.5, 0.25]
+ROWS = list(zip(IDS, TEXTS, SCORES, strict=True))
+OF_STORES = {
+    "MongoDB": [{"_id": {"$oid": name}, "text": text} for name, text in zip(IDS, TEXTS, strict=True)],
+    "LangChain for MongoDB": [
+        {"page_content": text, "metadata": {"_id": name}} for name, text in zip(IDS, TEXTS, strict=True)
+    ],
+    "LangChain.js": [{"pageContent": text, "metadata": {"id": name}} for name, text in zip(IDS, TEXTS, strict=True)],
+    "LangChain, serialised": [
+        {"lc": 1, "type": "constructor", "id": ["Document"], "kwargs": {"id": name, "page_content": text}}
+        for name, text in zip(IDS, TEXTS, strict=True)
+    ],
+    "LangChain with scores in metadata": [
+        {"id": name, "page_content": text, "metadata": {"relevance_score": score}} for name, text, score in ROWS
+    ],
+    "LlamaIndex": [{"node": {"id_": name, "text": text}, "score": score} for name, text, score in ROWS],
+    "Haystack": [{"id": name, "content": text, "meta": {"page": 1}, "score": score} for name, text, score in ROWS],
+    "Chroma": {
+        "ids": [IDS],
+        "documents": [TEXTS],
+        "distances": [[0.1, 0.2, 0.3]],
+        "metadatas": [[{"page": 1}, None, {}]],
+    },
+    "columns": {"id": IDS, "text": TEXTS, "score": SCORES},
+    "Qdrant": {"points": [{"id": name, "score": score, "payload": {"document": text}} for name, text, score in ROWS]},
+    "Pinecone": {"matches": [{"id": name, "score": score, "metadata": {"text": text}} for name, text, score in ROWS]},
+    "Weaviate": {
+        "objects": [
+            {"uuid": name, "metadata": {"score": score, "distance": 0.1}, "properties": {"content": text}}
+            for name, text, score in ROWS
+        ]
+    },
+    "Milvus": [
+        [{"pk": name, "distance": 0.1, "entity": {"text": text}} for name, text in zip(IDS, TEXTS, strict=True)]
+    ],
+    "LanceDB": [{"chunk_id": name, "text": text, "_distance": 0.1} for name, text in zip(IDS, TEXTS, strict=True)],
+    "Vespa": {"root": {"children": [{"id": name, "relevance": s, "fields": {"text": text}} for name, text, s in ROWS]}},
+    "Typesense": {
+        "hits": [{"document": {"id": name, "text": text}, "text_match": score} for name, text, score in ROWS]
+    },
+    "Elasticsearch": {
+        "took": 3,
+        "hits": {
+            "total": {"value": 3},
+            "hits": [{"_id": name, "_score": score, "_source": {"content": text}} for name, text, score in ROWS],
+        },
+    },
+    "Azure AI Search": {
+        "value": [{"@search.score": score, "chunk_id": name, "chunk": text, "title": "t"} for name, text, score in ROWS]
+    },
+    "Bedrock": {
+        "retrievalResults": [
+            {
+                "content": {"type": "TEXT", "text": text},
+                "location": {"type": "S3", "s3Location": {"uri": name}},
+                "score": score,
+                "metadata": {"x-amz-bedrock-kb-data-source-id": "KB"},
+            }
+            for name, text, score in ROWS
+        ]
+    },
+    "OpenAI": {
+        "data": [
+            {"file_id": name, "filename": "a", "score": score, "content": [{"type": "text", "text": text}]}
+            for name, text, score in ROWS
+        ]
+    },
+    "DSPy": [{"pid": name, "long_text": text, "score": score} for name, text, score in ROWS],
+    "a query of SQL": [[name, text] for name, text, _ in ROWS],
+}
+SCORED = OF_STORES.keys() - {
+    *("MongoDB", "LangChain for MongoDB", "LangChain.js", "LangChain, serialised", "Chroma", "Milvus", "LanceDB"),
+    "a query of SQL",
+}
 ASKED = {"question": "When does the bus leave?", "answer": "At nine.", "retrieved_ids": IDS}
 OF_ALL = {"q": ASKED["question"], "retrieved_ids": IDS}
 
@@ -109,9 +206,74 @@ CONTENT = {
             "answer_json": Answer("At nine.", ["kb-1"]),
         },
     ),
+    "titles of documents": (
+        {**TITLED, "citations": ["Train times", "BUS  PLAN"]},
+        {**OF_TITLED, "answer_json": Answer("At nine.", ["kb-0", "page-0"])},
+    ),
+    "titles in metadata": (
+        {**TITLED, "documents": IN_METADATA, "citations": [{"title": "Ferries", "quote": "not"}]},
+        {**OF_TITLED, "answer_json": Answer("At nine.", ["kb-1"])},
+    ),
+    "a title of two documents": (
+        {**TITLED, "documents": [{**each, "title": "Bus plan"} for each in DOCUMENTS], "citations": ["Bus plan"]},
+        {**OF_TITLED, "scores": [0.9, 0.5, 0.25], "answer_json": Answer("At nine.", IDS)},
+    ),
+    "a title that no document has": (
+        {**TITLED, "citations": ["Bus plan", "Tram plan"]},
+        {**OF_TITLED, "answer_json": Answer("At nine.", ["page-0", "Tram plan"])},
+    ),
+    "ids of documents with titles": (
+        {**TITLED, "citations": ["page-0", "Train times"]},
+        {**OF_TITLED, "answer_json": Answer("At nine.", ["page-0", "Train times"])},
+    ),
+    "parts of Anthropic": ({**ASKED, "answer": ANTHROPIC}, cites("kb-0")),
+    "a message of Anthropic": ({**ASKED, "answer": {"role": "assistant", "content": ANTHROPIC}}, cites("kb-0")),
+    "a file of Anthropic": (
+        {
+            **ASKED,
+            "answer": [{**ANTHROPIC[1], "text": "At nine.", "citations": [{**CITED_PART, "file_id": "file_01"}]}],
+        },
+        cites("kb-0"),
+    ),
+    "search results of Anthropic": (
+        {**ASKED, "answer": [{"type": "text", "text": "At nine.", "citations": [SEARCHED, CITED_PART]}]},
+        cites("kb-1", "kb-0"),
+    ),
+    "titles in parts": (
+        {**TITLED, "answer": [{"type": "text", "text": "At nine.", "citations": [{"document_title": "Ferries"}]}]},
+        {**OF_TITLED, "answer_json": Answer("At nine.", ["kb-1"])},
+    ),
+    "parts without citations": (
+        {**ASKED, "answer": [{**part, "citations": None} for part in ANTHROPIC]},
+        {**OF_ALL, "answer_json": Answer("At nine.")},
+    ),
+    "marks in parts": ({**ASKED, "answer": [{"type": "text", "text": "At nine [2]."}]}, None),
+    "a file of OpenAI": ({**ASKED, "answer": of_openai("At nine.", *FILES)}, cites("kb-0")),
+    "a page of OpenAI": ({**ASKED, "answer": of_openai("At nine.", URL)}, cites("https://a.example/bus")),
+    "a page in a chat": (
+        {**ASKED, "answer": of_chat("At nine.", {"type": "url_citation", "url_citation": {"url": URL["url"]}})},
+        cites("https://a.example/bus"),
+    ),
+    "no annotation": ({**ASKED, "answer": of_chat("At nine.")}, {**OF_ALL, "answer_json": Answer("At nine.")}),
+    "a list beside a message": (
+        {**citing(["page-0"]), "answer": {"role": "assistant", "content": ANTHROPIC}},
+        cites("page-0"),
+    ),
     "documents of LangChain": (
         {"question": "When?", "answer": "At nine.", "documents": LANGCHAIN},
         {"q": "When?", "retrieved_ids": IDS, "contexts": TEXTS, "answer_json": Answer("At nine.")},
+    ),
+    **{
+        f"documents of {kind}": (
+            {"question": "When?", "answer": "At nine.", "documents": documents},
+            {"q": "When?", "retrieved_ids": IDS, "contexts": TEXTS, "answer_json": Answer("At nine.")}
+            | ({"scores": SCORES} if kind in SCORED else {}),
+        )
+        for kind, documents in OF_STORES.items()
+    },
+    "documents without ids": (
+        {"question": "When?", "answer": "At nine.", "documents": [{"content": text} for text in TEXTS]},
+        {"q": "When?", "contexts": TEXTS, "answer_json": Answer("At nine.")},
     ),
     "candidates": (
         {**ASKED, "retrieved_ids": ["kb-1", "page-0"], "candidate_ids": IDS},
@@ -205,7 +367,8 @@ def spans_of(content):
     if "error" in content:
         events = [Event(semconv.EXCEPTION, {semconv.EXCEPTION_TYPE: content["error"]})]
     else:
-        root[semconv.OUTPUT_VALUE] = content["answer"]
+        said = content["answer"]
+        root[semconv.OUTPUT_VALUE] = said if isinstance(said, str) else json.dumps(said)
     if "citations" in content:
         said = content["citations"]
         root[semconv.RAGMON_CITATIONS] = said if isinstance(said, str) else json.dumps(said)
@@ -342,14 +505,15 @@ anything = st.recursive(
 @settings(max_examples=cases(150), deadline=None)
 @given(anything)
 @example([[[[[["kb-0"]]]]]])
+@example("page-0")
 @example(["]["])
 @example({"metadata": {"metadata": {"metadata": {"metadata": {"metadata": {"id": "kb-0"}}}}}})
 def test_whatever_stands_as_citations_never_raises_and_every_reader_reads_it_alike(tmp_path_factory, said):
     folder = tmp_path_factory.mktemp("log")
     content = citing(said)
     record = of_line(content, folder)
-    readers = {"decorator", "array", "DataFrame"}
+    readers = {"decorator", "array"}
     if isinstance(said, list | dict):  # in a cell, a text is a name
-        readers |= {"CSV", "span"}
+        readers |= {"CSV", "DataFrame", "span"}
     for reader in readers:
         assert of_reader(reader, content, folder).answer_json == record.answer_json, reader

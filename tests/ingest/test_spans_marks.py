@@ -34,3 +34,14 @@ def test_a_list_of_citations_comes_before_marks(answer):
 
 def test_without_ids_marks_stand_for_nothing():
     assert to_record(trace("Rollo did [1].", ids=[])).record.answer_json.citations is None
+
+
+def test_a_model_call_says_what_the_text_that_the_application_hands_on_cites():
+    def cited(text):
+        parts = [{"type": "text", "text": text, "citations": [{"type": "char_location", "document_index": 1}]}]
+        reply = {"openinference.span.kind": "LLM", "output.value": json.dumps({"role": "assistant", "content": parts})}
+        call = Span("1" * 32, "3" * 16, "1" * 16, "messages.create", 4, 5, reply)
+        return to_record([*trace("Rollo did."), call]).record.answer_json.citations
+
+    assert cited("Rollo did.") == ["d2"]
+    assert cited("Who is asking?") is None, "another reply says nothing of this one"

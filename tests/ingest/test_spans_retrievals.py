@@ -119,6 +119,75 @@ class TestReranked:
         assert ranked(retrieval("a", "b"), made(CHAIN | held, start=1, end=2)) == (["b"], ["a", "b"], None)
 
 
+def texts(*spans):
+    record = to_record(spans).record
+    return record.retrieved_ids, record.contexts, record.scores
+
+
+FOUND = [{"id": name, "content": text, "score": 0.1} for name, text in zip("abc", ("one", "two", "three"), strict=True)]
+
+
+class TestReranker:
+    """What a reranker leaves out is known from the documents that it was given, by their ids, texts or places."""
+
+    @pytest.mark.parametrize(
+        "output",
+        [
+            [{"id": "c", "score": 0.9}, {"id": "a", "score": 0.4}],
+            [{"node": {"id_": "c"}, "score": 0.9}, {"node": {"id_": "a"}, "score": 0.4}],
+            [f"<NodeWithScore(node=TextNode(id_={name}), score={score})>" for name, score in (("c", 0.9), ("a", 0.4))],
+            [{"text": "three", "score": 0.9}, {"text": "one", "score": 0.4}],
+            {"results": [{"index": 2, "relevance_score": 0.9}, {"index": 0, "relevance_score": 0.4}]},
+            {
+                "results": [
+                    {"index": 2, "relevance_score": 0.9, "document": {"text": "three"}},
+                    {"index": 0, "relevance_score": 0.4, "document": {"text": "one"}},
+                ]
+            },
+            {"data": [{"index": 2, "relevance_score": 0.9}, {"index": 0, "relevance_score": 0.4}]},
+            [{"corpus_id": 2, "score": 0.9}, {"corpus_id": 0, "score": 0.4}],
+        ],
+        ids=["ids", "nodes", "LlamaIndex", "texts", "Cohere", "Cohere with texts", "Voyage", "sentence-transformers"],
+    )
+    def test_after_a_retriever(self, output):
+        found = made({semconv.SPAN_KIND: semconv.RETRIEVER, semconv.DOCUMENTS: json.dumps(FOUND)})
+        final = made({semconv.SPAN_KIND: semconv.RERANKER, semconv.OUTPUT_VALUE: json.dumps(output)}, start=1, end=2)
+        assert texts(found, final) == (["c", "a"], ["three", "one"], [0.9, 0.4])
+
+    def test_that_was_given_the_texts(self):
+        told = json.dumps([{"index": 1, "score": 0.9}])
+        given = {
+            f"{semconv.RERANKER_INPUT}.{place}.document.{member}": value
+            for place, found in enumerate(FOUND)
+            for member, value in found.items()
+        }
+        final = made({semconv.SPAN_KIND: semconv.RERANKER, semconv.OUTPUT_VALUE: told} | given)
+        assert texts(final) == (["b"], ["two"], [0.9])
+
+    def test_inside_a_retriever(self):
+        outer = retrieval("c", "a", end=9)
+        inner = made({semconv.SPAN_KIND: semconv.RETRIEVER, semconv.DOCUMENTS: json.dumps(FOUND)}, parent=outer)
+        assert texts(outer, inner)[:2] == (["c", "a"], ["three", "one"])
+
+    def test_places_among_several_lists_say_nothing(self):
+        told = json.dumps([{"index": 1, "score": 0.9}])
+        final = made({semconv.SPAN_KIND: semconv.RERANKER, semconv.OUTPUT_VALUE: told}, start=2, end=3)
+        assert ranked(retrieval("a", "b"), retrieval("c", end=1.5), final)[0] is None
+
+
+@pytest.mark.parametrize("name", ["context", "documents", "source_documents", "retrieved_docs"])
+@pytest.mark.parametrize("key", [semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT])
+def test_a_request_that_returns_its_documents_beside_the_answer(name, key):
+    """LangGraph's state, where no step of it is known as a retriever."""
+    state = {"question": "Is it?", name: FOUND, "answer": "It is [1]."}
+    state = {"outputs": state} if key == semconv.ENTITY_OUTPUT else state
+    root = made(CHAIN | {semconv.INPUT_VALUE: "Is it?", key: json.dumps(state)}, end=9)
+    record = to_record([root, made({semconv.OPERATION: "chat"}, parent=root)]).record
+    assert (record.retrieved_ids, record.contexts) == (["a", "b", "c"], ["one", "two", "three"])
+    retriever = retrieval("x", parent=root)
+    assert to_record([root, retriever]).record.retrieved_ids == ["x"]
+
+
 def test_a_llama_index_step_that_returns_scored_nodes_for_a_query_retrieves():
     """Its instrumentations call it a chain or a task; a step that was given neither nodes nor a query is one."""
 

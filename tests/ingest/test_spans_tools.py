@@ -113,6 +113,59 @@ DOCUMENTS = {
     "MCP's structured content": {
         "structuredContent": {"result": [{"id": "a", "text": "one"}, {"id": "b", "text": "two"}]}
     },
+    "LangChain's artifact": {
+        "type": "tool",
+        "data": {
+            "content": "Source: a\nContent: one\n\nSource: b\nContent: two",
+            "type": "tool",
+            "tool_call_id": "call_1",
+            "artifact": [
+                {"id": name, "metadata": {"source": "x"}, "page_content": text, "type": "Document"}
+                for name, text in zip("ab", TWO, strict=True)
+            ],
+            "status": "success",
+        },
+    },
+    "LangChain.js' artifact": {
+        "lc": 1,
+        "type": "constructor",
+        "id": ["langchain_core", "messages", "ToolMessage"],
+        "kwargs": {
+            "content": "one, two",
+            "artifact": [{"pageContent": text, "metadata": {"id": n}} for n, text in zip("ab", TWO, strict=True)],
+        },
+    },
+    "LangGraph's state": {
+        "context": [{"id": name, "page_content": text} for name, text in zip("ab", TWO, strict=True)]
+    },
+    "Milvus' hits": [
+        [{"pk": name, "distance": 0.5, "entity": {"text": text}} for name, text in zip("ab", TWO, strict=True)]
+    ],
+    "LanceDB's rows": [
+        {"chunk_id": name, "text": text, "vector": [0.1], "_distance": 0.5}
+        for name, text in zip("ab", TWO, strict=True)
+    ],
+    "Bedrock's results": {
+        "retrievalResults": [
+            {"content": {"text": text}, "location": {"s3Location": {"uri": name}}, "score": 0.5}
+            for name, text in zip("ab", TWO, strict=True)
+        ]
+    },
+    "Weaviate's objects": {
+        "objects": [{"uuid": name, "properties": {"content": text}} for name, text in zip("ab", TWO, strict=True)]
+    },
+    "Vespa's hits": {
+        "root": {
+            "children": [{"id": n, "relevance": 1.0, "fields": {"text": t}} for n, t in zip("ab", TWO, strict=True)]
+        }
+    },
+    "Typesense's hits": {
+        "hits": [
+            {"document": {"id": name, "text": text}, "text_match": 9} for name, text in zip("ab", TWO, strict=True)
+        ]
+    },
+    "DSPy's passages": {"passages": [{"pid": name, "long_text": text} for name, text in zip("ab", TWO, strict=True)]},
+    "MongoDB's documents": [{"_id": {"$oid": name}, "text": text} for name, text in zip("ab", TWO, strict=True)],
     "a tool message": {
         "type": "tool",
         "name": "search",
@@ -228,6 +281,13 @@ class TestNamed:
     def test_whatever_the_shape(self, output, expected):
         assert read(tool(output), retrievers=["sea*"]) == expected
 
+    def test_by_the_type_of_the_tool(self):
+        """The conventions call a tool that retrieves a data store."""
+        span = made(
+            {semconv.OPERATION: semconv.EXECUTE_TOOL, semconv.TOOL_TYPE: "datastore", semconv.TOOL_RESULT: "one"}
+        )
+        assert read(span) == (None, ["one"], None, constants.NO_IDS)
+
     def test_that_failed_found_nothing_to_miss(self):
         spans = tool("timeout", failed=True), tool([{"id": "a", "text": "one"}], start=1, end=2)
         assert read(*spans, retrievers=["other"])[0] == ["a"]
@@ -307,9 +367,10 @@ class TestSeveral:
 
     def test_a_task_around_a_model_call_is_no_retrieval_though_it_returns_the_documents(self):
         output = json.dumps({"context": [], "documents": [{"id": "a", "text": "one"}]})
-        task = made({semconv.TRACELOOP_KIND: "task", semconv.ENTITY_OUTPUT: output}, end=5)
+        workflow = made({semconv.TRACELOOP_KIND: "workflow"}, end=6)
+        task = made({semconv.TRACELOOP_KIND: "task", semconv.ENTITY_OUTPUT: output}, parent=workflow, end=5)
         call = made(CHAT | {semconv.OUTPUT_MESSAGES: '[{"role": "assistant", "content": "It is."}]'}, parent=task)
-        record = to_record([task, call]).record
+        record = to_record([workflow, task, call]).record
         assert (record.retrieved_ids, record.answer_json.claim) == (None, "It is.")
 
     def test_a_tool_alone_makes_a_record(self):

@@ -23,6 +23,7 @@ from ragmon.scoring.captured import (
     CapturedBucket,
     CapturedSeries,
     CapturedTable,
+    SessionCounts,
 )
 from ragmon.scoring.scorer import Scorer
 from tests.support.examples import cases
@@ -221,3 +222,22 @@ def test_examples_are_forgotten_with_whoever_is():
     assert [
         (answer.n, answer.trace) for answer in scorer.state.captured.at("default", "replay").repeats.frequent()
     ] == [(50, "")]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_sessions_are_counted_alike_in_any_order_and_in_any_parts(size):
+    """Of many sessions a sample is counted, each exactly."""
+    names = [f"session {number // size}" for number in range(6000)]
+    whole, parts = SessionCounts(), [SessionCounts() for _ in range(3)]
+    for name in names:
+        whole.add(name)
+    shuffled = Random(1).sample(names, len(names))
+    for number, name in enumerate(shuffled):
+        parts[number % 3].add(name)
+    joined = SessionCounts()
+    for part in Random(2).sample(parts, 3):
+        joined.merge(msgspec.msgpack.decode(msgspec.msgpack.encode(part), type=SessionCounts))
+    assert joined == whole
+    assert 64 <= len(whole.counts) <= 256
+    assert set(whole.counts.values()) == {size}
+    assert whole.is_never_repeated is (size == 1)

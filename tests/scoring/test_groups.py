@@ -9,9 +9,10 @@ import pytest
 
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
-from ragmon.core.record import Answer, Record, Sampling
+from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.gates.evaluate import evaluate
 from ragmon.metrics import build
+from ragmon.metrics.facts import FactReader
 from ragmon.scoring import score_table
 from ragmon.scoring.buckets import Bucket, State
 from ragmon.scoring.minutes import group_of
@@ -76,6 +77,26 @@ def test_the_same_question_is_one_cluster_where_no_session_is_known():
     same = [request(i, question=f"Question {i % 30}!", refused=i % 30 < 10) for i in range(300)]
     assert outcome(scored(same)).n_eff < 60
     assert outcome(scored(same, cluster=("session",))).n_eff == 300
+
+
+@pytest.mark.parametrize("by", ["question", "session"])
+@pytest.mark.parametrize(("metric", "threshold"), [("error_rate", 0.05), ("answered_within", 0.05)])
+def test_errors_and_latencies_are_of_single_requests(metric, threshold, by):
+    """300 healthy requests are 300, whoever asks and however often: with their questions, and on a server without."""
+    records = [request(i, latency_ms=Latency(100.0), **{by: f"number {i % 30}"}) for i in range(300)]
+    bare = [msgspec.structs.replace(record, session=None, q=None) for record in records]
+    way = "at_most" if metric == "error_rate" else "at_least"
+    gate = Gate("requests", metric, threshold if way == "at_most" else 1 - threshold, way, pipeline="p", source="live")
+    found = []
+    for known in (records, bare):
+        snapshot = scored(known, facts=FactReader(within_ms=1000.0)).snapshot(
+            windows={ALL: None}, gated=(metric, "refusal_rate")
+        )
+        (judged,) = evaluate(snapshot, Policy((gate,)), whole_run=True)
+        found.append((judged.verdict, judged.n, judged.n_eff, judged.lower, judged.upper))
+    assert found[0] == found[1]
+    assert found[0][:3] == ("pass", 300, 300)
+    assert outcome(scored(records)).n_eff < 100
 
 
 def test_requests_that_are_all_alone_keep_wilsons_interval():

@@ -102,7 +102,7 @@ class Replica:
             errors={("harbour", "TimeoutError"): n},
             orphans=n,
             withheld=n,
-            spans={"orphan": n},
+            spans={"late": n},
             judged={("tone", constants.SCORED): n, ("tone", constants.TIMEOUT): n},
         )
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from ragmon.core import constants, semconv, shapes
+from ragmon.core import constants, semconv
+from ragmon.core.documents import DOCUMENT_FIELDS, METADATA_ID_KEYS, Document, list_in, matched, note_ids, read_document
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
 from ragmon.core.shapes import document_hints, first_of
-from ragmon.core.text import Path, look_up
+from ragmon.core.text import Path
 from ragmon.ingest.spans.messages import tool_results
 from ragmon.ingest.spans.span import (
     ATTRIBUTES_DROPPED,
@@ -30,16 +31,13 @@ from ragmon.ingest.spans.span import (
     unread,
 )
 from ragmon.ingest.spans.tools import (
-    LIST_KEYS,
+    JSON,
     REDACTED,
     as_id,
     as_text,
     count,
     decode,
     decode_container,
-    document_fields,
-    document_metadata,
-    document_text,
     documents_in,
     flattened,
     is_json,
@@ -49,15 +47,6 @@ from ragmon.ingest.spans.tools import (
     too_long,
     tool_output,
 )
-
-
-class Document(NamedTuple):
-    """One document; its label is the id in its metadata, used where it has no id of its own."""
-
-    id: str | None = None
-    text: str | None = None
-    score: float | None = None
-    label: str | None = None
 
 
 class SpanDocuments(NamedTuple):
@@ -76,37 +65,21 @@ _HAYSTACK: Final = re.compile(r"Document\(id=(?P<id>.*?), (?:content|blob|meta|s
 def document(entry: Any, id_from: Path | None = None) -> Document:
     """Decode an entry of a list of documents.
 
-    >>> document({"node": {"id_": "n1", "text": "one", "metadata": {"chunk_id": "c1"}}, "score": 0.5})
-    Document(id='n1', text='one', score=0.5, label='c1')
+    >>> document({"node": {"id_": "n1", "text": "one", "metadata": {"chunk_id": "c1"}}, "score": 0.5})[:4]
+    ('n1', 'one', 0.5, 'c1')
     """
     if id_from is None and type(entry) is dict and entry.keys() <= MEMBERS:
-        label = _label(mapping(entry["metadata"])) if "metadata" in entry else None
-        return Document(as_id(entry.get("id")), as_text(entry.get("content")), number(entry.get("score")), label)
-    fields = _normalised(entry)
-    metadata = fields["metadata"]
-    text, score = document_text(fields, metadata), first_of(fields, shapes.STORED_SCORE_KEYS, number)
-    if id_from is not None:
-        return Document(as_id(look_up(fields, id_from)), text, score)
-    own, label = fields["id"], _label(metadata)
-    if own is None and label is None:
-        own = first_of(fields, shapes.OTHER_ID_KEYS, as_id)
-    return Document(own, text, score, label)
-
-
-def _label(metadata: Mapping[str, Any]) -> str | None:
-    return first_of(metadata, shapes.METADATA_ID_KEYS, as_id)
-
-
-def _normalised(entry: Any) -> Mapping[str, Any]:
-    """A document as a mapping with the keys of all frameworks."""
-    entry = decode_container(entry)
-    if isinstance(entry, str):
-        match = _NODE.fullmatch(entry) or _HAYSTACK.match(entry)
-        entry = match.groupdict() if match else {"content": entry}
-    fields = document_fields(entry)
-    metadata, own_id = document_metadata(fields), first_of(fields, shapes.ID_KEYS, as_id)
-    node = {**fields, "id": own_id, "node_id": own_id, "metadata": metadata, "meta": metadata}
-    return {**node, "node": node}
+        metadata, name, score = mapping(entry.get("metadata")), as_id(entry.get("id")), number(entry.get("score"))
+        text = as_text(entry.get("content"))
+        if not metadata:
+            return Document(name, text, score)
+        if None not in (name, text, score):
+            return Document(
+                name, text, score, first_of(metadata, METADATA_ID_KEYS, as_id), as_text(metadata.get("title"))
+            )
+    if isinstance(entry, str) and (match := _NODE.fullmatch(entry) or _HAYSTACK.match(entry)):
+        entry = match.groupdict()
+    return read_document(entry, JSON, id_from)
 
 
 def _have_ids(documents: Iterable[Document]) -> bool:
@@ -138,11 +111,10 @@ def _from_attribute(key: str, member: str | None = None) -> Source:
         if value is None or value == REDACTED:
             return None
         decoded = decode_container(value)
-        if isinstance(decoded, Mapping):
-            keys = LIST_KEYS if member is None else (member,)
-            decoded = next((entries for list_key in keys if isinstance(entries := decoded.get(list_key), list)), None)
-        elif member is not None:
-            decoded = None
+        if member is not None:
+            decoded = mapping(decoded).get(member)
+        elif not isinstance(decoded, str):
+            decoded = list_in(decoded, JSON)
         if isinstance(decoded, list):
             return None if REDACTED in decoded else decoded[:MAX_DOCUMENTS]
         if too_long(decoded):
@@ -235,11 +207,24 @@ def scores_of(documents: SpanDocuments) -> list[float] | None:
     return _column(documents, "score") or None
 
 
+def titles_of(documents: SpanDocuments) -> Iterator[tuple[str | None, str | None]]:
+    """The id and the title of each document of a list."""
+    return ((document.id, document.title) for document in documents.documents or ())
+
+
 def _column(documents: SpanDocuments | None, member: str) -> list[Any] | None:
     if documents is None or documents.documents is None:
         return None
     column = [getattr(document, member) for document in documents.documents]
     return None if None in column else column
+
+
+def _completed(reranked: SpanDocuments, pool: SpanDocuments) -> SpanDocuments:
+    """A reranker's list with the ids and texts that it left out, from the list that it was given."""
+    if not reranked.documents or not pool.documents or reranked.reason == ATTRIBUTES_DROPPED:
+        return reranked
+    documents = matched(reranked.documents, pool.documents)
+    return SpanDocuments(documents, "" if _have_ids(documents) else reranked.reason)
 
 
 def is_subset_or_reordering(documents: SpanDocuments, pool: SpanDocuments) -> bool:
@@ -268,10 +253,10 @@ def merged(lists: Sequence[SpanDocuments], merge: Merge = "concat") -> SpanDocum
     best: dict[Any, Document] = {}
     weight: dict[Any, float] = {}
     for ranked in lists:
-        for rank, (name, text, _, label) in enumerate(ranked.documents or (), start=1):
-            key = (name, text if name is None else None)
+        for rank, found in enumerate(ranked.documents or (), start=1):
+            key = (found.id, found.text if found.id is None else None)
             # Scores of different retrievers are not comparable.
-            best.setdefault(key, Document(name, text, None, label))
+            best.setdefault(key, found._replace(score=None))
             weight[key] = weight.get(key, 0.0) + 1 / (RRF_K + rank)
     documents = [best[key] for key in (sorted(best, key=lambda key: -weight[key]) if merge == "rrf" else best)]
     reason = next((ranked.reason for ranked in lists if ranked.reason), "")
@@ -325,10 +310,12 @@ class Retrievals:
                 for span in self._trace.tops
                 if semconv.DOCUMENTS in span.attributes and (documents := self._listed(span, _ATTACHED)) is not None
             ]
-            # Where no span is a retrieval: the documents that tools returned to the last model call.
-            calls = () if attached or self._documents else reversed(self._trace.calls)
-            given = (self._given_to(call) for call in calls)
-            attached = attached or next(filter(None, given), [])
+            if not attached and not self._documents:
+                # Where no span is a retrieval: what tools returned to the last model call, or the request itself.
+                given = (self._given_to(call) for call in reversed(self._trace.calls))
+                attached = next(filter(None, given), []) or list(
+                    filter(None, map(self._beside_answer, self._trace.tops))
+                )
             unknown = SpanDocuments(None, CONTENT_NOT_CAPTURED if self._documents else NO_RETRIEVAL)
             self._current = [self._complete(documents) for documents in attached] or [unknown]
         return Retrieved(merged(self._current, merge), merged(self._candidates) if self._candidates else None)
@@ -347,10 +334,11 @@ class Retrievals:
         documents = self._documents[span.span_id]
         if documents is not None:
             completed = self._complete(documents, inner_lists)
-            self._current.append(completed)
             candidates = [self._complete(inner_list) for inner_list in inner_lists]
             if candidates and is_subset_or_reordering(completed, merged(candidates)):
                 self._candidates += candidates
+                completed = _completed(completed, merged(candidates))
+            self._current.append(completed)
         elif not inner_lists and not span.failed:
             self._current.append(SpanDocuments(None, unread([span], OUTPUT)))
 
@@ -360,6 +348,8 @@ class Retrievals:
         given = self._complete(self._listed(span, _GIVEN) or SpanDocuments(None))
         ids = {*(ids_of(reranked) or ()), *(ids_of(given) or ())}
         inputs = [documents for documents in self._current if ids & set(ids_of(documents) or ())] or list(self._current)
+        for pool in (given, *(inputs if len(inputs) == 1 or ids_of(reranked) is not None else ())):
+            reranked = _completed(reranked, pool)
         candidates = inputs if ids_of(given) is None or ids_of(merged(inputs)) else [given]
         # The output of an earlier reranker is no candidate: its input is there already.
         self._candidates += [
@@ -371,6 +361,13 @@ class Retrievals:
 
     def _given_to(self, call: Span) -> list[SpanDocuments]:
         return [documents for result in tool_results(call) if (documents := self._given(result)) is not None]
+
+    def _beside_answer(self, span: Span) -> SpanDocuments | None:
+        """The documents in the output of a request, as the state of LangGraph holds them beside the answer."""
+        output = mapping(tool_output(span.attributes))
+        output = mapping(output.get("outputs")) or output  # of OpenLLMetry
+        lists = (self._given(output[key]) for key in DOCUMENT_FIELDS if output.get(key))
+        return next(filter(None, lists), None)
 
     def _inner_retrievals(self, span: Span) -> list[SpanDocuments]:
         lists = [
@@ -389,10 +386,12 @@ class Retrievals:
         if output is None:
             return self._listed(span, _RETRIEVED)
         entries = documents_in(output, self._id_from, self._trace.literals)
-        listed = returned_list(output, self._trace.literals) if entries is None else entries
+        if entries is not None:
+            return self._understood(entries)
+        listed = returned_list(output, self._trace.literals)
         if listed is None:
             return SpanDocuments(None, constants.OVERSIZE if too_long(output) else NOT_UNDERSTOOD)
-        return self._understood([listed] if isinstance(listed, str) else listed)
+        return self._understood(self._decoded(([listed] if isinstance(listed, str) else listed)[:MAX_DOCUMENTS]))
 
     def _given(self, result: Any) -> SpanDocuments | None:
         """The documents in a tool's result that a model was given; None where the result has another shape."""
@@ -402,8 +401,8 @@ class Retrievals:
     def _decoded(self, entries: Iterable[Any]) -> list[Document]:
         return [document(entry, self._id_from) for entry in entries]
 
-    def _understood(self, entries: Sequence[Any]) -> SpanDocuments:
-        documents = self._decoded(entries[:MAX_DOCUMENTS])
+    def _understood(self, documents: Sequence[Document]) -> SpanDocuments:
+        documents = documents[:MAX_DOCUMENTS]
         if _have_ids(documents):
             return SpanDocuments(documents)
         understood = any(map(_is_captured, documents))
@@ -421,9 +420,8 @@ class Retrievals:
                 documents = self._decoded(entries)
                 if document_hints.room > 0:
                     for entry, noted in zip(entries, documents, strict=True):
-                        if noted.id is not None and isinstance(entry, Mapping | str):
-                            fields = _normalised(entry)
-                            document_hints.note(noted.id, fields, fields["metadata"])
+                        if noted.id is not None:
+                            note_ids(noted, entry, JSON)
                 if not lists and not any(None in known[:3] for known in documents):
                     return SpanDocuments(documents)
                 lists.append(documents)
@@ -432,7 +430,7 @@ class Retrievals:
         best = next((documents for documents in lists if _have_ids(documents)), lists[0])
         aligned = [best, *(other for other in lists if other is not best and len(other) == len(best))]
         documents = [
-            row[0]._replace(**{member: _first_known(row, member) for member in ("text", "score", "label")})
+            row[0]._replace(**{member: _first_known(row, member) for member in Document._fields[1:]})
             for row in zip(*aligned, strict=True)
         ]
         if _have_ids(documents):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from math import inf
@@ -19,12 +19,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.core import constants, semconv
+from ragmon.core import constants, semconv, shapes
 from ragmon.core.citations import with_marks
 from ragmon.core.constants import JUDGE_PREFIX
+from ragmon.core.endings import ABANDONED, REJECTED, ending_of, status_in
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
-from ragmon.core.shapes import first_of, instrumentation_hints
+from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title
 from ragmon.core.text import Path
 from ragmon.ingest.lines import Rejected, Unknown, decode
 from ragmon.ingest.spans.conventions import translated
@@ -34,8 +35,9 @@ from ragmon.ingest.spans.documents import (
     ids_of,
     scores_of,
     texts_of,
+    titles_of,
 )
-from ragmon.ingest.spans.messages import answer, question
+from ragmon.ingest.spans.messages import answer, is_null, question
 from ragmon.ingest.spans.span import (
     CONTENT_NOT_CAPTURED,
     INCOMPLETE,
@@ -49,6 +51,7 @@ from ragmon.ingest.spans.span import (
     Merge,
     Role,
     Span,
+    SpanOptions,
     Trace,
     unknown_scope,
     why_no_text,
@@ -123,12 +126,10 @@ def _score(raw: Mapping[str, Any]) -> float | None:
 
 _SECOND: Final = 1e9
 _MILLISECOND: Final = 1e6
-_SESSION_MEMBERS: Final = ("session_id", "conversation_id", "thread_id")
-_USER_MEMBERS: Final = ("user_id", "user")
 _LABELS: Final = {
     "qid": ((semconv.RAGMON_QID, semconv.TRULENS_INPUT_ID), ("qid",)),
-    "session": ((semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION), _SESSION_MEMBERS),
-    "user": ((semconv.USER, semconv.END_USER), _USER_MEMBERS),
+    "session": ((semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION), shapes.SESSION_KEYS),
+    "user": ((semconv.USER, semconv.END_USER), shapes.USER_KEYS),
 }
 """The keys of attributes that hold a field, and the members of the metadata on a span that hold it."""
 _MODEL_KEYS: Final = (semconv.RESPONSE_MODEL, semconv.LLM_MODEL, semconv.REQUEST_MODEL)
@@ -169,15 +170,29 @@ def _workflow_name(trace: Trace) -> str | None:
     return None
 
 
-def _request_error(trace: Trace) -> str | None:
-    """The type of the error, if the request ended in one; not its message, which may quote a user."""
-    last = max(trace.outermost, key=lambda span: span.end_ns, default=None)
+_LANGCHAIN: Final = ".langchain"
+
+
+class _Outcome(NamedTuple):
+    """The type of the error that a request ended in, or how else it ended; neither where it returned."""
+
+    error: str | None = None
+    ended: str | None = None
+
+
+def _outcome(trace: Trace, ignored: Sequence[str]) -> _Outcome:
+    # Not the message of an error, which may quote a user.
+    last = max(trace.outermost, key=lambda span: span.end_ns, default=trace.root)
+    if last is None:
+        return _Outcome()
     # The inner of the two spans has the more specific type: a web server's span has only 500.
-    error_type = None if last is None else _error_type(last)
-    return error_type if error_type is not None or trace.root is None or trace.root is last else _error_type(trace.root)
+    outcome = _outcome_of(last, trace.root, ignored)
+    if outcome != _Outcome() or trace.root is None:
+        return outcome
+    return _Outcome(_outcome_of(trace.root, trace.root, ignored).error)
 
 
-def _error_type(span: Span) -> str | None:
+def _outcome_of(span: Span, root: Span | None, ignored: Sequence[str]) -> _Outcome:
     attributes = span.attributes
     recorded = (
         attributes.get(semconv.ERROR_TYPE)
@@ -185,10 +200,34 @@ def _error_type(span: Span) -> str | None:
         or attributes.get(semconv.TASK_STATUS) == "failure"
     )
     if not (span.failed or recorded):
-        return None
-    raised = [event.attributes.get(semconv.EXCEPTION_TYPE) for event in span.events if event.name == semconv.EXCEPTION]
-    types = (attributes.get(semconv.ERROR_TYPE), *reversed(raised))
-    return next((name for value in types if (name := shown_name(as_text(value) or "", ""))), constants.ERROR)
+        # LangChain ends a chain whose stream was closed early as one that returned None.
+        is_closed = span.scope.endswith(_LANGCHAIN) and is_null(attributes.get(semconv.OUTPUT_VALUE))
+        return _Outcome(ended=ABANDONED if is_closed else None)
+    raised = [event.attributes for event in reversed(span.events) if event.name == semconv.EXCEPTION]
+    types = (attributes.get(semconv.ERROR_TYPE), *(fields.get(semconv.EXCEPTION_TYPE) for fields in raised))
+    names = [name for value in types if (name := shown_name(as_text(value) or "", ""))]
+    if not names:
+        return _Outcome(constants.ERROR)
+    # `error.type` may lack the module that an event has.
+    same = [name for name in names if name.rpartition(".")[2] == names[0].rpartition(".")[2]]
+    messages = (as_text(fields.get(semconv.EXCEPTION_MESSAGE)) or "" for fields in raised)
+    answered = first_of({} if root is None else root.attributes, semconv.HTTP_STATUS, number)
+    statuses = (*map(status_in, messages), None if answered is None else int(answered))
+    status = next((found for found in statuses if found is not None), None)
+    ended = ending_of([max(same, key=len)], status, ignored)
+    return _Outcome(ended=ended) if ended is not None else _Outcome(names[0])
+
+
+def _control_flow(trace: Trace) -> str | None:
+    # A graph that asks a person ends well, and a step in it was interrupted; some tracers fail no span for a caller who
+    # leaves.
+    names = (
+        as_text(event.attributes.get(semconv.EXCEPTION_TYPE)) or ""
+        for span in trace.spans
+        for event in span.events
+        if event.name == semconv.EXCEPTION
+    )
+    return next((ending for name in names if (ending := ending_of([name])) not in (None, REJECTED)), None)
 
 
 def _event_time(nanoseconds: int) -> float | None:
@@ -287,6 +326,8 @@ def fill(
         latency = msgspec.structs.replace(own, **unknown)
     known_ids = values.get("retrieved_ids") or record.retrieved_ids
     own_answer = _filled_answer(record, trace, known_ids)
+    if own_answer is not None and own_answer.citations and known_ids == ids:
+        own_answer.citations = named_by_title(own_answer.citations, titles_of(retrieved.final))
     return msgspec.structs.replace(record, **values, answer_json=own_answer, latency_ms=latency)
 
 
@@ -327,14 +368,14 @@ def per_request(spans: Iterable[Span], retrievers: Sequence[str] = (), id_from: 
     Returns:
         With several roots of ragmon: each root, its descendants, and the spans within its time and that of no other
         root; a span that fits several requests belongs to none. Without such a root, if every outermost span is a
-        workflow that retrieved and answered, or failed: each of them with its descendants. Otherwise the trace as a
-        whole.
+        workflow that answered or failed, and two at least retrieved as well or failed: each of them with its
+        descendants. Otherwise the trace as a whole.
     """
     trace = Trace(translated(spans), RetrievingTools(tuple(retrievers), id_from))
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if not roots and len(trace.outermost) > 1:
-        turns = [Trace([workflow, *trace.inside(workflow)], trace.retrieving) for workflow in trace.outermost]
-        if all(map(_is_request, trace.outermost, turns)):
+        turns = [trace.below(workflow) for workflow in trace.outermost]
+        if all(map(_is_turn, turns)) and sum(map(is_request, turns)) >= 2:
             return turns
     if len(roots) < 2:
         return [trace]
@@ -373,12 +414,29 @@ class _RootIntervals:
         return latest.span_id if latest.end_ns >= end_ns and (second is None or second.end_ns < end_ns) else None
 
 
-def _is_request(workflow: Span, turn: Trace) -> bool:
-    """Whether a workflow is a whole request: it retrieved and answered, or it failed."""
-    if not turn.role(workflow) & Role.WORKFLOW:
+def ended_requests(spans: Iterable[Span], running: Container[str], options: SpanOptions) -> list[Trace]:
+    """The workflows of a trace that are requests by themselves and have ended, while a span around them is running.
+
+    Args:
+        spans: All spans of the trace, those that are running as well.
+        running: The ids of the spans that are running.
+        options: How spans are read.
+    """
+    trace = Trace(translated(spans), RetrievingTools(options.retrievers, options.id_from))
+    turns = [trace.below(workflow) for workflow in trace.outermost if workflow.span_id not in running]
+    return [turn for turn in turns if is_request(turn) and not any(span.span_id in running for span in turn.spans)]
+
+
+def is_request(turn: Trace) -> bool:
+    """Whether a workflow with its descendants is a whole request: it retrieved and answered, or it failed."""
+    return _is_turn(turn) and bool(turn.outermost[0].failed or turn.steps)
+
+
+def _is_turn(turn: Trace) -> bool:
+    """Whether a workflow with its descendants answered or failed; a turn of a conversation may need no documents."""
+    if len(turn.outermost) != 1 or not turn.role(workflow := turn.outermost[0]) & Role.WORKFLOW:
         return False
-    answered = turn.having(Role.GENERATION) or answer(turn) is not None
-    return workflow.failed or bool(turn.steps and answered)
+    return bool(workflow.failed or turn.having(Role.GENERATION) or answer(turn) is not None)
 
 
 _decode = msgspec.json.Decoder(Record).decode
@@ -390,6 +448,7 @@ def to_record(
     id_from: Path | None = None,
     merge: Merge = "concat",
     retrievers: Sequence[str] = (),
+    ignored: Sequence[str] = (),
     pipeline: str | None = None,
     service: str | None = None,
     build: str | None = None,
@@ -407,6 +466,7 @@ def to_record(
         merge: How several independent retrievals become one list.
         retrievers: The names of tools, tasks, functions and spans that retrieve whatever the shape of their output; `*`
             stands for any characters. Elements of the result of `per_request` have their own.
+        ignored: The exceptions that are no errors, by the names of their types; `*` stands for any characters.
         pipeline: The pipeline's name; None takes the workflow's, then the service's.
         service: The service's name (`service.name`).
         build: The application's version (`service.version`).
@@ -440,7 +500,10 @@ def to_record(
         scope = unknown_scope(trace.spans)
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
     retrieved = Retrievals(trace, id_from).read(merge)
-    error, ids = _request_error(trace), ids_of(retrieved.final)
+    (error, ended), ids = _outcome(trace, ignored), ids_of(retrieved.final)
+    reply = with_marks(answer(trace, ids, titles_of(retrieved.final)), ids) if error is None and ended is None else None
+    if reply is None and error is None and ended is None:
+        ended = _control_flow(trace)
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
@@ -452,8 +515,9 @@ def to_record(
         candidate_ids=ids_of(retrieved.candidates),
         scores=scores_of(retrieved.final),
         contexts=texts_of(retrieved.final),
-        answer_json=with_marks(answer(trace, ids), ids) if error is None else None,
+        answer_json=reply,
         error=error,
+        ended=ended,
         latency_ms=_latency(trace),
         build=build,
         model=_answering_model(trace),
@@ -507,7 +571,7 @@ def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str
         reasons["q"] = why_no_text(trace, INPUT)
     if record.retrieved_ids is None and documents.reason:
         reasons["retrieved_ids"] = documents.reason
-    if record.answer_json is None and record.error is None:
+    if record.answer_json is None and record.error is None and record.ended is None:
         answering_spans = trace.having(Role.GENERATION | Role.WORKFLOW)
         reasons["answer_json"] = why_no_text(trace, OUTPUT) if answering_spans else constants.NO_ANSWER
     if CONTENT_NOT_CAPTURED in reasons.values():

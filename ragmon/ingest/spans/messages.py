@@ -20,11 +20,13 @@ import msgspec
 
 from ragmon.core import semconv, shapes
 from ragmon.core.citations import split_citations
+from ragmon.core.documents import unwrapped
 from ragmon.core.record import Answer
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
 from ragmon.ingest.cells import CellError, written_citations
 from ragmon.ingest.spans.span import Role, Span, Trace
 from ragmon.ingest.spans.tools import (
+    JSON,
     as_text,
     cut_off,
     decode,
@@ -34,7 +36,6 @@ from ragmon.ingest.spans.tools import (
     mapping,
     nonempty_text,
     text_of,
-    unwrapped,
 )
 
 _MEMBER: Final = f"{semconv.MESSAGE}."
@@ -53,7 +54,7 @@ def message(value: Any) -> Message | None:
     """Decode a message: a mapping with a role or LangChain's `type`, its serialised object, or a role and a text."""
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str):
         return Message(ROLES.get(value[0], value[0]), text_of(value[1]))
-    outer = unwrapped(mapping(value)) if isinstance(value, Mapping) else {}
+    outer = unwrapped(JSON.fields(value), JSON) if isinstance(value, Mapping) else {}
     inner = mapping(outer.get("data")) or outer
     role = next((role for key in shapes.ROLE_KEYS if isinstance(role := outer.get(key), str)), None)
     if role is None or inner.keys().isdisjoint(shapes.CONTENT_KEYS):
@@ -149,6 +150,11 @@ _REPR: Final = re.compile(
 LangChain's, the results of agents; LlamaIndex's instrumentation cuts it off."""
 
 
+def is_null(value: Any) -> bool:
+    """Whether a text is what JSON and JavaScript write for no value."""
+    return isinstance(value, str) and value.strip() in ("null", "NaN", "undefined")
+
+
 class Reply(NamedTuple):
     """The text of an answer, and its citations as they are written."""
 
@@ -156,7 +162,12 @@ class Reply(NamedTuple):
     citations: Any = None
 
 
-def answer(trace: Trace, retrieved_ids: Sequence[str] | None = None) -> Answer | None:
+_NO_REPLY: Final = Reply(None)
+
+
+def answer(
+    trace: Trace, retrieved_ids: Sequence[str] | None = None, titles: Iterable[tuple[Any, Any]] = ()
+) -> Answer | None:
     """The answer of a request; None where no span has one."""
     reply = _reply(trace)
     if reply is None:
@@ -166,7 +177,7 @@ def answer(trace: Trace, retrieved_ids: Sequence[str] | None = None) -> Answer |
     except CellError:
         written = None
     cited = shapes.cited_names(written, retrieved_ids, trace.retrieving.id_from)
-    return Answer(claim=reply.claim, citations=cited)
+    return Answer(claim=reply.claim, citations=shapes.named_by_title(cited, titles) if cited else cited)
 
 
 def _reply(trace: Trace) -> Reply | None:
@@ -174,26 +185,45 @@ def _reply(trace: Trace) -> Reply | None:
     empty = None
     calls = {span.span_id for span in trace.calls}
     for span in _answer_spans(trace, calls):
-        attributes = span.attributes
-        answered = None
-        if (claim := as_text(attributes.get(semconv.RAGMON_CLAIM))) is not None:
-            answered = Reply(claim)
-        elif (text := last(output_messages(span), ASSISTANT, "")) is not None:
-            answered = parse(text)
-        answered = (
-            answered
-            or answer_in(attributes.get(semconv.OUTPUT_VALUE))
-            or answer_in(decode(attributes.get(semconv.ENTITY_OUTPUT)))
-            or answer_in(attributes.get(semconv.TRULENS_OUTPUT))
-        )
+        answered = _reply_on(span)
         if answered is None:
             continue
-        if answered.citations is None:
-            answered = answered._replace(citations=attributes.get(semconv.RAGMON_CITATIONS))
+        if (own := span.attributes.get(semconv.RAGMON_CITATIONS)) is not None:
+            answered = answered._replace(citations=own)
+        elif answered.citations is None:
+            answered = answered._replace(citations=_cited_on(span))
+        if answered.citations is None:  # the application may hand on the text alone
+            cited = ((call, found) for call in reversed(trace.calls) if (found := _cited_on(call)))
+            same = (found for call, found in cited if (_reply_on(call) or _NO_REPLY).claim == answered.claim)
+            answered = answered._replace(citations=next(same, None))
         if answered.claim != "" or span.span_id not in calls:
             return answered
         empty = empty or answered
     return empty
+
+
+def _reply_on(span: Span) -> Reply | None:
+    attributes = span.attributes
+    if (claim := as_text(attributes.get(semconv.RAGMON_CLAIM))) is not None:
+        return Reply(claim)
+    if (text := last(output_messages(span), ASSISTANT, "")) is not None:
+        return parse(text)
+    return (
+        answer_in(attributes.get(semconv.OUTPUT_VALUE))
+        or answer_in(decode(attributes.get(semconv.ENTITY_OUTPUT)))
+        or answer_in(attributes.get(semconv.TRULENS_OUTPUT))
+    )
+
+
+def _cited_on(span: Span) -> list[Any] | None:
+    # Beside the parts of a model's reply.
+    replies = map(span.attributes.get, (semconv.OUTPUT_MESSAGES, semconv.OUTPUT_VALUE))
+    return next(filter(None, map(_cited_in, replies)), None)
+
+
+def _cited_in(reply: Any) -> list[Any] | None:
+    may_cite = not isinstance(reply, str) or any(f'{key}"' in reply for key in shapes.CITATION_LISTS)
+    return shapes.citations_in(decode_container(reply)) if may_cite else None
 
 
 def _answer_spans(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
@@ -236,13 +266,20 @@ def _structured(fields: Mapping[str, Any], depth: int = _ANSWER_DEPTH) -> Reply 
     return Reply(text_of(fields[key]), fields.get("citations"))
 
 
-def answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Reply | None:
+def answer_in(value: Any) -> Reply | None:
     """The answer in an output: the value itself, or a member under one of the keys frameworks use."""
+    reply = _answer_in(value, _ANSWER_DEPTH)
+    return reply if reply is None or reply.citations is not None else reply._replace(citations=_cited_in(value))
+
+
+def _answer_in(value: Any, depth: int) -> Reply | None:
     output = decode_container(value)
     if isinstance(output, str):
-        text = None if cut_off(output) or _REPR.fullmatch(output) else as_text(output)
+        text = None if cut_off(output) or is_null(output) or _REPR.fullmatch(output) else as_text(output)
     elif isinstance(output, list):
         text = last(messages(output), ASSISTANT)
+        if text is None and all(isinstance(part, Mapping) and part.get("type") in shapes.TEXT_PARTS for part in output):
+            text = text_of(output)
     else:
         text = text_of(output) if isinstance(output, int | float) else None
     if text is not None:
@@ -273,7 +310,7 @@ def answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Reply | None:
 
 
 def _first_answer(values: Iterable[Any], depth: int) -> Reply | None:
-    return next((nested for value in values if (nested := answer_in(value, depth - 1)) is not None), None)
+    return next((nested for value in values if (nested := _answer_in(value, depth - 1)) is not None), None)
 
 
 _INPUT_KEYS: Final = (

@@ -43,6 +43,7 @@ class SpanOptions:
     merge: Merge = "concat"
     retrievers: tuple[str, ...] = ()
     pipeline: str | None = None
+    ignored: tuple[str, ...] = ()
 
 
 NO_OPTIONS: Final = SpanOptions()
@@ -340,7 +341,8 @@ class Trace:
         retrieving = {span.span_id for span in by_shape}
         for span in tools:
             known = tool_names(span.attributes, span.name)
-            by_name = self.retrieving.has_name(known) and not is_agent(span.attributes)
+            is_datastore = span.attributes.get(semconv.TOOL_TYPE) == semconv.DATASTORE
+            by_name = (is_datastore or self.retrieving.has_name(known)) and not is_agent(span.attributes)
             if (
                 by_name
                 or span.span_id in retrieving
@@ -392,6 +394,10 @@ class Trace:
                 for span_id in self._outermost.intersection(self.above(span)):
                     self._inside.setdefault(span_id, []).append(span)
         return self._inside.get(outermost.span_id, [])
+
+    def below(self, outermost: Span) -> Trace:
+        """An outermost span with its descendants, as a trace."""
+        return Trace([outermost, *self.inside(outermost)], self.retrieving)
 
     def above(self, span: Span) -> dict[str, Span]:
         """The nearest ancestors of a span by id, the nearest first; agents nest deeply."""

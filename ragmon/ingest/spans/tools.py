@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -27,9 +26,20 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from ragmon.core import semconv, shapes
+from ragmon.core import documents, semconv, shapes
+from ragmon.core.documents import (
+    DISTANCE_KEYS,
+    LIST_KEYS,
+    Document,
+    View,
+    finite,
+    list_in,
+    parts_of,
+    read_document,
+    rows_of_columns,
+)
 from ragmon.core.shapes import first_of, is_text_kind
-from ragmon.core.text import Path, clean, look_up
+from ragmon.core.text import Path, clean
 
 KEYS: Final = 4096
 """The maximum number of cached keys; an application that generates keys must not fill the memory."""
@@ -213,21 +223,7 @@ def nonempty_text(value: Any) -> str | None:
     return as_text(value) or None
 
 
-def number(value: Any) -> float | None:
-    """A finite number, which may be written as text; None for anything else.
-
-    >>> number("0.5"), number(True), number("nan")
-    (0.5, None, None)
-    """
-    if type(value) is float:
-        return value if math.isfinite(value) else None
-    if isinstance(value, bool) or not isinstance(value, (float, int, str)):
-        return None
-    try:
-        converted = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return converted if math.isfinite(converted) else None
+number: Final = finite
 
 
 def count(value: Any) -> int:
@@ -252,27 +248,32 @@ def text_of(value: Any, depth: int = _MAX_PART_DEPTH) -> str | None:
 
 
 def as_id(value: Any) -> str | None:
-    """An id: text, or an integer as text; None for anything else.
+    """An id: text, or a whole number as text; None for anything else."""
+    return documents.as_id(_scalar(value))
 
-    >>> as_id("a"), as_id(7), as_id(True), as_id(""), as_id(7.0)
-    ('a', '7', None, None, None)
-    """
+
+def _scalar(value: Any) -> str | int | float | None:
     if isinstance(value, str):
-        return as_text(value) or None
-    if not isinstance(value, int):
-        return None
-    return None if isinstance(value, bool) or number(value) is None else str(value)
+        return as_text(value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-_DISTANCE_KEYS: Final = ("distance", "_distance")
-"""Say as much as a score, but the smallest is best; they are no scores of a record."""
-LIST_KEYS: Final = (
-    *("documents", "results", "hits", "chunks", "matches", "sources", "nodes"),
-    *("docs", "passages", "contexts", "points", "source_documents", "value"),
-)
+def _members(value: Any) -> dict[str, Any]:
+    found = mapping(value)
+    return found if type(found) is dict else dict(found)
+
+
+def _entries(value: Any) -> list[Any] | None:
+    decoded = decode_container(value)
+    return decoded if isinstance(decoded, list) else None
+
+
+JSON: Final = View(_members, _entries, _scalar, lambda _, read, *args: read(*args))
+
+
 _WRAPPERS: Final = (
     *("structuredContent", "structured_content", "content", "result", "output", "outputs", "response", "data"),
-    *("return_value", "toolResult", "kwargs", "update", "messages", "blocks", "raw_output"),
+    *("return_value", "toolResult", "kwargs", "update", "messages", "blocks", "raw_output", "root"),
 )
 """The keys under which frameworks put what a tool returned."""
 _NO_DOCUMENT: Final = frozenset(
@@ -285,14 +286,8 @@ _NO_DOCUMENT: Final = frozenset(
 """Fields of messages, orders, reviews and tasks, which no document has beside its text."""
 _OF_SCORED_DOCUMENTS: Final = frozenset(
     {
-        *(
-            *shapes.ID_KEYS,
-            *shapes.OTHER_ID_KEYS,
-            *shapes.TEXT_KEYS,
-            *shapes.STORED_SCORE_KEYS,
-            *_DISTANCE_KEYS,
-            *shapes.STORED_METADATA_KEYS,
-        ),
+        *(*documents.ID_KEYS, *documents.OTHER_ID_KEYS, *documents.TEXT_KEYS, *documents.METADATA_KEYS),
+        *(*documents.SCORE_KEYS, *DISTANCE_KEYS, *documents.NODE_KEYS, documents.LOCATION),
         *("rank", "index", "position", "title"),
         *("url", "uri", "source", "path", "file", "filename", "page", "section", "heading", "language", "lang", "type"),
         *("values", "vector", "embedding", "sparse_values", "sparseValues", "version", "namespace", "collection"),
@@ -410,18 +405,18 @@ def tool_output(attributes: Mapping[str, Any]) -> Any:
 
 def documents_in(
     output: Any, id_from: Path | None = None, literals: LiteralBudget | None = None
-) -> list[Mapping[str, Any]] | None:
+) -> list[Document] | None:
     """The documents that a tool returned, in rank order; None where its output has another shape.
 
-    >>> documents_in('{"results": [{"id": "a", "text": "one"}]}')
-    [{'id': 'a', 'text': 'one'}]
+    >>> [found.id for found in documents_in('{"results": [{"id": "a", "text": "one"}]}')]
+    ['a']
     >>> documents_in('[{"id": 7, "name": "Ann"}]') is None
     True
     """
     for entries in _lists_in(output, _MAX_WRAPPERS, literals or LiteralBudget()):
-        documents = list(map(document_fields, entries))
-        if all(_is_document(fields, id_from) for fields in documents):
-            return documents
+        found = [read_document(entry, JSON, id_from) for entry in entries]
+        if all(_is_document(entry, each, id_from) for entry, each in zip(entries, found, strict=True)):
+            return found
     return None
 
 
@@ -466,13 +461,13 @@ def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: b
         if parts is not None:
             yield from _lists_in(parts, depth - 1, literals, of_mappings=of_mappings)
             return
-        entries = [_decoded(entry, literals) for entry in value]
+        entries = [_decoded(entry, literals) for entry in list_in(value, JSON) or ()]
         if not of_mappings or (entries and all(isinstance(entry, Mapping) for entry in entries)):
             yield entries
     elif isinstance(value, Mapping):
-        columns = _from_columns(value)
-        if columns is not None:
-            yield columns
+        rows = rows_of_columns(value, JSON) if type(value) is dict else None
+        if rows is not None:
+            yield rows
         for key in (*LIST_KEYS, *_WRAPPERS):
             inner = value.get(key)
             if isinstance(inner, Mapping | list) or (isinstance(inner, str) and key in _WRAPPERS):
@@ -502,56 +497,16 @@ def _is_part(part: Mapping[str, Any]) -> bool:
     return part.keys() in ({"text"}, {"json"})
 
 
-def _from_columns(columns: Mapping[str, Any]) -> list[Any] | None:
-    """The documents of a result in columns, as Chroma's client returns it; None where it is none."""
-    ids = columns.get("ids")
-    if not isinstance(ids, list) or not any(isinstance(columns.get(key), list) for key in ("documents", "distances")):
-        return None
-    rows: dict[str, Any] = {}
-    members = {"document": "documents", "distance": "distances", "metadata": "metadatas"}
-    for query, entry in enumerate(ids):
-        nested = isinstance(entry, list)
-        for rank, name in enumerate(entry if nested else [entry]):
-            path = (query, rank) if nested else (query,)
-            values = {member: look_up(columns.get(key), path) for member, key in members.items()}
-            known = {member: value for member, value in values.items() if value is not None}
-            rows.setdefault(str(name), {"id": name, **known})
-    return list(rows.values())
-
-
-def document_fields(entry: Any) -> Mapping[str, Any]:
-    """The members of a document, out of the objects that LangChain and LlamaIndex put around it."""
-    outer = unwrapped(mapping(entry))
-    node = unwrapped(mapping(outer.get("node")))
-    return {**node, **{key: value for key, value in outer.items() if key != "node"}} if node else outer
-
-
-def unwrapped(members: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The members of an object of LangChain, out of its serialised form."""
-    return mapping(members.get("kwargs")) if members.get("lc") == 1 else members
-
-
-def document_metadata(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The metadata among the members of a document, which may be written as JSON."""
-    return next((inner for key in shapes.STORED_METADATA_KEYS if (inner := mapping(fields.get(key)))), _NO_MEMBERS)
-
-
-def document_text(fields: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
-    """The text among the members of a document, or in its metadata."""
-    own = first_of(fields, shapes.TEXT_KEYS, as_text)
-    return own or first_of(metadata, shapes.TEXT_KEYS, as_text) or own
-
-
-def _is_document(fields: Mapping[str, Any], id_from: Path | None) -> bool:
+def _is_document(entry: Any, found: Document, id_from: Path | None) -> bool:
     """Whether an object is a document by the shape that the module's docstring defines."""
-    metadata, keys = document_metadata(fields), (*shapes.ID_KEYS, *shapes.OTHER_ID_KEYS)
-    configured = None if id_from is None else as_id(look_up(fields, id_from))
-    if (first_of(fields, keys, as_id) or first_of(metadata, keys, as_id) or configured) is None:
+    named = found if id_from is None or found.id is not None else read_document(entry, JSON)
+    if named.id is None and named.label is None:
         return False
-    if document_text(fields, metadata) and _NO_DOCUMENT.isdisjoint(fields):
+    keys = {key for fields in parts_of(entry, JSON).own for key in fields}
+    if found.text and _NO_DOCUMENT.isdisjoint(keys):
         return True
-    score = first_of(fields, (*shapes.STORED_SCORE_KEYS, *_DISTANCE_KEYS), number)
-    return score is not None and fields.keys() <= _OF_SCORED_DOCUMENTS
+    has_score = found.score is not None or any(number(mapping(entry).get(key)) is not None for key in DISTANCE_KEYS)
+    return has_score and keys <= _OF_SCORED_DOCUMENTS
 
 
 def _decoded(value: Any, literals: LiteralBudget) -> Any:
