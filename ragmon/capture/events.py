@@ -191,13 +191,7 @@ _STATUS_KEYS: Final = ("status", "stage", "phase", "state")
 _SUCCESS: Final = frozenset({"ok", "success", "succeeded", "successful"})
 _KIND: Final = re.compile(r"[A-Za-z][\w.:/-]{0,63}")
 _THOUGHTS: Final = frozenset({"reasoning", "reason", "thinking", "thought", "thoughts", "think", "scratchpad"})
-_STEPS: Final = frozenset(
-    {
-        *_THOUGHTS,
-        *("tool", "tools", "function", "call", "calls", "arguments", "args", "action", "observation"),
-        *("status", "progress", "error", "human", "system", "developer", "user"),
-    }
-)
+_STEPS: Final = _THOUGHTS | {"tool", "tools", "function", "status", "progress", "error"}
 """Words that say so in the name of a class as well."""
 _DOCUMENTS: Final = {
     **dict.fromkeys(("documents", "docs", "context", "contexts", "chunks", "passages", "results"), "documents"),
@@ -212,6 +206,7 @@ _NO_ANSWER: Final = frozenset(
     {
         *_STEPS,
         *_DOCUMENTS,
+        *("call", "calls", "arguments", "args", "action", "observation", "human", "system", "developer", "user"),
         *("input", "start", "started", "begin", "created", "step", "steps", "plan", "planning", "prompt"),
         *("ping", "heartbeat", "keepalive", "keep", "ack", "ready", "init", "open", "connected", "abort", "aborted"),
         *("errors", "warning", "failed", "log", "debug", "trace", "usage", "metadata", "meta", "info", "cost"),
@@ -348,12 +343,32 @@ _ENCODED: Final = ("data", "raw_data", "payload", "bytes")
 """Texts that may be JSON."""
 _PIECES: Final = ("delta", "token", "content_delta", "chunk")
 _STRONG: Final = frozenset(
-    {"claim", "answer", "response", "result", "output", "generation", "completion", "reply", "generated_text"}
+    {
+        "answer_json",
+        "claim",
+        "answer",
+        "response",
+        "result",
+        "output",
+        "generation",
+        "completion",
+        "reply",
+        "generated_text",
+    }
 )
 """Keys that hold the answer also where tokens came before, or an event ends the stream."""
 _OUTPUTS: Final = _STRONG | {"messages", *shapes.ALTERNATIVES}
 """Keys of what a node of a graph changed, of which one holds the answer."""
-_TEXTS: Final = (*_EVENTS, *_PIECES[1:3], *shapes.ANSWER_KEYS, "generated_text", "value", "word", "messages")
+_TEXTS: Final = (
+    "answer_json",
+    *_EVENTS,
+    *_PIECES[1:3],
+    *shapes.ANSWER_KEYS,
+    "generated_text",
+    "value",
+    "word",
+    "messages",
+)
 _LISTS: Final = ("data", "output", "content", "value", "items", "results", "payload")
 """Where an event has the list that its kind names."""
 _GROUPS: Final = ("run_id", "message_id", "messageId")
@@ -367,6 +382,8 @@ _FIELDS: Final = frozenset(
     }
 )
 """Keys of what a record holds beside the answer."""
+_ENVELOPES: Final = ("answer", "response", "result", "output")
+"""Keys of objects that may hold them as well."""
 _LABELS: Final = frozenset({"qid", "index_hash", "build", "session", "model", "user"})
 _KNOWN: Final = frozenset(
     {*_KIND_KEYS, *_TEXTS, *_LISTS, *_GROUPS, *_ASKED, *_FIELDS, *_LABELS, *_ONE, *shapes.ALTERNATIVES}
@@ -456,7 +473,13 @@ class EventReader:
             return "".join(wholes) if _are_pieces(wholes) else wholes[-1]
         pieces = [(place, said) for place, said in enumerate(self._texts) if said.how <= PLAIN]
         others = [(place, said) for place, said in enumerate(self._texts) if said.how > PLAIN]
-        answers = [(place, said) for place, said in others if said.key in _STRONG and said.text.strip()]
+        # After plain texts, an object with a text is the result; other events tell their remarks from answers.
+        are_texts = all(said.key == "" for _, said in pieces)
+        answers = [
+            (place, said)
+            for place, said in others
+            if (said.key in _STRONG or (are_texts and said.key != "message")) and said.text.strip()
+        ]
         is_last = bool(answers) and (not pieces or answers[-1][0] > pieces[-1][0] or len(answers) >= len(pieces))
         if pieces and not is_last:
             return _together([said for _, said in pieces])
@@ -582,6 +605,7 @@ class EventReader:
         if dict.get(inner, "special") is True:  # a token that ends the text
             return False
         place = _Place((*names, *_kinds(inner)), how, key, message, depth)
+        self._add_fields(value, inner, kind_of(place.names))
         text = self._text_of(value)
         return self._add(value, place) if text is None else self._add_text(text, place)
 
@@ -616,7 +640,9 @@ class EventReader:
 
     def _add_fields(self, value: Any, fields: Fields, kind: Kind) -> bool:
         names = _names(fields)
-        wanted = not (_FIELDS | (_LABELS - self.fields.keys())).isdisjoint(names)
+        wanted = not (_FIELDS | (_LABELS - self.fields.keys())).isdisjoint(names) or any(
+            _is_object(dict.get(fields, key)) for key in _ENVELOPES
+        )
         if wanted:
             self._keep(self._fields_of(value))
         for key in _ONE:
@@ -658,6 +684,10 @@ def _names(fields: Fields) -> set[str]:
     return {name for name in list(dict.keys(fields)) if type(name) is str and len(name) <= _LONGEST_KEY}
 
 
+def _is_object(value: Any) -> bool:
+    return value is not None and not is_a(value, str, bytes, int, float) and not is_list(value)
+
+
 def _how(key: str) -> int:
     if key in _PIECES:
         return PIECE
@@ -687,9 +717,14 @@ def _together(pieces: Sequence[_Text]) -> str:
 
 def _surest(texts: Sequence[_Text]) -> str | None:
     keys = Counter(said.key for said in texts if said.text.strip()).most_common(2)
-    if not texts or (len(keys) == 2 and keys[0][1] == keys[1][1]):
+    if not texts:
         return None
-    said = [said for said in texts if not keys or said.key == keys[0][0]]
+    key = keys[0][0] if keys else texts[-1].key
+    if len(keys) == 2 and keys[0][1] == keys[1][1]:
+        key = texts[-1].key
+        if key not in _STRONG:
+            return None
+    said = [said for said in texts if said.key == key]
     found = [each.text for each in said]
     # Several sentences with nothing between them are drafts, or states of a graph.
     are_whole = not _are_pieces(found) and not any(text[-1:].isspace() or text[:1].isspace() for text in found)
