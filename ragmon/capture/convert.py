@@ -65,7 +65,7 @@ from ragmon.core.errors import warn_once
 from ragmon.core.record import DOCUMENTS, MAX_DOCUMENTS_KEPT, Answer, Latency, Record, Sampling
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_kind
 from ragmon.core.text import Path, clean
-from ragmon.ingest.cells import CellError, written_citations
+from ragmon.ingest.cells import cited_documents
 from ragmon.ingest.spans.mapper import covered, fill
 from ragmon.ingest.spans.span import from_sdk_span
 
@@ -759,17 +759,15 @@ def cited(
     """The documents that a list of citations names, or one citation."""
 
     def names() -> list[str] | None:
-        try:
-            plain = written_citations(_plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH + 1))
-        except CellError:
-            return None
-        return shapes.cited_names(plain, retrieved_ids, id_from)
+        plain = _plain(citations, {*_CITED, *(id_from or ())}, shapes.CITED_DEPTH + 1)
+        ids = retrieved_ids or ()
+        pairs = zip(ids, titles, strict=True) if len(titles) == len(ids) else ()
+        return cited_documents(plain, retrieved_ids, id_from, pairs)
 
     found = None if citations is None else attempt("citations", names, steps=_CITED_STEPS)
     if found is None and citations is not None:
         warn_once(_NO_ID)
-    ids = retrieved_ids or ()
-    return shapes.named_by_title(found, zip(ids, titles, strict=True)) if found and len(titles) == len(ids) else found
+    return found
 
 
 def _plain(value: Any, wanted: Collection[str | int], depth: int) -> Any:

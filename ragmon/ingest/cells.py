@@ -21,10 +21,12 @@ import csv
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from ragmon.core import shapes
 from ragmon.core.errors import shorten
+from ragmon.core.text import Path
 
 _MISSING_TYPES: Final = frozenset({"NAType", "NaTType"})
 _SEPARATORS: Final = ("|", "\n", ";")
@@ -120,6 +122,33 @@ def written_citations(value: Any) -> Any:
         return None
     written = as_structure(text)
     return unquoted(text) if written is None and text[0] == "[" else written
+
+
+def cited_documents(
+    citations: Any,
+    retrieved_ids: Sequence[str] | None,
+    id_from: Path | None = None,
+    titles: Iterable[tuple[Any, Any]] = (),
+    unread: Callable[[str], object] | None = None,
+) -> list[str] | None:
+    """The documents that citations name, whoever wrote them.
+
+    Args:
+        citations: A value of JSON, or a text that writes one.
+        retrieved_ids: The retrieved ids in rank order.
+        id_from: The location of a document's id, where the usual keys do not hold it.
+        titles: The id and the title of each retrieved document.
+        unread: Called with what is wrong where they cannot be read.
+    """
+    names, problem = None, ""
+    try:
+        names = shapes.cited_names(written_citations(citations), retrieved_ids, id_from)
+    except CellError as error:
+        problem = str(error)
+    if names is None and citations and unread is not None:
+        problem = problem or f"have an entry that names no document: {shorten(citations)}"
+        unread(f"citations {problem}")
+    return shapes.named_by_title(names, titles) if names else names
 
 
 def cut_ids(text: str) -> list[str]:

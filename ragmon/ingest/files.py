@@ -731,7 +731,7 @@ class _FileReader:
             self.intake.read += 1
             if mapped.record is not None:
                 for name, reason in mapped.missing.items():
-                    self.intake.miss(name, reason)
+                    self.miss(number, name, reason, mapped.unread.get(name, ""))
                 yield mapped.record
                 continue
             why = "its record cannot be read"

@@ -46,7 +46,7 @@ from ragmon.core.record import (
     latencies_in_range,
     parse_label,
 )
-from ragmon.ingest.cells import CellError, written_citations
+from ragmon.ingest.cells import cited_documents
 from ragmon.ingest.spans.messages import answer_in
 from ragmon.ingest.tables import TAG, USUAL, TableOptions, as_document, gold_as_traces, is_gold, usual_fields
 from ragmon.ingest.values import ABSENT, POINT, formatted_time, milliseconds, times
@@ -254,16 +254,11 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
     def cited(citations: Any) -> list[str] | None:
         if citations is None:
             return None
-        try:
-            written = written_citations(citations)
-        except CellError as error:
-            unknown("citations", constants.UNREADABLE, f"citations {error}")
-            return None
-        names = shapes.cited_names(written, retrieved_ids, options.id_from)
-        if names is None and citations:
-            what = f"citations have an entry that names no document: {shorten(citations)}"
-            unknown("citations", constants.UNREADABLE, what)
-        return shapes.named_by_title(names, shapes.titles_in(ids)) if names else names
+
+        def unread(why: str) -> None:
+            unknown("citations", constants.UNREADABLE, why)
+
+        return cited_documents(citations, retrieved_ids, options.id_from, shapes.titles_in(ids), unread)
 
     answer, facts = _answer(value, cited, read)
     # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.

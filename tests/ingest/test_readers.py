@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import msgspec
 import pandas as pd
@@ -27,7 +28,7 @@ from ragmon.ingest.tables import TableOptions, frame_table
 from tests.support.capturing import capturing
 from tests.support.examples import cases
 from tests.support.otlp_requests import as_json, export
-from tests.support.recorded_spans import made
+from tests.support.recorded_spans import TRACE, made
 
 IDS = ["page-0", "kb-0", "kb-1"]
 TEXTS = ["Buses leave at nine.", "Trains leave at ten.", "Ferries do not sail."]
@@ -458,13 +459,27 @@ def test_the_records_of_every_reader_are_one_report(reader, tmp_path):
     assert report(reader).digest == report("line").digest
 
 
-def test_an_unreadable_citation_is_counted_and_the_line_stays(tmp_path):
+def lines_of(said):
+    return json.dumps(citing(said))
+
+
+def span_lines_of(said):
+    return as_json(export(list(spans_of(citing(said))), service=str(said))).decode().replace(TRACE, f"{id(said):032x}")
+
+
+@pytest.mark.parametrize("written", [lines_of, span_lines_of])
+def test_unreadable_citations_are_counted_with_an_example_and_the_record_stays(written, tmp_path):
     intake = ReadSummary()
     path = tmp_path / "log.jsonl"
-    path.write_text("".join(json.dumps(citing(said)) + "\n" for said in ([{"quote": "nine"}], [True], ["kb-0"])))
+    cited = ([{"quote": "nine"}], [True], "[{'quote': ", ["kb-0"], [])
+    path.write_text("".join(written(said) + "\n" for said in cited))
     records = list(read_files([str(path)], intake))
-    assert [record.answer_json.citations for record in records] == [None, None, ["kb-0"]]
-    assert (intake.rejected, intake.unknown) == ({}, {"citations: unreadable": 2})
+    assert [record.answer_json.citations for record in records] == [None, None, None, ["kb-0"], []]
+    assert (intake.rejected, intake.unknown) == ({}, {"citations: unreadable": 3})
+    (sentence,) = intake.sentences(examples=True)
+    assert sentence.startswith(f"citations: 3 values could not be read, e.g. at {path}:")
+    assert re.search(r": citations (have an entry that names no document|is a list that cannot be read): .", sentence)
+    assert intake.sentences(examples=False) == [f"citations: 3 values could not be read in {path}"]
 
 
 keys = st.sampled_from(

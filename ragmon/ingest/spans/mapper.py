@@ -13,6 +13,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -482,12 +483,16 @@ def to_record(
     trace = spans if isinstance(spans, Trace) else Trace(translated(spans), retrieving)
     own_spans = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if own_spans:
-        own, unread = own_spans[0], dict[str, str]()
+        own, reasons, unread = own_spans[0], dict[str, str](), dict[str, str]()
+
+        def miss(field: str, reason: str, found: str = "", /) -> None:
+            reasons[field], unread[field] = reason, found
+
         record = own_record(
             own.attributes[semconv.RAGMON_RECORD],
             own.trace_id,
             own.end_ns,
-            lambda field, reason, _="": unread.update({field: reason}),
+            miss,
         )
         if isinstance(record, str):
             return Mapped(None, record)
@@ -495,15 +500,16 @@ def to_record(
         if record.facts is None:
             filled.answer_json = with_marks(filled.answer_json, filled.retrieved_ids)
         kept, out_of_range = bounded(filled)
-        return Mapped(kept, "", {**unread, **out_of_range})
+        return Mapped(kept, "", {**reasons, **out_of_range}, unread=unread)
     if not trace.is_rag:
         scope = unknown_scope(trace.spans)
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
     retrieved = Retrievals(trace, id_from).read(merge)
-    (error, ended), ids = _outcome(trace, ignored), ids_of(retrieved.final)
-    reply = with_marks(answer(trace, ids, titles_of(retrieved.final)), ids) if error is None and ended is None else None
-    if reply is None and error is None and ended is None:
-        ended = _control_flow(trace)
+    (error, ended), ids, unread = _outcome(trace, ignored), ids_of(retrieved.final), dict[str, str]()
+    reply, miss = None, partial(unread.__setitem__, "citations")
+    if error is None and ended is None:
+        reply = with_marks(answer(trace, ids, titles_of(retrieved.final), miss), ids)
+        ended = _control_flow(trace) if reply is None else None
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
@@ -530,7 +536,8 @@ def to_record(
     kept, out_of_range = bounded(record)
     missing = _missing(record, trace, retrieved.final)
     tools = trace.tools if missing.get("retrieved_ids") == NO_RETRIEVAL else ()
-    return Mapped(kept, "", {**missing, **out_of_range}, tools=tools)
+    unreadable = dict.fromkeys(unread, constants.UNREADABLE)
+    return Mapped(kept, "", {**missing, **unreadable, **out_of_range}, tools=tools, unread=unread)
 
 
 def incomplete(mapped: Mapped) -> Mapped:

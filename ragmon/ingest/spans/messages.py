@@ -12,7 +12,7 @@ and erased as spans are. Once the trace is taken, its event joins those of its s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +23,7 @@ from ragmon.core.citations import split_citations
 from ragmon.core.documents import unwrapped
 from ragmon.core.record import Answer
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
-from ragmon.ingest.cells import CellError, written_citations
+from ragmon.ingest.cells import cited_documents
 from ragmon.ingest.spans.span import Role, Span, Trace
 from ragmon.ingest.spans.tools import (
     JSON,
@@ -166,18 +166,17 @@ _NO_REPLY: Final = Reply(None)
 
 
 def answer(
-    trace: Trace, retrieved_ids: Sequence[str] | None = None, titles: Iterable[tuple[Any, Any]] = ()
+    trace: Trace,
+    retrieved_ids: Sequence[str] | None = None,
+    titles: Iterable[tuple[Any, Any]] = (),
+    unread: Callable[[str], object] | None = None,
 ) -> Answer | None:
-    """The answer of a request; None where no span has one."""
+    """The answer of a request; None where no span has one. Its citations are read as `cited_documents` says."""
     reply = _reply(trace)
     if reply is None:
         return None
-    try:
-        written = written_citations(reply.citations)
-    except CellError:
-        written = None
-    cited = shapes.cited_names(written, retrieved_ids, trace.retrieving.id_from)
-    return Answer(claim=reply.claim, citations=shapes.named_by_title(cited, titles) if cited else cited)
+    cited = cited_documents(reply.citations, retrieved_ids, trace.retrieving.id_from, titles, unread)
+    return Answer(claim=reply.claim, citations=cited)
 
 
 def _reply(trace: Trace) -> Reply | None:

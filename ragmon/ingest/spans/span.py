@@ -121,9 +121,10 @@ class Mapped(NamedTuple):
         record: The record; None where the spans are no RAG request, or hold a record that cannot be read.
         reason: The reason for no record; "" where there is one.
         missing: The reason why a field of the record is unknown or cut, by field: `q`, `retrieved_ids`,
-            `candidate_ids`, `answer_json`, `latency_ms.total` and its stages.
+            `candidate_ids`, `answer_json`, `citations`, `latency_ms.total` and its stages.
         scope: The name of the instrumentation whose convention is not known, where that is the reason.
         tools: The names of the tools that were called, where no span is a retrieval: one of them may be a retriever.
+        unread: What was found of the fields that cannot be read: text of users.
     """
 
     record: Record | None
@@ -131,6 +132,7 @@ class Mapped(NamedTuple):
     missing: Mapping[str, str] = _NONE
     scope: str = ""
     tools: Sequence[str] = ()
+    unread: Mapping[str, str] = _NONE
 
 
 def from_sdk_span(span: Any) -> Span:
