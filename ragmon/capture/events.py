@@ -253,7 +253,7 @@ _BEGINS: Final = frozenset({"message_start", "response_created"})
 _FAILURE: Final = frozenset({"error", "abort", "aborted", "failed"})
 
 
-class Kind(NamedTuple):
+class EventKind(NamedTuple):
     """What the names of an event, and of the events around it, say.
 
     Attributes:
@@ -280,7 +280,7 @@ class Kind(NamedTuple):
 
 
 @lru_cache(1024)
-def kind_of(names: tuple[str, ...]) -> Kind:
+def kind_of(names: tuple[str, ...]) -> EventKind:
     """What the names of an event say, the innermost last.
 
     >>> kind_of(("response.output_text.delta",)).is_piece, kind_of(("content_block_delta", "thinking_delta")).is_answer
@@ -293,7 +293,7 @@ def kind_of(names: tuple[str, ...]) -> Kind:
     words = frozenset(ordered)
     told = next((word for word in ordered if word in _DOCUMENTS), None)
     says_not, says_so = not words.isdisjoint(_NO_ANSWER), not words.isdisjoint(_ANSWER)
-    return Kind(
+    return EventKind(
         is_answer=None if not names else says_so and not says_not,
         is_known=says_so or says_not,
         is_piece=not words.isdisjoint(_PIECE),
@@ -638,7 +638,7 @@ class EventReader:
                 self._add_fields(node, node, kind_of(()))
         return said
 
-    def _add_fields(self, value: Any, fields: Fields, kind: Kind) -> bool:
+    def _add_fields(self, value: Any, fields: Fields, kind: EventKind) -> bool:
         names = _names(fields)
         wanted = not (_FIELDS | (_LABELS - self.fields.keys())).isdisjoint(names) or any(
             _is_object(dict.get(fields, key)) for key in _ENVELOPES
