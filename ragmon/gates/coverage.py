@@ -79,10 +79,7 @@ BY_REASON: Final[Mapping[str, str]] = {
         '`[citations] base`: 0 or 1, the first rank of numbers such as [1]; "ids"; "titles" where names are no ids'
     ),
     constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
-    constants.NO_ANSWER: (
-        "say where the answer is: @ragmon.trace(extract=...), reduce=... for the items of a stream, or "
-        "ragmon.record(claim=...)"
-    ),
+    constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
     constants.NO_LATENCY: "record latency_ms.total",
     constants.GOLD_VERSION: "give application and server the same gold file",
     constants.BEYOND_DEPTH: "gate the metric at a rank, @10: of a longer list, 1,000 ranks are kept",
