@@ -145,7 +145,7 @@ def cited_names(
     Args:
         citations: A value of JSON: a list, or one citation. A citation is an id, a number, a mark, a title, or an
             object that names documents. Of the names in an object that is the document's which was retrieved, else the
-            one under the surest key. Entries that are null are left out.
+            one under the surest key. Entries that are null or empty are left out.
         retrieved_ids: The retrieved ids in rank order, for ranks that count from 0 by their definition.
         id_from: The location of a document's id, where the usual keys do not hold it.
 
@@ -160,7 +160,7 @@ def cited_names(
     if citations is None:
         return None
     entries = citations if isinstance(citations, list | tuple) else [citations]
-    if all(type(entry) is str and entry[:1] != "{" for entry in entries):  # as most lists are
+    if all(type(entry) is str and entry[:1] not in ("", "{") for entry in entries):  # as most lists are
         return list(entries)
     ids = retrieved_ids or ()
     names = _cited(entries, ids, frozenset(ids), id_from, CITED_DEPTH)

@@ -247,6 +247,9 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
             unknown(name.partition(".")[0], constants.UNREADABLE, str(error))
             return None
 
+    has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
+    if has_version and (isinstance(value.v, bool) or value.v != CONTRACT_VERSION):
+        raise wrong_type("v", f"{CONTRACT_VERSION}, the version of the trace contract this ragmon reads", value.v)
     retrieval, context = as_object(value.retrieval), as_object(value.context)
     reply = _reply(value, options.reasoning)
     given = value.chunks if value.chunks is not None else retrieval.get("topk")
@@ -276,9 +279,6 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
     is_text = isinstance(value.answer, str) or _is_reply(value.answer)
     if (is_text and value.citations is None) or (answer is not None and answer.citations):
         answer = with_marks(answer, retrieved_ids)
-    has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
-    if has_version and (isinstance(value.v, bool) or value.v != CONTRACT_VERSION):
-        raise wrong_type("v", f"{CONTRACT_VERSION}, the version of the trace contract this ragmon reads", value.v)
     error = "not ok" if value.ok is False else None
     if value.error:
         error = value.error if isinstance(value.error, str) else shorten(value.error)

@@ -399,10 +399,10 @@ class CapturedSeries(msgspec.Struct):
     def _note_uncited(self, record: Record, claim: str, flags: int, *, shows_text: bool) -> int:
         # An answer that cites nothing: it may be a refusal in words that nobody knows, or cite in a form of its own.
         trace, is_shipped = record.trace_id or "", bool(flags & SHIPPED)
-        if len(claim) <= LONGEST_REPEATED:
-            self.repeats.add(claim, trace, is_shipped=is_shipped, shows_text=shows_text)
         if is_shipped and record.retrieved_ids is None and read_marks(claim, _ANY_IDS) is not None:
             return MARKED
+        if len(claim) <= LONGEST_REPEATED:
+            self.repeats.add(claim, trace, is_shipped=is_shipped, shows_text=shows_text)
         if not is_shipped or not record.retrieved_ids or (mark := unread_mark(claim)) is None:
             return 0
         if shows_text or trace:
