@@ -231,14 +231,14 @@ class RefusalRule:
 
         Args:
             answer: The answer; its start is searched for wordings.
-            folded: The folded answer, where the caller has it.
+            folded: The folded answer of a record, which its reader has taken apart.
 
         >>> RefusalRule().kind('Answer: "Not in context"'), RefusalRule().kind("Hmm, I'm not sure.")
         ('token', 'wording')
         """
         text = answer.strip()
-        if (reply := parse(text)) is not None and reply.claim is not None and reply.claim is not text:
-            text, folded = reply.claim.strip(), None
+        if folded is None and (reply := parse(text)) is not None and reply.claim is not None:
+            text = reply.claim.strip()
         # Lines end sentences, so they are folded one by one.
         head = fold_lines(text[: 2 * (self.window + REACH)]) if folded is None or "\n" in text else folded
         head = _unwrapped(head)
