@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from inspect import Parameter
 from itertools import chain, islice
-from math import inf
+from math import inf, isnan
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
@@ -47,8 +47,8 @@ from ragmon.capture.objects import (
     stored_fields,
     unread,
 )
-from ragmon.core import constants, shapes
-from ragmon.core.citations import alike, split_citations, with_marks
+from ragmon.core import answers, constants, shapes
+from ragmon.core.citations import alike, with_marks
 from ragmon.core.documents import (
     DOCUMENT_FIELDS,
     Document,
@@ -470,9 +470,10 @@ def arguments(
     return values
 
 
-_ENVELOPES: Final = ("answer_json", "answer", "response", "result", "output", "data")
+_ENVELOPES: Final = (
+    *("structured_response", "final_result", "answer_json", "answer", "response", "result", "output", "data"),
+)
 """Fields that may hold the whole result; the innermost result is read first."""
-_ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
 _SOURCE_FIELDS: Final = ("sources", "references")
 """The retrieved documents, or those of them that the answer cites."""
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
@@ -481,6 +482,7 @@ LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
 _RESULT_SESSION: Final = tuple(
     name for key in shapes.SESSION_KEYS[:5] for name in dict.fromkeys((key, re.sub("_i", "I", key)))
 )
+_MESSAGES: Final[tuple[Path, ...]] = ((), ("choices", 0, "message"), ("message",), ("output", -1))
 _MAX_ANSWER_DEPTH: Final = 5
 _MAX_ENVELOPES: Final = 3
 _MAX_PARTS: Final = 64
@@ -538,8 +540,9 @@ def _result_fields(result: Any) -> dict[str, Any]:
     claim = attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None))
     return {
         "claim": claim,
+        "refused": attempt("claim", _refuses, result) or None,
         "citations": _cited_in(parts) if citations is None and claim is not None else citations,
-        "retrieved": _first_in(views, _ID_LIST_FIELDS),
+        "retrieved": _first_in(views, shapes.ID_LIST_KEYS),
         "documents": _first_listed(views, DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
         SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
         CONTEXT: context if is_str(context) else None,
@@ -549,6 +552,21 @@ def _result_fields(result: Any) -> dict[str, Any]:
             for name in LABEL_FIELDS
         },
     }
+
+
+def _refuses(result: Any) -> bool:
+    if any(stored(result, name) is says for name, says in answers.REFUSES.items()):
+        return True
+    # Of a client of OpenAI: a message has a refusal in place of a text, or as a part of its content.
+    for path in _MESSAGES:
+        message = held_at(result, path)
+        content = stored(message, "content")
+        if content is None and is_str(stored(message, answers.REFUSAL)):
+            return True
+        kinds = (stored(part, "type") for part in entries(content) or ())
+        if any(is_str(kind) and kind == answers.REFUSAL for kind in kinds):
+            return True
+    return False
 
 
 def _cited_in(parts: Sequence[Any]) -> list[Any] | None:
@@ -731,10 +749,13 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
             "unassessed"
         )
         listed = listed[:MAX_DOCUMENTS_KEPT]
+    known = [entry for entry in listed if entry is not None and not (type(entry) is float and isnan(entry))]
+    if listed and not known:
+        return CapturedDocuments()
 
     def read() -> list[Document]:
-        found = [read_document(entry, OBJECTS, id_from, are_ids=strings == "ids") for entry in listed]
-        for each, entry in zip(found, listed if document_hints.room > 0 else (), strict=False):
+        found = [read_document(entry, OBJECTS, id_from, are_ids=strings == "ids") for entry in known]
+        for each, entry in zip(found, known if document_hints.room > 0 else (), strict=False):
             note_ids(each, entry, OBJECTS)
         return found
 
@@ -747,13 +768,9 @@ _CITED_STEPS: Final = 20 * STEPS
 
 
 def answer(fields: Mapping[str, Any], documents: CapturedDocuments, id_from: Path | None) -> Answer:
-    """The answer in the fields; without a list of citations, those written in its text are moved out of it."""
-    citations = fields.get("citations")
-    claim = attempt("claim", text_of, fields.get("claim"))
-    if claim is not None and citations is None:
-        claim, citations_in_text = split_citations(claim)
-        return Answer(claim=claim, citations=citations_in_text)
-    return Answer(claim=claim, citations=cited(citations, documents.ids, id_from, documents.titles))
+    """The answer in the fields."""
+    names = cited(fields.get("citations"), documents.ids, id_from, documents.titles)
+    return Answer(fields.get("claim"), names, refused=fields.get("refused") or None)
 
 
 def cited(
@@ -848,8 +865,10 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         **labels,
     )
     if call.spans:
-        spans = map(from_sdk_span, call.spans)
-        filled = attempt("spans", lambda: fill(record, spans, id_from=id_from, retrievers=call.plan.retrievers))
+        spans, plan = map(from_sdk_span, call.spans), call.plan
+        filled = attempt(
+            "spans", lambda: fill(record, spans, id_from=id_from, retrievers=plan.retrievers, reasoning=plan.reasoning)
+        )
         record = filled or record
     attempt("sources", _add_sources, record, fields, id_from, documents.titles, steps=inf)
     if documents.ids is None and record.retrieved_ids and record.answer_json and fields.get("citations") is not None:
@@ -888,7 +907,21 @@ def _call_fields(call: Call) -> dict[str, Any]:
         return fields
     function = call.traced_function
     found = extract(call.result, function) if call.items is None else stream_fields(call.items, function, fields)
-    return {**found, **fields}
+    return _taken_apart({**found, **fields}, call.plan.reasoning)
+
+
+def _taken_apart(fields: dict[str, Any], reasoning: Sequence[str] = ()) -> dict[str, Any]:
+    # What the text of an answer holds counts where the call says nothing of it.
+    text = attempt("claim", text_of, fields.get("claim"))
+    reply = None if text is None else attempt("claim", answers.parse, text, reasoning)
+    if reply is None:
+        return {**fields, "claim": None}
+    documents = reply.documents
+    if documents is not None and fields.keys().isdisjoint(("retrieved", "documents", SOURCES)):
+        fields["retrieved" if are_ids(documents) else "documents"] = documents
+    citations = fields.get("citations")
+    fields |= {"claim": reply.claim, "citations": reply.citations if citations is None else citations}
+    return {**fields, "refused": True} if reply.refused else fields
 
 
 def _ending(call: Call) -> str | None:

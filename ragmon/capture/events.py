@@ -35,6 +35,8 @@ _LINE: Final = re.compile(r"\r\n|\n|\r")  # `splitlines` knows more ends of line
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _FRAME_FIELDS: Final = frozenset({"", "data", "event", "id", "retry"})
 """The names in lines of server-sent events; a comment has none."""
+_FRAME: Final = re.compile(r"(?:data|event|id|retry)?:|data[\r\n]")
+_LONGEST_HEARTBEAT: Final = 128
 _HEARTBEAT: Final = re.compile(r":[^\n:]*\w[^\n]*(?:\r?\n){2}")
 _CODED: Final = re.compile(r"[0-9a-k]:\s*\S")
 _CODES: Final = {"0": "text", "2": "data", "3": "error", "8": "data", "d": "finish", "e": "finish", "f": "start"} | {
@@ -45,7 +47,7 @@ _CODES: Final = {"0": "text", "2": "data", "3": "error", "8": "data", "d": "fini
 _LAST: Final = frozenset({"[DONE]", "[END]", "<|endoftext|>", "<|im_end|>"})
 """Texts that end a stream and say nothing."""
 _BROKEN_OFF: Final[Fields] = {"type": "error"}
-_SEPARATORS: Final = " \t\r\n\x1e,"
+_SEPARATORS: Final = re.compile(r"[\s\x1e,]*")
 """What stands between the values of a stream of JSON; RFC 7464 begins each with a separator of records."""
 _FEW_UNREADABLE: Final = 16
 _json: Final = JSONDecoder().raw_decode
@@ -83,6 +85,8 @@ def raw_texts(run: Iterable[Any]) -> list[str]:
 
 def _decoded(texts: list[str]) -> list[Any]:
     text = "".join(texts)
+    if not text:
+        return [""]
     if text.count("\ufffd") * _FEW_UNREADABLE > len(text):  # compressed, or of another protocol
         return [_BROKEN_OFF]
     for decode in _FORMATS:
@@ -93,7 +97,7 @@ def _decoded(texts: list[str]) -> list[Any]:
 
 def _alone(text: str) -> list[Any]:
     # An item of a stream that is in no format as a whole: a token, or a frame between tokens.
-    if _HEARTBEAT.fullmatch(text):
+    if len(text) <= _LONGEST_HEARTBEAT and _HEARTBEAT.fullmatch(text):
         return []
     if text[:1] in "{dei0123456789abcdefghijk" and text[-1:] in "}\n":
         found = _objects(text) or _frames(text) or _coded_lines(text)
@@ -103,13 +107,16 @@ def _alone(text: str) -> list[Any]:
 
 
 def _frames(text: str) -> list[Any] | None:
-    lines = _LINE.split(text.removeprefix(_BYTE_ORDER_MARK).lstrip("\r\n"))
+    text = text.removeprefix(_BYTE_ORDER_MARK).lstrip("\r\n")
+    if not _FRAME.match(text):
+        return None
+    lines = _LINE.split(text)
     named = [line.partition(":") for line in lines]
     is_field = [name in _FRAME_FIELDS and (colon != "" or name != "") for name, colon, _ in named]
     values = [value for name, _, value in named if name == "data"]
     are_all = all(known or line == "" for known, line in zip(is_field, lines, strict=True))
     are_closed = "" in lines[:-1] or (len(values) > 1 and are_all)
-    if not (is_field[0] and values and (are_closed or values[0].lstrip()[:1] == "{")):
+    if not (values and (are_closed or values[0].lstrip()[:1] == "{")):
         return None
     said = [value for value in values if value[:1] not in ("", "{", "[", '"')]
     # Where one token has no space before it, a space belongs to the token.
@@ -136,14 +143,17 @@ def _frame(event: Fields, data: list[str]) -> list[Any]:
     return [{**event, "data": "\n".join(data)}] if data else []
 
 
+def _end_of_separators(text: str, place: int) -> int:
+    match = _SEPARATORS.match(text, place)
+    return place if match is None else match.end()
+
+
 def _objects(text: str) -> list[Any] | None:
-    place, found = 0, list[Any]()
+    place, found = _end_of_separators(text, 0), list[Any]()
     try:
         while place < len(text):
-            if text[place] in _SEPARATORS:
-                place += 1
-                continue
             value, place = _json(text, place)
+            place = _end_of_separators(text, place)
             found += value if type(value) is list else [value]
             if not all(type(entry) is dict for entry in found[-len(value) if type(value) is list else -1 :]):
                 return None
@@ -181,13 +191,7 @@ _STATUS_KEYS: Final = ("status", "stage", "phase", "state")
 _SUCCESS: Final = frozenset({"ok", "success", "succeeded", "successful"})
 _KIND: Final = re.compile(r"[A-Za-z][\w.:/-]{0,63}")
 _THOUGHTS: Final = frozenset({"reasoning", "reason", "thinking", "thought", "thoughts", "think", "scratchpad"})
-_STEPS: Final = frozenset(
-    {
-        *_THOUGHTS,
-        *("tool", "tools", "function", "call", "calls", "arguments", "args", "action", "observation"),
-        *("status", "progress", "error", "human", "system", "developer", "user"),
-    }
-)
+_STEPS: Final = _THOUGHTS | {"tool", "tools", "function", "status", "progress", "error"}
 """Words that say so in the name of a class as well."""
 _DOCUMENTS: Final = {
     **dict.fromkeys(("documents", "docs", "context", "contexts", "chunks", "passages", "results"), "documents"),
@@ -202,6 +206,7 @@ _NO_ANSWER: Final = frozenset(
     {
         *_STEPS,
         *_DOCUMENTS,
+        *("call", "calls", "arguments", "args", "action", "observation", "human", "system", "developer", "user"),
         *("input", "start", "started", "begin", "created", "step", "steps", "plan", "planning", "prompt"),
         *("ping", "heartbeat", "keepalive", "keep", "ack", "ready", "init", "open", "connected", "abort", "aborted"),
         *("errors", "warning", "failed", "log", "debug", "trace", "usage", "metadata", "meta", "info", "cost"),
@@ -248,7 +253,7 @@ _BEGINS: Final = frozenset({"message_start", "response_created"})
 _FAILURE: Final = frozenset({"error", "abort", "aborted", "failed"})
 
 
-class Kind(NamedTuple):
+class EventKind(NamedTuple):
     """What the names of an event, and of the events around it, say.
 
     Attributes:
@@ -275,7 +280,7 @@ class Kind(NamedTuple):
 
 
 @lru_cache(1024)
-def kind_of(names: tuple[str, ...]) -> Kind:
+def kind_of(names: tuple[str, ...]) -> EventKind:
     """What the names of an event say, the innermost last.
 
     >>> kind_of(("response.output_text.delta",)).is_piece, kind_of(("content_block_delta", "thinking_delta")).is_answer
@@ -288,7 +293,7 @@ def kind_of(names: tuple[str, ...]) -> Kind:
     words = frozenset(ordered)
     told = next((word for word in ordered if word in _DOCUMENTS), None)
     says_not, says_so = not words.isdisjoint(_NO_ANSWER), not words.isdisjoint(_ANSWER)
-    return Kind(
+    return EventKind(
         is_answer=None if not names else says_so and not says_not,
         is_known=says_so or says_not,
         is_piece=not words.isdisjoint(_PIECE),
@@ -338,12 +343,32 @@ _ENCODED: Final = ("data", "raw_data", "payload", "bytes")
 """Texts that may be JSON."""
 _PIECES: Final = ("delta", "token", "content_delta", "chunk")
 _STRONG: Final = frozenset(
-    {"claim", "answer", "response", "result", "output", "generation", "completion", "reply", "generated_text"}
+    {
+        "answer_json",
+        "claim",
+        "answer",
+        "response",
+        "result",
+        "output",
+        "generation",
+        "completion",
+        "reply",
+        "generated_text",
+    }
 )
 """Keys that hold the answer also where tokens came before, or an event ends the stream."""
 _OUTPUTS: Final = _STRONG | {"messages", *shapes.ALTERNATIVES}
 """Keys of what a node of a graph changed, of which one holds the answer."""
-_TEXTS: Final = (*_EVENTS, *_PIECES[1:3], *shapes.ANSWER_KEYS, "generated_text", "value", "word", "messages")
+_TEXTS: Final = (
+    "answer_json",
+    *_EVENTS,
+    *_PIECES[1:3],
+    *shapes.ANSWER_KEYS,
+    "generated_text",
+    "value",
+    "word",
+    "messages",
+)
 _LISTS: Final = ("data", "output", "content", "value", "items", "results", "payload")
 """Where an event has the list that its kind names."""
 _GROUPS: Final = ("run_id", "message_id", "messageId")
@@ -357,6 +382,8 @@ _FIELDS: Final = frozenset(
     }
 )
 """Keys of what a record holds beside the answer."""
+_ENVELOPES: Final = ("answer", "response", "result", "output")
+"""Keys of objects that may hold them as well."""
 _LABELS: Final = frozenset({"qid", "index_hash", "build", "session", "model", "user"})
 _KNOWN: Final = frozenset(
     {*_KIND_KEYS, *_TEXTS, *_LISTS, *_GROUPS, *_ASKED, *_FIELDS, *_LABELS, *_ONE, *shapes.ALTERNATIVES}
@@ -365,6 +392,7 @@ _KNOWN: Final = frozenset(
 _MAX_DEPTH: Final = 8
 _MAX_NODES: Final = 16
 _MAX_SHOWN: Final = 4
+_LONGEST_KEY: Final = 64
 _TOKENS: Final = 20
 """A longer list of numbers is a prompt in tokens, as Ollama returns it."""
 EVENTS: Final = 65_536
@@ -419,7 +447,9 @@ class EventReader:
         self._text_of = text_of
         self._fields_of = fields_of
         self._texts: list[_Text] = []
+        self._ones: dict[str, list[Any]] = {}
         self._message = 0
+        self._strange = 0
         self.is_broken = False
         self._is_readable = True
         self.fields: Fields = {}
@@ -443,7 +473,13 @@ class EventReader:
             return "".join(wholes) if _are_pieces(wholes) else wholes[-1]
         pieces = [(place, said) for place, said in enumerate(self._texts) if said.how <= PLAIN]
         others = [(place, said) for place, said in enumerate(self._texts) if said.how > PLAIN]
-        answers = [(place, said) for place, said in others if said.key in _STRONG and said.text.strip()]
+        # After plain texts, an object with a text is the result; other events tell their remarks from answers.
+        are_texts = all(said.key == "" for _, said in pieces)
+        answers = [
+            (place, said)
+            for place, said in others
+            if (said.key in _STRONG or (are_texts and said.key != "message")) and said.text.strip()
+        ]
         is_last = bool(answers) and (not pieces or answers[-1][0] > pieces[-1][0] or len(answers) >= len(pieces))
         if pieces and not is_last:
             return _together([said for _, said in pieces])
@@ -451,7 +487,7 @@ class EventReader:
 
     def _add(self, value: Any, place: _Place) -> bool:
         # Whether the value is a text, or has one; be it answer or not.
-        if value is None or place.depth > _MAX_DEPTH:
+        if value is None or is_a(value, int, float) or place.depth > _MAX_DEPTH:
             return False
         if is_a(value, bytes, bytearray):
             value = bytes(value).decode("utf-8", "replace")
@@ -513,7 +549,7 @@ class EventReader:
             id_ = dict.get(fields, "id")
         message = str.__str__(id_) if is_str(id_) else place.message or self._message
         place = _Place(names, how, place.key, message, place.depth + 1)
-        has_fields, strange = self._add_fields(value, fields, kind), len(self.strange)
+        has_fields, strange = self._add_fields(value, fields, kind), self._strange
         if kind.is_failure:
             self.is_broken = True
             return True
@@ -521,9 +557,11 @@ class EventReader:
             return True
         if not has_fields and is_a(error := dict.get(fields, "error"), str, dict) and error != "":
             self.is_broken = True
-        elif not has_fields and not kind.is_known and strange == len(self.strange) < _MAX_SHOWN:
-            shown = [*_kinds(fields), *_names(fields)] or [class_ or "{}"]
-            self.strange[", ".join(name for name in shown if _KIND.fullmatch(name))] = None
+        elif not has_fields and not kind.is_known and strange == self._strange:  # and none inside it is strange
+            self._strange += 1
+            if len(self.strange) < _MAX_SHOWN:
+                shown = [*_kinds(fields), *_names(fields)] or [class_ or "{}"]
+                self.strange[", ".join(name for name in shown if _KIND.fullmatch(name))] = None
         return False
 
     def _add_said(self, value: Any, fields: Fields, place: _Place) -> bool:
@@ -567,6 +605,7 @@ class EventReader:
         if dict.get(inner, "special") is True:  # a token that ends the text
             return False
         place = _Place((*names, *_kinds(inner)), how, key, message, depth)
+        self._add_fields(value, inner, kind_of(place.names))
         text = self._text_of(value)
         return self._add(value, place) if text is None else self._add_text(text, place)
 
@@ -599,9 +638,11 @@ class EventReader:
                 self._add_fields(node, node, kind_of(()))
         return said
 
-    def _add_fields(self, value: Any, fields: Fields, kind: Kind) -> bool:
+    def _add_fields(self, value: Any, fields: Fields, kind: EventKind) -> bool:
         names = _names(fields)
-        wanted = not (_FIELDS | (_LABELS - self.fields.keys())).isdisjoint(names)
+        wanted = not (_FIELDS | (_LABELS - self.fields.keys())).isdisjoint(names) or any(
+            _is_object(dict.get(fields, key)) for key in _ENVELOPES
+        )
         if wanted:
             self._keep(self._fields_of(value))
         for key in _ONE:
@@ -621,7 +662,8 @@ class EventReader:
         return True
 
     def _append(self, field: str, one: Any) -> None:
-        self.fields[field] = [*(self.fields.get(field) or ()), one]
+        self._ones.setdefault(field, []).append(one)
+        self.fields[field] = self._ones[field]
 
     def _keep(self, found: Fields) -> bool:
         # An empty list says that there are none, unless there were some.
@@ -638,7 +680,12 @@ class EventReader:
 
 
 def _names(fields: Fields) -> set[str]:
-    return {name for name in list(dict.keys(fields)) if type(name) is str}  # another may run code where it is compared
+    # Of another type, a key may run code where it is compared.
+    return {name for name in list(dict.keys(fields)) if type(name) is str and len(name) <= _LONGEST_KEY}
+
+
+def _is_object(value: Any) -> bool:
+    return value is not None and not is_a(value, str, bytes, int, float) and not is_list(value)
 
 
 def _how(key: str) -> int:
@@ -670,9 +717,14 @@ def _together(pieces: Sequence[_Text]) -> str:
 
 def _surest(texts: Sequence[_Text]) -> str | None:
     keys = Counter(said.key for said in texts if said.text.strip()).most_common(2)
-    if not texts or (len(keys) == 2 and keys[0][1] == keys[1][1]):
+    if not texts:
         return None
-    said = [said for said in texts if not keys or said.key == keys[0][0]]
+    key = keys[0][0] if keys else texts[-1].key
+    if len(keys) == 2 and keys[0][1] == keys[1][1]:
+        key = texts[-1].key
+        if key not in _STRONG:
+            return None
+    said = [said for said in texts if said.key == key]
     found = [each.text for each in said]
     # Several sentences with nothing between them are drafts, or states of a graph.
     are_whole = not _are_pieces(found) and not any(text[-1:].isspace() or text[:1].isspace() for text in found)

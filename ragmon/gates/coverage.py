@@ -79,10 +79,7 @@ BY_REASON: Final[Mapping[str, str]] = {
         '`[citations] base`: 0 or 1, the first rank of numbers such as [1]; "ids"; "titles" where names are no ids'
     ),
     constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
-    constants.NO_ANSWER: (
-        "say where the answer is: @ragmon.trace(extract=...), reduce=... for the items of a stream, or "
-        "ragmon.record(claim=...)"
-    ),
+    constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
     constants.NO_LATENCY: "record latency_ms.total",
     constants.GOLD_VERSION: "give application and server the same gold file",
     constants.BEYOND_DEPTH: "gate the metric at a rank, @10: of a longer list, 1,000 ranks are kept",
@@ -197,7 +194,7 @@ _BITS: Final[Mapping[str, tuple[int, int, int]]] = {
     ANSWER: (lacks.NO_ANSWER, lacks.WITHHELD_ANSWER, _UNFINISHED),
     IDS: (lacks.NO_IDS, 0, _UNFINISHED),
     CONTEXTS: (lacks.NO_CONTEXTS, lacks.WITHHELD_CONTEXTS, _UNFINISHED),
-    CITATIONS: (lacks.NO_CITATIONS, 0, _UNFINISHED | lacks.NOT_SHIPPED),
+    CITATIONS: (lacks.NO_CITATIONS, 0, _UNFINISHED | lacks.NOT_SHIPPED | lacks.MARKED),
     GOLD: (lacks.NO_GOLD, 0, lacks.NO_QUESTION),
     SESSION: (lacks.NO_SESSION, 0, _UNFINISHED),
     BUILD: (lacks.NO_BUILD, 0, 0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+from time import process_time
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,6 +19,9 @@ from pydantic import BaseModel
 from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta, ThinkingPartDelta
 
 import ragmon
+from ragmon.capture.objects import unread
+from ragmon.core import errors
+from ragmon.gates import coverage
 from ragmon.testing import capture_traces
 
 WORDS = ["The", " harbour", " opens", " at", " nine."]
@@ -577,6 +581,7 @@ def test_labels_are_taken_from_every_event():
 @pytest.mark.parametrize(
     "items",
     [
+        [1, 2.5, True],
         [{"t": word} for word in WORDS],
         [{"type": "frobnicated", "text": word} for word in WORDS],
         sse(*({"t": word} for word in WORDS)),
@@ -591,6 +596,65 @@ def test_labels_are_taken_from_every_event():
 )
 def test_the_answer_of_events_that_are_not_understood_is_unknown(items):
     assert said(items)[0] is None
+
+
+@pytest.fixture
+def logged(caplog, monkeypatch):
+    """The log, in which nothing was said before; and no field was unread."""
+    monkeypatch.setattr(errors, "_said", set())
+    unread.clear()
+    return caplog
+
+
+def test_events_that_are_not_understood_are_named_with_what_helps(logged):
+    record_of(sse(*({"t": word, "A secret!": 1} for word in WORDS)))
+    assert "events are not understood (`t`)" in logged.text
+    assert "@ragmon.trace(reduce=...)" in logged.text
+    assert "ragmon.record(claim=...)" in logged.text
+    assert "secret" not in logged.text
+    assert dict(unread) == {("claim", "not_understood"): 1}
+
+
+def test_what_the_call_records_needs_no_understanding(logged):
+    @ragmon.trace
+    def answer(question):
+        yield from ({"t": word} for word in WORDS)
+        ragmon.record(claim=ANSWER)
+
+    with capture_traces() as records:
+        list(answer("When does it open?"))
+    assert (records[0].answer_json.claim, logged.text, dict(unread)) == (ANSWER, "", {})
+
+
+def test_the_report_on_missing_answers_names_what_helps_a_stream():
+    cure = coverage.remedy(coverage.Gap(coverage.ANSWER, 3, 20))
+    assert "`reduce=`" in cure
+    assert "`ragmon.record(claim=…)`" in cure
+
+
+cyclic: list[object] = []
+cyclic.append({"data": cyclic})
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [": " + "a" * 1_000_000],
+        ["data: x\n\n", "y" * 1_000_000],
+        ["[" * 100_000],
+        ['{"a":' * 100_000],
+        ["1" * 100_000, "{}"],
+        ["\n" * 1_000_000],
+        [cyclic, "yes"],
+        [{"type": "source", "source": {"id": str(n)}} for n in range(20_000)],
+        ["data: {}\n\n" * 20_000],
+    ],
+    ids=["comment", "frame", "arrays", "objects", "number", "lines", "cycle", "sources", "frames"],
+)
+def test_reading_a_stream_takes_no_longer_than_its_length_allows(items):
+    started = process_time()
+    record_of(items)
+    assert process_time() - started < 5
 
 
 def test_other_fields_stay_where_the_answer_is_unknown():

@@ -109,3 +109,9 @@ def test_a_title_names_the_retrieved_documents_that_have_it():
     assert named_by_title(["Bus plan"], []) == ["Bus plan"]
     for names in (["d1", "Bus plan"], ["d2"]):
         assert named_by_title(names, titles) == names, "an id with a title is cited: names are ids then"
+
+
+@pytest.mark.parametrize("others", [["d1"], ["d1", 7], [{"id": "d1"}]])
+def test_an_empty_citation_is_none_whatever_stands_beside_it(others):
+    assert cited_names([*others, ""]) == cited_names(others)
+    assert cited_names([""]) is None

@@ -7,18 +7,10 @@ import json
 import pytest
 
 from ragmon.core import constants, semconv
+from ragmon.core.written import MAX_LITERAL_CHARS, MAX_LITERAL_TOKENS, python_value
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.span import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, NOT_UNDERSTOOD
-from ragmon.ingest.spans.tools import (
-    MAX_LITERAL_CHARS,
-    MAX_LITERAL_TOKENS,
-    MAX_LITERALS_CHARS,
-    LiteralBudget,
-    RetrievingTools,
-    documents_in,
-    python_value,
-    tool_names,
-)
+from ragmon.ingest.spans.tools import MAX_LITERALS_CHARS, LiteralBudget, RetrievingTools, documents_in, tool_names
 from tests.support.effort import effort
 from tests.support.recorded_spans import made
 
