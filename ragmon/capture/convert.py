@@ -698,7 +698,9 @@ class CapturedDocuments(NamedTuple):
     @property
     def ids(self) -> list[str] | None:
         """Their ids; None unless every document has one."""
-        ids = None if self.documents is None else [each.id or each.label for each in self.documents]
+        ids = (
+            None if self.documents is None else [each.label if each.id is None else each.id for each in self.documents]
+        )
         return None if ids is None or None in ids else [name for name in ids if name is not None]
 
     @property
@@ -951,7 +953,7 @@ def _documents(fields: Mapping[str, Any], candidates: CapturedDocuments, id_from
     if not retrieved.documents or not documents.documents:
         return documents if retrieved.documents is None else retrieved
     if len(retrieved.documents) != len(documents.documents):
-        return documents if retrieved.ids is None else retrieved
+        return retrieved if documents.ids is None or retrieved.ids is not None else documents
     rows = zip(retrieved.documents, documents.documents, strict=True)
     return CapturedDocuments([first_known(*row) for row in rows])
 
