@@ -123,9 +123,8 @@ def _environment(value: Any) -> dict[str, Any] | None:
             is_asgi = "path" in found and found.get("type") in ("http", "websocket")
             if is_asgi or "REQUEST_METHOD" in found or _GATEWAY_QUERY in found:
                 return found
-    if "_read_bytes" in fields and "_match_info" in fields:  # aiohttp
-        return {"path_params": fields["_match_info"], "query_string": stored(fields.get("_rel_url"), "_query")}
-    return None
+    url = dict.get(fields, "_rel_url")  # aiohttp
+    return None if url is None else {"path_params": fields.get("_match_info"), "query_string": stored(url, "_query")}
 
 
 def _as_fields(value: Any) -> dict[str, Any]:
