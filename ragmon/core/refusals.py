@@ -1,6 +1,6 @@
 """Detection of refusals: the exact token, and other wordings by expressions in 29 languages (refusals.toml).
 
-What wraps an answer comes off first: thoughts, JSON and fences (`core/answers.py`), quotes, a label, an interjection. An
+What wraps an answer comes off first: thoughts, JSON, fences (`core/answers.py`), quotes, a label, an interjection. An
 answer is a refusal in other words where an opening stands in its first characters, no answer stands before the opening,
 and none follows it after a turn ("However, as of 2021 ..."). After "No," only what the speaker says of themselves is a
 refusal: "No, the files do not contain personal data" is an answer.
