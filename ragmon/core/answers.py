@@ -241,7 +241,10 @@ def _untagged(text: str) -> str:
     tag = _ANSWER_TAG.match(text)
     if tag is None:
         return text
-    inner = text[tag.end() :]
+    inner, closing, rest = text[tag.end() :].partition(f"</{tag[0][1:]}")
+    if closing and rest.lstrip()[:1] == "<":  # other parts of the same form: `<sources>...</sources>`
+        return inner.strip()
+    inner += closing + rest
     end = _ANSWER_END.search(inner, max(0, len(inner) - _LONGEST_END))
     return (inner if end is None else inner[: end.start()]).strip()
 
@@ -275,6 +278,7 @@ _TOOL_CALL: Final = re.compile(
     r"tool_calls=|\[TOOL_CALLS\]|<tool_call|<function_calls?>|<function=|<invoke |<\|python_tag\|>|<\|tool_call"
     r"|<｜tool|functools\["
 )
+_CALLS: Final = frozenset({"tool_calls", "function_call"})
 _ARGUMENTS: Final = frozenset({"arguments", "args", "parameters", "input", "tool_input"})
 _OF_TOOL_CALLS: Final = _ARGUMENTS | {"name", "id", "type", "call_id", "tool_call_id", "status", "index", "function"}
 _NAMED: Final = ("claim", "structured_response", "final_result", "final_answer", "answer", "answer_text")
@@ -343,7 +347,8 @@ def parse(text: str, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Repl
         return None
     if value is not None:
         found = read(value, reasoning, depth) if _names_answer(value) else None
-        says_nothing = isinstance(value, Mapping) and any(value.get(name, "") is None for name in _NAMED)
+        named = [value[name] for name in _NAMED if name in value] if isinstance(value, Mapping) else []
+        says_nothing = bool(named) and not isinstance(named[0], Mapping)
         return found or (Reply(None) if says_nothing else Reply(text))
     spoken = _untagged(without_reasoning(bare, reasoning))
     if spoken != bare:
@@ -389,6 +394,8 @@ def _amid_talk(bare: str, reasoning: Sequence[str], depth: int) -> Reply | None:
 
 
 def _named_in(value: Any, reasoning: Sequence[str], depth: int) -> Reply | None:
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
     is_named = isinstance(value, Mapping) and not set(_NAMED).isdisjoint(value)
     return read(value, reasoning, depth - 1) if is_named else None
 
@@ -399,7 +406,7 @@ def _is_tool_call(value: Any) -> bool:
         return bool(value) and all(map(_is_tool_call, value[:_AROUND]))
     if not isinstance(value, Mapping):
         return False
-    if not is_text_kind(str(value.get("type"))) or ("tool_calls" in value and not value.get("content")):
+    if not is_text_kind(str(value.get("type"))) or (not value.get("content") and not _CALLS.isdisjoint(value)):
         return True
     function = value.get("function")
     inner = function if isinstance(function, Mapping) else value

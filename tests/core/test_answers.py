@@ -39,6 +39,7 @@ THOUGHT = "Document [2] is about ferries, so it does not help. Document [1] says
         f"<|START_THINKING|>{THOUGHT}<|END_THINKING|><|START_RESPONSE|>{SAID}<|END_RESPONSE|>",
         f"<think>{THOUGHT}</think><answer>{SAID}</answer>",
         f"<think>{THOUGHT}</think>\n<final_answer>\n{SAID}",
+        f"<think>{THOUGHT}</think>\n<answer>{SAID}</answer>\n<sources>h1</sources>",
         f"<|channel|>analysis<|message|>{THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{SAID}<|return|>",
         f"{THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{SAID}",
         f"analysis{THOUGHT}assistantfinal{SAID}",
@@ -109,6 +110,7 @@ FULL = {"answer": "At nine.", "citations": ["h1"]}
         json.dumps([FULL]),
         f"```json\n{json.dumps(FULL)}\n```",
         f"```JSON\n{json.dumps(FULL)}\n```",
+        f"```json\n{json.dumps([FULL])}\n```",
         f"```\n{json.dumps(FULL)}\n```",
         f"Sure:\n```json\n{json.dumps(FULL)}\n```\nAnything else?",
         f"Here it is: {json.dumps(FULL)}",
@@ -162,6 +164,7 @@ def test_json_beside_much_text_is_an_example():
         '{"name": "search", "arguments": {"q": "bus"}}',
         '[{"id": "c", "type": "function", "function": {"name": "search", "arguments": "{}"}}]',
         '{"role": "assistant", "content": null, "tool_calls": [{"id": "c"}]}',
+        '{"function_call": {"name": "search", "arguments": "{}"}}',
         '{"type": "tool_use", "name": "search", "input": {}}',
         '<think>I search.</think>\n<tool_call>{"name": "search", "arguments": {}}</tool_call>',
     ],
@@ -207,3 +210,8 @@ def test_documents_in_an_answer():
 def test_the_word_none_is_an_answer():
     """Which of the ferries call there? None. So says the model of nlnet on two questions of SQuAD."""
     assert parse("None").claim == "None"
+
+
+@pytest.mark.parametrize("value", [None, "null", "<app.Stream object at 0x7f2b>", []])
+def test_an_object_whose_answer_is_none_says_nothing(value):
+    assert parse(json.dumps({"answer": value, "question": "Is it?"})) == Reply(None)
