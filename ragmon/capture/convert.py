@@ -123,9 +123,8 @@ def _environment(value: Any) -> dict[str, Any] | None:
             is_asgi = "path" in found and found.get("type") in ("http", "websocket")
             if is_asgi or "REQUEST_METHOD" in found or _GATEWAY_QUERY in found:
                 return found
-    if "_read_bytes" in fields and "_match_info" in fields:  # aiohttp
-        return {"path_params": fields["_match_info"], "query_string": stored(fields.get("_rel_url"), "_query")}
-    return None
+    url = dict.get(fields, "_rel_url")  # aiohttp
+    return None if url is None else {"path_params": fields.get("_match_info"), "query_string": stored(url, "_query")}
 
 
 def _as_fields(value: Any) -> dict[str, Any]:
@@ -698,7 +697,9 @@ class CapturedDocuments(NamedTuple):
     @property
     def ids(self) -> list[str] | None:
         """Their ids; None unless every document has one."""
-        ids = None if self.documents is None else [each.id or each.label for each in self.documents]
+        ids = (
+            None if self.documents is None else [each.label if each.id is None else each.id for each in self.documents]
+        )
         return None if ids is None or None in ids else [name for name in ids if name is not None]
 
     @property
@@ -951,7 +952,7 @@ def _documents(fields: Mapping[str, Any], candidates: CapturedDocuments, id_from
     if not retrieved.documents or not documents.documents:
         return documents if retrieved.documents is None else retrieved
     if len(retrieved.documents) != len(documents.documents):
-        return documents if retrieved.ids is None else retrieved
+        return retrieved if documents.ids is None or retrieved.ids is not None else documents
     rows = zip(retrieved.documents, documents.documents, strict=True)
     return CapturedDocuments([first_known(*row) for row in rows])
 

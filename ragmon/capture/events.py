@@ -39,10 +39,9 @@ _FRAME: Final = re.compile(r"(?:data|event|id|retry)?:|data[\r\n]")
 _LONGEST_HEARTBEAT: Final = 128
 _HEARTBEAT: Final = re.compile(r":[^\n:\w]*+\w[^\n]*(?:\r?\n){2}")
 _CODED: Final = re.compile(r"[0-9a-k]:\s*\S")
-_CODES: Final = {"0": "text", "2": "data", "3": "error", "8": "data", "d": "finish", "e": "finish", "f": "start"} | {
-    "g": "reasoning",
-    "h": "source",
-}
+_CODES: Final = {"0": "text", "2": "data", "8": "data", "g": "reasoning", "h": "source", "3": "error"} | dict.fromkeys(
+    "def", "finish"
+)
 """The kinds of lines in Vercel's data stream; the others are calls of tools."""
 _LAST: Final = frozenset({"[DONE]", "[END]", "<|endoftext|>", "<|im_end|>"})
 """Texts that end a stream and say nothing."""
@@ -90,7 +89,9 @@ def _decoded(texts: list[str]) -> list[Any]:
     if text.count("\ufffd") * _FEW_UNREADABLE > len(text):  # compressed, or of another protocol
         return [_BROKEN_OFF]
     for decode in _FORMATS:
-        if (found := decode(text)) is not None:
+        found = decode(text)
+        is_answer = decode is _objects and found is not None and len(found) == 1 and _SAYING.isdisjoint(found[0])
+        if found is not None and not is_answer:  # an answer may be an object in JSON
             return found
     return [event for text in texts for event in _alone(text)]
 
@@ -159,8 +160,6 @@ def _objects(text: str) -> list[Any] | None:
                 return None
     except (ValueError, RecursionError):
         return [*found, _BROKEN_OFF] if len(found) > 1 else None
-    if len(found) == 1 and _KNOWN.isdisjoint(found[0]):  # an answer in JSON of its own
-        return None
     return found or None
 
 
@@ -224,22 +223,8 @@ _ANSWER: Final = frozenset(
         *_PIECE,
         *("answer", "text", "content", "chunk", "message", "messages", "completion", "generation", "generated"),
         *("response", "reply", "output", "refusal", "assistant", "ai", "model", "llm", "bot", "word", "sentence"),
-        *(
-            "streaming",
-            "generating",
-            "answering",
-            "partial",
-            "part",
-            "data",
-            "update",
-            "updates",
-            "values",
-            "custom",
-            "raw",
-            "tokens",
-            "words",
-            "aimessage",
-        ),
+        *("partial", "part", "data", "update", "updates", "values", "custom", "raw", "tokens", "words", "aimessage"),
+        *("streaming", "generating", "answering"),
     }
 )
 _GRAPH: Final = frozenset({"updates", "values"})
@@ -325,7 +310,8 @@ def _kinds(fields: Fields) -> tuple[str, ...]:
 
 def _status(fields: Fields) -> str | None:
     found = (dict.get(fields, key) for key in _STATUS_KEYS)
-    return next((str.__str__(text) for text in found if is_str(text) and text.lower() not in _SUCCESS), None)
+    texts = (str.__str__(text) for text in found if is_str(text))
+    return next((text for text in texts if text.lower() not in _SUCCESS), None)
 
 
 @lru_cache(256)
@@ -344,31 +330,18 @@ _ENCODED: Final = ("data", "raw_data", "payload", "bytes")
 _PIECES: Final = ("delta", "token", "content_delta", "chunk")
 _STRONG: Final = frozenset(
     {
-        "answer_json",
-        "claim",
-        "answer",
-        "response",
-        "result",
-        "output",
-        "generation",
-        "completion",
-        "reply",
-        "generated_text",
+        *("answer_json", "claim", "answer", "response", "result", "output", "generation", "completion", "reply"),
+        *("generated_text",),
     }
 )
 """Keys that hold the answer also where tokens came before, or an event ends the stream."""
 _OUTPUTS: Final = _STRONG | {"messages", *shapes.ALTERNATIVES}
 """Keys of what a node of a graph changed, of which one holds the answer."""
 _TEXTS: Final = (
-    "answer_json",
-    *_EVENTS,
-    *_PIECES[1:3],
-    *shapes.ANSWER_KEYS,
-    "generated_text",
-    "value",
-    "word",
-    "messages",
+    *("answer_json", *_EVENTS, "token", "content_delta", *shapes.ANSWER_KEYS, "generated_text", "value", "word"),
+    *("messages",),
 )
+"""Where an event has its text, the surest first."""
 _LISTS: Final = ("data", "output", "content", "value", "items", "results", "payload")
 """Where an event has the list that its kind names."""
 _GROUPS: Final = ("run_id", "message_id", "messageId")
@@ -389,13 +362,15 @@ _KNOWN: Final = frozenset(
     {*_KIND_KEYS, *_TEXTS, *_LISTS, *_GROUPS, *_ASKED, *_FIELDS, *_LABELS, *_ONE, *shapes.ALTERNATIVES}
     | {"candidates", "done", "finished", "error", "usage", "id"}
 )
+_SAYING: Final = frozenset({*_OUTPUTS, *_FIELDS, *_PIECES, "text", "content", "message", "data", "choices"})
+"""Keys of which an event has one that is the whole stream."""
 _MAX_DEPTH: Final = 8
 _MAX_NODES: Final = 16
 _MAX_SHOWN: Final = 4
 _LONGEST_KEY: Final = 64
 _TOKENS: Final = 20
 """A longer list of numbers is a prompt in tokens, as Ollama returns it."""
-EVENTS: Final = 65_536
+_MAX_EVENTS: Final = 65_536
 """Events of a stream that are read; the answer of a longer one is unknown."""
 _FEW_STEPS: Final = 3
 PIECE, PLAIN, EITHER, WHOLE = range(4)
@@ -457,12 +432,12 @@ class EventReader:
 
     def read(self, events: Sequence[Any]) -> None:
         """Read all events; after one that cannot be read, the answer is unknown."""
-        for event in events[:EVENTS]:
+        for event in events[:_MAX_EVENTS]:
             if type(event) is str:
                 self._add_text(event, _Place())
             elif attempt("stream", self._add, event, _Place(), steps=2 * STEPS) is None:
                 self._is_readable = False
-        self._is_readable = self._is_readable and len(events) <= EVENTS
+        self._is_readable = self._is_readable and len(events) <= _MAX_EVENTS
 
     def answer(self) -> str | None:
         """The answer; None where no event is understood to say it, or the stream broke off."""
@@ -535,7 +510,7 @@ class EventReader:
         fields, class_ = held(value), "" if is_dict else class_name(value)
         names = (*place.names, *_kinds(fields))
         names = (*names, class_) if _is_step(class_) else names
-        kind = kind_of(names)
+        kind, status = kind_of(names), _status(fields)
         self._message += kind.begins
         how = place.how
         if how != WHOLE and (kind.is_piece or class_.endswith(("Chunk", "Delta"))):
@@ -550,12 +525,12 @@ class EventReader:
         message = str.__str__(id_) if is_str(id_) else place.message or self._message
         place = _Place(names, how, place.key, message, place.depth + 1)
         has_fields, strange = self._add_fields(value, fields, kind), self._strange
-        if kind.is_failure:
+        if kind.is_failure or (status is not None and kind_of((status,)).is_failure):
             self.is_broken = True
             return True
         if self._add_said(value, fields, place) or (is_dict and self._add_nodes(fields, place)):
             return True
-        if not has_fields and is_a(error := dict.get(fields, "error"), str, dict) and error != "":
+        if not has_fields and _is_error(dict.get(fields, "error")):
             self.is_broken = True
         elif not has_fields and not kind.is_known and strange == self._strange:  # and none inside it is strange
             self._strange += 1
@@ -682,6 +657,10 @@ class EventReader:
 def _names(fields: Fields) -> set[str]:
     # Of another type, a key may run code where it is compared.
     return {name for name in list(dict.keys(fields)) if type(name) is str and len(name) <= _LONGEST_KEY}
+
+
+def _is_error(value: Any) -> bool:
+    return is_a(value, dict) or (is_str(value) and str.__len__(value) > 0)
 
 
 def _is_object(value: Any) -> bool:

@@ -256,7 +256,7 @@ _TEXT_FENCES: Final = frozenset({"", "text", "txt", "plaintext", "markdown", "md
 _AROUND: Final = 200
 """Characters of talk before JSON and behind it; beside more text JSON is an example."""
 _NO_ANSWERS: Final = frozenset(
-    ("null", "NULL", "None", "NaN", "nan", "NaT", "<NA>", "undefined", '""', "''", "{}", "[]", "[null]", "[None]")
+    ("null", "NULL", "NaN", "nan", "NaT", "<NA>", "undefined", '""', "''", "{}", "[]", "[null]", "[None]")
 )
 _SHORT: Final = max(map(len, _NO_ANSWERS))
 _read_json: Final = json.JSONDecoder().raw_decode

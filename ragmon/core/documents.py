@@ -168,7 +168,10 @@ def may_list(value: Any, view: View) -> bool:
 
 def _is_row(entry: Any, view: View) -> bool:
     # A document and its score, or an id and a text: no list of ids.
-    values = [view.scalar(value) for value in (view.entries(entry) or ())[:4]] or [None]
+    found = view.entries(entry)
+    if found is None:  # a list whose fields have names
+        return True
+    values = [view.scalar(value) for value in found[:4]] or [None]
     is_text = [isinstance(value, str) and not _ID.fullmatch(value) for value in values]
     scored = isinstance(values[-1], float) or (isinstance(values[-1], int) and isinstance(values[0], str))
     return len(values) > 1 and (scored or any(is_text))

@@ -1,9 +1,9 @@
 """Detection of refusals: the exact token, and other wordings by expressions in 29 languages (refusals.toml).
 
-What wraps an answer comes off first: JSON with one text, a fence, quotes, a label, an interjection. An answer is a
-refusal in other words where an opening stands in its first characters, no answer stands before the opening, and none
-follows it after a turn ("However, as of 2021 ..."). After "No," only what the speaker says of themselves is a refusal:
-"No, the files do not contain personal data" is an answer.
+What wraps an answer comes off first: thoughts, JSON, fences (`core/answers.py`), quotes, a label, an interjection. An
+answer is a refusal in other words where an opening stands in its first characters, no answer stands before the opening,
+and none follows it after a turn ("However, as of 2021 ..."). After "No," only what the speaker says of themselves is a
+refusal: "No, the files do not contain personal data" is an answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import resources
 from itertools import islice, pairwise
 from typing import Any, Final
 
-from ragmon.core.answers import parse
+from ragmon.core.answers import OPENINGS, parse
 from ragmon.core.constants import REFUSAL_TOKEN
 from ragmon.core.errors import warn_once
 from ragmon.core.text import fold, fold_lines
@@ -48,7 +48,7 @@ _INTERJECTION: Final = re.compile(
 _PAIRS: Final = {'"': '"', "'": "'", "(": ")", "[": "]", "<": ">"}
 _LAYERS: Final = 6  # of wrapping that come off
 
-_WRAPPING: Final = ("<", "[", "{", "`")  # of thoughts, JSON and fences
+_THOUGHT_ENDS: Final = ("</", "[/", "<|")
 _HEAD: Final = 3  # first letters of a word by which openings are chosen
 _AT_START: Final = "^"
 _NEVER: Final = "(?!)"  # what a language does not have
@@ -221,7 +221,8 @@ class RefusalRule:
         if not self.matcher_counts:
             return False
         start = text.lstrip()[: self.window]
-        is_plain = not self._own and text.isascii() and not any(mark in text for mark in _WRAPPING)
+        may_be_wrapped = start[:1] in OPENINGS or any(end in text for end in _THOUGHT_ENDS)
+        is_plain = not self._own and start.isascii() and not may_be_wrapped
         if is_plain and _triggers().keys().isdisjoint(spaced_words(start).split()):
             return False
         return self.kind(text) is not None
@@ -231,14 +232,14 @@ class RefusalRule:
 
         Args:
             answer: The answer; its start is searched for wordings.
-            folded: The folded answer, where the caller has it.
+            folded: The folded answer of a record, which its reader has taken apart.
 
         >>> RefusalRule().kind('Answer: "Not in context"'), RefusalRule().kind("Hmm, I'm not sure.")
         ('token', 'wording')
         """
         text = answer.strip()
-        if (reply := parse(text)) is not None and reply.claim is not None and reply.claim is not text:
-            text, folded = reply.claim.strip(), None
+        if folded is None and (reply := parse(text)) is not None and reply.claim is not None:
+            text = reply.claim.strip()
         # Lines end sentences, so they are folded one by one.
         head = fold_lines(text[: 2 * (self.window + REACH)]) if folded is None or "\n" in text else folded
         head = _unwrapped(head)

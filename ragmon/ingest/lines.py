@@ -418,7 +418,7 @@ def _completed(documents: Any, candidates: Any) -> Any:
 
 
 def _member_of_each(documents: Any, name: str) -> list[Any] | None:
-    if not isinstance(documents, list) or not documents:
+    if not isinstance(documents, list) or not documents or isinstance(documents[0], str):
         return None
     members = [as_object(entry).get(name) for entry in documents]
     return None if None in members else members

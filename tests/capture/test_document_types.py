@@ -161,6 +161,21 @@ class ApiResponse:
         self._body, self._meta = body, None
 
 
+class Record:
+    """As of asyncpg."""
+
+    def items(self):
+        return [("id", "d1"), ("content", "one"), ("score", 0.5)]
+
+
+class DictRow(list):
+    """As of psycopg2."""
+
+    def items(self):
+        return zip(("content", "id", "score"), self, strict=True)
+
+
+Record.__module__, DictRow.__module__ = "asyncpg", "psycopg2.extras"
 ApiResponse.__module__ = "elastic_transport._response"
 
 
@@ -217,6 +232,10 @@ STORES = {
         "d1",
     ),
     "Meilisearch": ([{"id": 7, "text": "one", "_rankingScore": 0.5}], "7"),
+    "asyncpg": ([Record()], "d1"),
+    "psycopg2": ([DictRow(["one", "d1", 0.5])], "d1"),
+    "pandas, rows": ([row for _, row in pd.DataFrame(FRAME).iterrows()], "d1"),
+    "pandas, named tuples": (list(pd.DataFrame(FRAME).itertuples()), "d1"),
     "SQLAlchemy, mapped objects": (mapped(), "d1"),
     "Elasticsearch's answer": ({"hits": {"hits": [{"_id": "7", "_score": 0.5, "_source": {"text": "one"}}]}}, "7"),
     "DSPy": ([{"pid": 7, "long_text": "one", "score": 0.5}], "7"),

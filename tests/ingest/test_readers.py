@@ -505,7 +505,7 @@ def test_one_content_is_one_record_for_every_reader(shape, reader, tmp_path):
 @pytest.mark.parametrize(
     "said",
     [
-        *("null", "NaN", "None", '""', "<app.Stream object at 0x7f2b3c4d5e6f>", "tool_calls=[ToolCall(name='search')]"),
+        *("null", "NaN", '""', "<app.Stream object at 0x7f2b3c4d5e6f>", "tool_calls=[ToolCall(name='search')]"),
         '{"name": "search", "arguments": {"query": "bus"}}',
     ],
 )

@@ -127,9 +127,6 @@ DOCUMENTS = {
             "artifact": [{"pageContent": text, "metadata": {"id": n}} for n, text in zip("ab", TWO, strict=True)],
         },
     },
-    "LangGraph's state": {
-        "context": [{"id": name, "page_content": text} for name, text in zip("ab", TWO, strict=True)]
-    },
     "Milvus' hits": [
         [{"pk": name, "distance": 0.5, "entity": {"text": text}} for name, text in zip("ab", TWO, strict=True)]
     ],
@@ -272,6 +269,12 @@ class TestNamed:
     )
     def test_whatever_the_shape(self, output, expected):
         assert read(tool(output), retrievers=["sea*"]) == expected
+
+    def test_that_hand_on_the_state_of_a_graph(self):
+        state = json.dumps({"question": "Is it?", "context": [{"id": "a", "page_content": "one"}]})
+        step = made({semconv.TRACELOOP_KIND: "task", semconv.ENTITY_OUTPUT: state}, name="retrieve.task")
+        assert read(step, retrievers=["retrieve"])[:2] == (["a"], ["one"])
+        assert read(step, made(CHAT))[3] == NO_RETRIEVAL
 
     def test_by_the_type_of_the_tool(self):
         """The conventions call a tool that retrieves a data store."""

@@ -209,7 +209,7 @@ class RetrievingTools(NamedTuple):
 
     def has_shape(self, attributes: Mapping[str, Any], literals: LiteralBudget) -> bool:
         """Whether a tool returned a list that is one of documents by its shape."""
-        return bool(documents_in(tool_output(attributes), self.id_from, literals))
+        return bool(documents_in(tool_output(attributes), self.id_from, literals, of_state=False))
 
 
 _GLOB_SIGNS: Final = re.compile(r"[?\[]")
@@ -275,16 +275,18 @@ def tool_output(attributes: Mapping[str, Any]) -> Any:
 
 
 def documents_in(
-    output: Any, id_from: Path | None = None, literals: LiteralBudget | None = None
+    output: Any, id_from: Path | None = None, literals: LiteralBudget | None = None, *, of_state: bool = True
 ) -> list[Document] | None:
     """The documents that a tool returned, in rank order; None where its output has another shape.
+
+    Under `context` lie those of a state (`of_state`), which steps of any purpose hand on.
 
     >>> [found.id for found in documents_in('{"results": [{"id": "a", "text": "one"}]}')]
     ['a']
     >>> documents_in('[{"id": 7, "name": "Ann"}]') is None
     True
     """
-    for entries in _lists_in(output, _MAX_WRAPPERS, literals or LiteralBudget()):
+    for entries in _lists_in(output, _MAX_WRAPPERS, literals or LiteralBudget(), of_state=of_state):
         found = [read_document(entry, JSON, id_from) for entry in entries]
         if all(_is_document(entry, each, id_from) for entry, each in zip(entries, found, strict=True)):
             return found
@@ -319,7 +321,9 @@ def returned_nothing(attributes: Mapping[str, Any], literals: LiteralBudget) -> 
     return output is not None and returned_list(output, literals) == []
 
 
-def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: bool = True) -> Iterator[list[Any]]:
+def _lists_in(
+    value: Any, depth: int, literals: LiteralBudget, *, of_mappings: bool = True, of_state: bool = True
+) -> Iterator[list[Any]]:
     """The lists in an output that may be its documents, the most likely one first.
 
     Up to `depth` objects and lists may be around a list. `of_mappings` leaves out lists without objects.
@@ -330,7 +334,7 @@ def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: b
     if isinstance(value, list):
         parts = _part_values(value, literals)
         if parts is not None:
-            yield from _lists_in(parts, depth - 1, literals, of_mappings=of_mappings)
+            yield from _lists_in(parts, depth - 1, literals, of_mappings=of_mappings, of_state=of_state)
             return
         entries = [_decoded(entry, literals) for entry in list_in(value, JSON) or ()]
         if not of_mappings or (entries and all(isinstance(entry, Mapping) for entry in entries)):
@@ -340,9 +344,9 @@ def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: b
         if rows is not None:
             yield rows
         for key in (*LIST_KEYS, *_WRAPPERS):
-            inner = value.get(key)
+            inner = value.get(key) if of_state or key != "context" else None
             if isinstance(inner, Mapping | list) or (isinstance(inner, str) and key in _WRAPPERS):
-                yield from _lists_in(inner, depth - 1, literals, of_mappings=of_mappings)
+                yield from _lists_in(inner, depth - 1, literals, of_mappings=of_mappings, of_state=of_state)
 
 
 def _part_values(parts: Sequence[Any], literals: LiteralBudget) -> Any:
