@@ -37,7 +37,7 @@ _FRAME_FIELDS: Final = frozenset({"", "data", "event", "id", "retry"})
 """The names in lines of server-sent events; a comment has none."""
 _FRAME: Final = re.compile(r"(?:data|event|id|retry)?:|data[\r\n]")
 _LONGEST_HEARTBEAT: Final = 128
-_HEARTBEAT: Final = re.compile(r":[^\n:]*\w[^\n]*(?:\r?\n){2}")
+_HEARTBEAT: Final = re.compile(r":[^\n:\w]*+\w[^\n]*(?:\r?\n){2}")
 _CODED: Final = re.compile(r"[0-9a-k]:\s*\S")
 _CODES: Final = {"0": "text", "2": "data", "8": "data", "g": "reasoning", "h": "source", "3": "error"} | dict.fromkeys(
     "def", "finish"
