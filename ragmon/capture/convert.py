@@ -122,7 +122,7 @@ def _environment(value: Any) -> dict[str, Any] | None:
             is_asgi = "path" in found and found.get("type") in ("http", "websocket")
             if is_asgi or "REQUEST_METHOD" in found or _GATEWAY_QUERY in found:
                 return found
-    if "_read_bytes" in fields and "_match_info" in fields:  # aiohttp
+    if "_rel_url" in fields and "_match_info" in fields:  # aiohttp, of which a body that was read is in the request
         return {"path_params": fields["_match_info"], "query_string": stored(fields.get("_rel_url"), "_query")}
     return None
 
