@@ -407,6 +407,7 @@ class CaptureSettings:
     parent: Literal["ignore", "respect"] = "ignore"
     id_from: Path | None = None
     retrievers: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     probe_key: bytes | None = field(default=None, repr=False)
 
@@ -462,6 +463,7 @@ class Plan:
         "parents",
         "pipeline",
         "probe_key",
+        "reasoning",
         "requests_in_context",
         "respected",
         "retrievers",
@@ -506,6 +508,7 @@ class Plan:
         self.respected = settings.parent == "respect"
         self.id_from = settings.id_from
         self.retrievers = settings.retrievers
+        self.reasoning = settings.reasoning
         self.probe_key = settings.probe_key
         self.ignored = settings.ignored
         self.counters = counters

@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from http import HTTPStatus
 from inspect import Parameter
 from itertools import chain, islice
-from math import inf
+from math import inf, isnan
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
@@ -47,8 +47,8 @@ from ragmon.capture.objects import (
     stored_fields,
     unread,
 )
-from ragmon.core import constants, shapes
-from ragmon.core.citations import alike, split_citations, with_marks
+from ragmon.core import answers, constants, shapes
+from ragmon.core.citations import alike, with_marks
 from ragmon.core.documents import (
     DOCUMENT_FIELDS,
     Document,
@@ -56,6 +56,7 @@ from ragmon.core.documents import (
     first_known,
     list_in,
     matched,
+    may_list,
     note_ids,
     read_document,
 )
@@ -122,9 +123,8 @@ def _environment(value: Any) -> dict[str, Any] | None:
             is_asgi = "path" in found and found.get("type") in ("http", "websocket")
             if is_asgi or "REQUEST_METHOD" in found or _GATEWAY_QUERY in found:
                 return found
-    if "_rel_url" in fields and "_match_info" in fields:  # aiohttp, of which a body that was read is in the request
-        return {"path_params": fields["_match_info"], "query_string": stored(fields.get("_rel_url"), "_query")}
-    return None
+    url = dict.get(fields, "_rel_url")  # aiohttp
+    return None if url is None else {"path_params": fields.get("_match_info"), "query_string": stored(url, "_query")}
 
 
 def _as_fields(value: Any) -> dict[str, Any]:
@@ -469,9 +469,10 @@ def arguments(
     return values
 
 
-_ENVELOPES: Final = ("answer_json", "answer", "response", "result", "output", "data")
+_ENVELOPES: Final = (
+    *("structured_response", "final_result", "answer_json", "answer", "response", "result", "output", "data"),
+)
 """Fields that may hold the whole result; the innermost result is read first."""
-_ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
 _SOURCE_FIELDS: Final = ("sources", "references")
 """The retrieved documents, or those of them that the answer cites."""
 _COMPONENT_FIELDS: Final = frozenset({"replies", "answers", "documents"})
@@ -480,6 +481,7 @@ LABEL_FIELDS: Final = ("qid", "index_hash", "build", "session", "model", "user")
 _RESULT_SESSION: Final = tuple(
     name for key in shapes.SESSION_KEYS[:5] for name in dict.fromkeys((key, re.sub("_i", "I", key)))
 )
+_MESSAGES: Final[tuple[Path, ...]] = ((), ("choices", 0, "message"), ("message",), ("output", -1))
 _MAX_ANSWER_DEPTH: Final = 5
 _MAX_ENVELOPES: Final = 3
 _MAX_PARTS: Final = 64
@@ -537,8 +539,9 @@ def _result_fields(result: Any) -> dict[str, Any]:
     claim = attempt("claim", lambda: next((text for part in parts if (text := text_of(part)) is not None), None))
     return {
         "claim": claim,
+        "refused": attempt("claim", _refuses, result) or None,
         "citations": _cited_in(parts) if citations is None and claim is not None else citations,
-        "retrieved": _first_in(views, _ID_LIST_FIELDS),
+        "retrieved": _first_in(views, shapes.ID_LIST_KEYS),
         "documents": _first_listed(views, DOCUMENT_FIELDS, held_at(result, ("retrieval", "topk"))),
         SOURCES: None if has_nodes else _first_listed(views, _SOURCE_FIELDS),
         CONTEXT: context if is_str(context) else None,
@@ -548,6 +551,21 @@ def _result_fields(result: Any) -> dict[str, Any]:
             for name in LABEL_FIELDS
         },
     }
+
+
+def _refuses(result: Any) -> bool:
+    if any(stored(result, name) is says for name, says in answers.REFUSES.items()):
+        return True
+    # Of a client of OpenAI: a message has a refusal in place of a text, or as a part of its content.
+    for path in _MESSAGES:
+        message = held_at(result, path)
+        content = stored(message, "content")
+        if content is None and is_str(stored(message, answers.REFUSAL)):
+            return True
+        kinds = (stored(part, "type") for part in entries(content) or ())
+        if any(is_str(kind) and kind == answers.REFUSAL for kind in kinds):
+            return True
+    return False
 
 
 def _cited_in(parts: Sequence[Any]) -> list[Any] | None:
@@ -589,7 +607,7 @@ def _first_in(views: Sequence[dict[str, Any]], names: Sequence[str]) -> Any:
 
 def _first_listed(views: Sequence[dict[str, Any]], names: Sequence[str], default: Any = None) -> Any:
     values = (first(fields, (name,)) for fields in views for name in names)
-    return next((value for value in values if value is not None and list_in(value, OBJECTS) is not None), default)
+    return next((value for value in values if value is not None and may_list(value, OBJECTS)), default)
 
 
 def _components(result: Any) -> Iterator[Any]:
@@ -679,7 +697,9 @@ class CapturedDocuments(NamedTuple):
     @property
     def ids(self) -> list[str] | None:
         """Their ids; None unless every document has one."""
-        ids = None if self.documents is None else [each.id or each.label for each in self.documents]
+        ids = (
+            None if self.documents is None else [each.label if each.id is None else each.id for each in self.documents]
+        )
         return None if ids is None or None in ids else [name for name in ids if name is not None]
 
     @property
@@ -728,10 +748,13 @@ def read_documents(value: Any, id_from: Path | None, *, strings: str = "ids") ->
             "unassessed"
         )
         listed = listed[:MAX_DOCUMENTS_KEPT]
+    known = [entry for entry in listed if entry is not None and not (type(entry) is float and isnan(entry))]
+    if listed and not known:
+        return CapturedDocuments()
 
     def read() -> list[Document]:
-        found = [read_document(entry, OBJECTS, id_from, are_ids=strings == "ids") for entry in listed]
-        for each, entry in zip(found, listed if document_hints.room > 0 else (), strict=False):
+        found = [read_document(entry, OBJECTS, id_from, are_ids=strings == "ids") for entry in known]
+        for each, entry in zip(found, known if document_hints.room > 0 else (), strict=False):
             note_ids(each, entry, OBJECTS)
         return found
 
@@ -744,13 +767,9 @@ _CITED_STEPS: Final = 20 * STEPS
 
 
 def answer(fields: Mapping[str, Any], documents: CapturedDocuments, id_from: Path | None) -> Answer:
-    """The answer in the fields; without a list of citations, those written in its text are moved out of it."""
-    citations = fields.get("citations")
-    claim = attempt("claim", text_of, fields.get("claim"))
-    if claim is not None and citations is None:
-        claim, citations_in_text = split_citations(claim)
-        return Answer(claim=claim, citations=citations_in_text)
-    return Answer(claim=claim, citations=cited(citations, documents.ids, id_from, documents.titles))
+    """The answer in the fields."""
+    names = cited(fields.get("citations"), documents.ids, id_from, documents.titles)
+    return Answer(fields.get("claim"), names, refused=fields.get("refused") or None)
 
 
 def cited(
@@ -845,8 +864,10 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         **labels,
     )
     if call.spans:
-        spans = map(from_sdk_span, call.spans)
-        filled = attempt("spans", lambda: fill(record, spans, id_from=id_from, retrievers=call.plan.retrievers))
+        spans, plan = map(from_sdk_span, call.spans), call.plan
+        filled = attempt(
+            "spans", lambda: fill(record, spans, id_from=id_from, retrievers=plan.retrievers, reasoning=plan.reasoning)
+        )
         record = filled or record
     attempt("sources", _add_sources, record, fields, id_from, documents.titles, steps=inf)
     if documents.ids is None and record.retrieved_ids and record.answer_json and fields.get("citations") is not None:
@@ -877,13 +898,29 @@ def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None
 def _call_fields(call: Call) -> dict[str, Any]:
     fields = dict(call.fields or {})
     if "candidates" in fields:
-        batches = attempt("candidates", lambda: [list_in(batch, OBJECTS) or () for batch in fields["candidates"]])
+        batches = attempt(
+            "candidates", lambda: [list_in(batch, OBJECTS) or () for batch in fields["candidates"]], steps=inf
+        )
         fields["candidates"] = list(islice(chain.from_iterable(batches or ()), MAX_DOCUMENTS_KEPT))
     if call.error is not None or call.ending is not None:
         return fields
     function = call.traced_function
     found = extract(call.result, function) if call.items is None else stream_fields(call.items, function, fields)
-    return {**found, **fields}
+    return _taken_apart({**found, **fields}, call.plan.reasoning)
+
+
+def _taken_apart(fields: dict[str, Any], reasoning: Sequence[str] = ()) -> dict[str, Any]:
+    # What the text of an answer holds counts where the call says nothing of it.
+    text = attempt("claim", text_of, fields.get("claim"))
+    reply = None if text is None else attempt("claim", answers.parse, text, reasoning)
+    if reply is None:
+        return {**fields, "claim": None}
+    documents = reply.documents
+    if documents is not None and fields.keys().isdisjoint(("retrieved", "documents", SOURCES)):
+        fields["retrieved" if are_ids(documents) else "documents"] = documents
+    citations = fields.get("citations")
+    fields |= {"claim": reply.claim, "citations": reply.citations if citations is None else citations}
+    return {**fields, "refused": True} if reply.refused else fields
 
 
 def _ending(call: Call) -> str | None:
@@ -915,7 +952,7 @@ def _documents(fields: Mapping[str, Any], candidates: CapturedDocuments, id_from
     if not retrieved.documents or not documents.documents:
         return documents if retrieved.documents is None else retrieved
     if len(retrieved.documents) != len(documents.documents):
-        return documents if retrieved.ids is None else retrieved
+        return retrieved if documents.ids is None or retrieved.ids is not None else documents
     rows = zip(retrieved.documents, documents.documents, strict=True)
     return CapturedDocuments([first_known(*row) for row in rows])
 

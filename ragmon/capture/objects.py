@@ -56,11 +56,12 @@ IN_C: Final[dict[str, str]] = {
 _ROWS: Final = 1_024
 """Rows of a table that are read; a record keeps fewer documents."""
 READ: Final[dict[str, Callable[[Any], Any]]] = {
-    "asyncpg.*.Record": lambda row: dict(row.items()),
+    "asyncpg.*Record": lambda row: dict(row.items()),
     "pandas.*.DataFrame": lambda frame: frame.head(_ROWS).to_dict("records"),
     "pandas.*.Series": lambda series: series.head(_ROWS).tolist(),
     "polars.*.DataFrame": lambda frame: frame.head(_ROWS).to_dicts(),
     "polars.*.Series": lambda series: series.head(_ROWS).to_list(),
+    "psycopg2.extras.DictRow": lambda row: dict(row.items()),
     "pyarrow.lib.Table": lambda table: table.slice(0, _ROWS).to_pylist(),
     "sqlalchemy.engine.*.Row": lambda row: _selected(row._asdict()),
     "sqlalchemy.engine.*.RowMapping": dict,

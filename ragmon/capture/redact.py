@@ -511,7 +511,7 @@ def _apply(record: Record, item: GoldItem | None, treatment: _Treatment) -> Reco
             item_ids = () if item is None else item.ids
             known = {"", *(record.retrieved_ids or ()), *(record.candidate_ids or ()), *item_ids}
             citations = [name if name in known else treatment.label(name) or WITHHELD for name in citations]
-        answer = Answer(claim=claim, citations=citations, ranks=answer.ranks)
+        answer = Answer(claim, citations, answer.ranks, answer.refused)
     tags = record.tags
     if tags is not None:
         tags = {name: tag for name, given in tags.items() if (tag := treatment.label(given)) is not None}

@@ -275,7 +275,8 @@ class RequestAssembler:
             self.ignored[DECORATED] += 1
             return
         options = self._options
-        for trace in per_request(map(from_sdk_span, request.spans), options.retrievers, options.id_from):
+        spans = map(from_sdk_span, request.spans)
+        for trace in per_request(spans, options.retrievers, options.id_from, options.reasoning):
             if request.continues and not is_request(trace):
                 self.gathering.dropped[LATE] += len(trace.spans)
                 continue

@@ -298,6 +298,8 @@ class CaptureTable(Table):
         id_from: The field that holds a document's id; None tries the usual fields.
         retrievers: Tools, tasks, functions and spans of other instrumentations that retrieve, by their names, whatever
             they return; `*` stands for any characters. A tool that returns a list of documents with ids is known by it.
+        reasoning: What models call their thoughts, beside the usual names (`think`, `thinking`, `reasoning` ...): text
+            between `<NAME>` and `</NAME>`, or `[NAME]` and `[/NAME]`, is no part of an answer.
         merge: How several retrievals of a request are merged, if spans of other instrumentations report them: the last
             list, all lists concatenated, or their reciprocal rank fusion.
         gold: A gold file with which claim metrics are computed in the application if no text leaves it.
@@ -309,6 +311,7 @@ class CaptureTable(Table):
     probe_content: Content = "full"
     id_from: Text | None = None
     retrievers: Many[Text] = ()
+    reasoning: Many[Text] = ()
     merge: Literal["concat", "last", "rrf"] = "concat"
     gold: File | None = None
     redactors: Many[Function] = ()

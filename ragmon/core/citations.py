@@ -157,7 +157,7 @@ def with_marks(answer: Answer | None, retrieved_ids: Sequence[str] | None) -> An
         cited = _of_ranks(answer.citations, retrieved_ids)
     else:
         cited = None if answer.claim is None else read_marks(answer.claim, retrieved_ids)
-    return answer if cited is None else Answer(answer.claim, cited.ids, cited.ranks)
+    return answer if cited is None else Answer(answer.claim, cited.ids, cited.ranks, answer.refused)
 
 
 def _of_ranks(citations: list[str], ids: Sequence[str]) -> Cited | None:

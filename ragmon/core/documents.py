@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
+from ragmon.core.record import MAX_DOCUMENTS_KEPT
 from ragmon.core.shapes import document_hints
 from ragmon.core.text import Path
 
@@ -61,6 +62,8 @@ _COLUMNS: Final = {
 }
 """The names of columns, and the member of a row that each of them holds."""
 _LIST_DEPTH: Final = 3
+_MOST: Final = MAX_DOCUMENTS_KEPT + 1
+"""Of a list; one more than a record keeps, so that a cut is noticed."""
 _ID: Final = re.compile(r"\S{1,200}")
 _LARGEST_FLOAT: Final = 2.0**53
 T = TypeVar("T")
@@ -138,10 +141,11 @@ def list_in(value: Any, view: View, depth: int = _LIST_DEPTH) -> Sequence[Any] |
     """
     entries = view.entries(value)
     if entries is not None:
-        for entry in entries:
+        for entry in entries[:_MOST]:
             if not issubclass(type(entry), list) or _is_row(entry, view):
                 return entries
-        return list(chain.from_iterable(view.entries(entry) or () for entry in entries))
+        batches = ((view.entries(entry) or ())[:_MOST] for entry in entries[:_MOST])
+        return list(islice(chain.from_iterable(batches), _MOST))
     fields = view.fields(value)
     if not dict.__len__(fields) or not depth:
         return None
@@ -152,11 +156,25 @@ def list_in(value: Any, view: View, depth: int = _LIST_DEPTH) -> Sequence[Any] |
     return next((found for found in inner if found is not None), None)
 
 
+def may_list(value: Any, view: View) -> bool:
+    """Whether `list_in` is worth its time."""
+    if view.entries(value) is not None:
+        return True
+    fields = view.fields(value)
+    return any(view.entries(dict.get(fields, key)) is not None for key in (*_RESULT_KEYS, *ID_KEYS, "ids")) or any(
+        dict.__len__(view.fields(found)) for key in _RESULT_KEYS if (found := dict.get(fields, key)) is not None
+    )
+
+
 def _is_row(entry: Any, view: View) -> bool:
     # A document and its score, or an id and a text: no list of ids.
-    values = [view.scalar(value) for value in (view.entries(entry) or ())[:4]]
+    found = view.entries(entry)
+    if found is None:  # a list whose fields have names
+        return True
+    values = [view.scalar(value) for value in found[:4]] or [None]
     is_text = [isinstance(value, str) and not _ID.fullmatch(value) for value in values]
-    return len(values) > 1 and (isinstance(values[-1], int | float) or any(is_text))
+    scored = isinstance(values[-1], float) or (isinstance(values[-1], int) and isinstance(values[0], str))
+    return len(values) > 1 and (scored or any(is_text))
 
 
 def rows_of_columns(fields: dict[str, Any], view: View) -> list[dict[str, Any]] | None:
@@ -165,15 +183,15 @@ def rows_of_columns(fields: dict[str, Any], view: View) -> list[dict[str, Any]] 
     for key, name in _COLUMNS.items():
         column = None if (found := dict.get(fields, key)) is None else view.entries(found)
         if column is not None:
-            batches = [view.entries(entry) for entry in column]
-            whole = [entry for batch in batches for entry in batch or ()]
+            batches = [view.entries(entry) for entry in column[:_MOST]]
+            whole = [entry for batch in batches for entry in (batch or ())[:_MOST]]
             columns.setdefault(name, column if None in batches or not batches else whole)
     of_ids = next((name for name in (*ID_KEYS, *OTHER_ID_KEYS) if name in columns), None)
     if of_ids is None or len(columns) == 1:
         return None
     ids = columns.pop(of_ids)
     rows: dict[str | None, dict[str, Any]] = {}
-    for rank, name in enumerate(ids):
+    for rank, name in enumerate(ids[:_MOST]):
         row = {member: column[rank] for member, column in columns.items() if len(column) == len(ids)}
         # Several queries may find the same document, which keeps its first place.
         rows.setdefault(as_id(view.scalar(name)), {of_ids: name, **row})
@@ -233,7 +251,7 @@ def _row(row: Sequence[Any], view: View, id_from: Path | None, *, are_ids: bool)
     texts = [value for value in values if isinstance(value, str)]
     score = next((finite(value) for value in values[1:] if isinstance(value, int | float)), None)
     if values[0] is None or len(texts) + isinstance(values[0], int | float) < 2:
-        read = read_document(row[0], view, id_from, are_ids=are_ids)
+        read = Document() if view.entries(row[0]) else read_document(row[0], view, id_from, are_ids=are_ids)
         return read if score is None else read._replace(score=score)
     name = as_id(values[0]) if not isinstance(values[0], str) else next(filter(_ID.fullmatch, texts), texts[0])
     return Document(name, next((text for text in texts if text is not name), None), score)

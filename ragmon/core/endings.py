@@ -3,7 +3,7 @@
 Python also raises where nothing failed: a caller leaves, a graph waits for a person, an application refuses what its
 client asked. This is decided here alone, by the names of an exception's types and by its status, for decorated calls
 and for spans. The status error of a client library, a provider's 429, is an error: only the types that a web framework
-raises to its own client are none.
+raises to its own client are none, unless it hands such an error on.
 
 Imported on the request path: it needs the standard library alone.
 """
@@ -63,6 +63,8 @@ _WEB: Final = (
     *("connexion.", "robyn.", "chalice."),
 )
 """Modules of web frameworks, not of their clients: `aiohttp.client_exceptions`, `tornado.httpclient`."""
+_CHAIN: Final = 8
+"""Causes of an exception that are looked at."""
 _STATUS_FIELDS: Final = ("status_code", "code", "status", "STATUS_CODE")
 _STATUS: Final = re.compile(r"(?:HTTP )?([1-5]\d\d)\b")
 _WORDS: Final = re.compile(r"^(?:HTTP|Http)|(?:Error|Exception)$")
@@ -162,7 +164,22 @@ def ending_of_error(error: BaseException, ignored: Iterable[str] = ()) -> str | 
         own = ending_of(_names(error), None, ignored)
         return own or (None if None in endings else endings[0])
     types = _names(error)
-    return ending_of(types, _status(error) if any(map(_is_of_web, types)) else None, ignored)
+    ending = ending_of(types, _status(error) if any(map(_is_of_web, types)) else None, ignored)
+    return None if ending == REJECTED and _hides_an_answer(error) else ending
+
+
+def _hides_an_answer(error: BaseException) -> bool:
+    # Of a server that the application asked: its 429, handed on to the own client, is a fault of the pipeline.
+    for _ in range(_CHAIN):
+        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if cause is None:
+            return False
+        for field in ("response", "request_info", "request"):
+            with suppress(Exception):  # of httpx, where there is none
+                if getattr(cause, field, None) is not None and not is_of_web(type(cause)):
+                    return True
+        error = cause
+    return False
 
 
 def _names(error: BaseException) -> list[str]:

@@ -44,11 +44,14 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
         citations: The documents it cites, in order; None where it gave no list, or one of them cannot be told.
         ranks: The numbers it cites, where `citations` are read from them as ranks from 1. Whether the pipeline counts
             from 0 shows in its totals alone.
+        refused: The model says that it refuses, beside or in place of a text: a part of a message that is a refusal,
+            `"refused": true` in JSON.
     """
 
     claim: str | None = None
     citations: list[str] | None = None
     ranks: list[Count] | None = None
+    refused: bool | None = None
 
 
 class Latency(msgspec.Struct, gc=False, omit_defaults=True):

@@ -1,14 +1,13 @@
 """Detection of refusals: the exact token, and other wordings by expressions in 29 languages (refusals.toml).
 
-What wraps an answer comes off first: JSON with one text, a fence, quotes, a label, an interjection. An answer is a
-refusal in other words where an opening stands in its first characters, no answer stands before the opening, and none
-follows it after a turn ("However, as of 2021 ..."). After "No," only what the speaker says of themselves is a refusal:
-"No, the files do not contain personal data" is an answer.
+What wraps an answer comes off first: thoughts, JSON, fences (`core/answers.py`), quotes, a label, an interjection. An
+answer is a refusal in other words where an opening stands in its first characters, no answer stands before the opening,
+and none follows it after a turn ("However, as of 2021 ..."). After "No," only what the speaker says of themselves is a
+refusal: "No, the files do not contain personal data" is an answer.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from importlib import resources
 from itertools import islice, pairwise
 from typing import Any, Final
 
+from ragmon.core.answers import OPENINGS, parse
 from ragmon.core.constants import REFUSAL_TOKEN
 from ragmon.core.errors import warn_once
 from ragmon.core.text import fold, fold_lines
@@ -35,7 +35,6 @@ _TO_WORDS: Final = bytes(ord(chr(byte).lower()) if chr(byte).isalnum() else 32 f
 _NO_WORD: Final = re.compile(r"[\W_]")
 _FRAGMENT: Final = re.compile(r"\{([a-z_]+)\}")
 
-_TEXTS: Final = ("answer", "final_answer", "text", "response", "output", "content", "result", "message", "reply")
 _LABEL: Final = re.compile(
     r"(?:(?:(?:the|my|final|short) )?(?:answer|response|reply|output|result)|a|assistant|ai|bot|chatbot|model|system"
     r"|antwort|réponse|respuesta|resposta|risposta|antwoord|odpowiedź|svar|vastaus|odpověď|odpoveď|válasz|răspuns|cevap"
@@ -49,8 +48,8 @@ _INTERJECTION: Final = re.compile(
 _PAIRS: Final = {'"': '"', "'": "'", "(": ")", "[": "]", "<": ">"}
 _LAYERS: Final = 6  # of wrapping that come off
 
+_THOUGHT_ENDS: Final = ("</", "[/", "<|")
 _HEAD: Final = 3  # first letters of a word by which openings are chosen
-_JSON: Final = frozenset('{["`')  # what JSON and a fence begin with
 _AT_START: Final = "^"
 _NEVER: Final = "(?!)"  # what a language does not have
 _TRIAL: Final = 1000  # characters of the texts on which a pattern of a user is tried
@@ -222,7 +221,8 @@ class RefusalRule:
         if not self.matcher_counts:
             return False
         start = text.lstrip()[: self.window]
-        is_plain = not self._own and start.isascii() and start[:1] not in _JSON
+        may_be_wrapped = start[:1] in OPENINGS or any(end in text for end in _THOUGHT_ENDS)
+        is_plain = not self._own and start.isascii() and not may_be_wrapped
         if is_plain and _triggers().keys().isdisjoint(spaced_words(start).split()):
             return False
         return self.kind(text) is not None
@@ -232,15 +232,14 @@ class RefusalRule:
 
         Args:
             answer: The answer; its start is searched for wordings.
-            folded: The folded answer, where the caller has it.
+            folded: The folded answer of a record, which its reader has taken apart.
 
         >>> RefusalRule().kind('Answer: "Not in context"'), RefusalRule().kind("Hmm, I'm not sure.")
         ('token', 'wording')
         """
         text = answer.strip()
-        if text[:1] in _JSON:
-            text = _text_in_json(text)
-            folded = None
+        if folded is None and (reply := parse(text)) is not None and reply.claim is not None:
+            text = reply.claim.strip()
         # Lines end sentences, so they are folded one by one.
         head = fold_lines(text[: 2 * (self.window + REACH)]) if folded is None or "\n" in text else folded
         head = _unwrapped(head)
@@ -281,30 +280,6 @@ class RefusalRule:
                 if is_likely and language.refuses(language.opening().finditer(start, 0, self.window), start):
                     return language.kind
         return found
-
-
-def _text_in_json(text: str) -> str:
-    """The text in a JSON document that holds one, or that names it as an answer; in a fence as well; else the text."""
-    inner = text
-    if text.startswith("```"):
-        language, _, rest = text.removesuffix("```").removeprefix("```").partition("\n")
-        if not rest or (language.strip() and not language.strip().isalnum()):
-            return text
-        inner = rest.strip()
-    try:
-        value = json.loads(inner)
-    except (ValueError, RecursionError):
-        return inner
-    for _ in range(_LAYERS):
-        if isinstance(value, list) and len(value) == 1:
-            (value,) = value
-        elif isinstance(value, dict):
-            named = [value[name] for name in _TEXTS if isinstance(value.get(name), (str, dict))]
-            texts = named[:1] or [member for member in value.values() if isinstance(member, str)]
-            if len(texts) != 1:
-                break
-            (value,) = texts
-    return value if isinstance(value, str) else inner
 
 
 def _unwrapped(folded: str) -> str:

@@ -50,6 +50,8 @@ DATASTORE: Final = "datastore"
 """The type of a tool that retrieves."""
 ERROR_TYPE: Final = "error.type"
 CONVERSATION: Final = "gen_ai.conversation.id"
+FINAL_RESULT: Final = "final_result"
+"""What an agent of Pydantic AI returned."""
 LEGACY_COMPLETIONS: Final = "gen_ai.completion"
 """Flattened messages as written before 2025: `gen_ai.completion.N.{role,content}`."""
 REQUEST_MODEL: Final = "gen_ai.request.model"
@@ -66,11 +68,14 @@ EXCEPTION: Final = "exception"
 EXCEPTION_TYPE: Final = "exception.type"
 EXCEPTION_MESSAGE: Final = "exception.message"
 HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")
+OF_SERVERS: Final = ("http.route", "url.path", "http.target")
+"""Attributes of HTTP that servers have, and clients have not."""
 
 # OpenInference.
 SPAN_KIND: Final = "openinference.span.kind"
 INPUT_VALUE: Final = "input.value"
 OUTPUT_VALUE: Final = "output.value"
+OUTPUT_TYPE: Final = "output.mime_type"
 CHAIN: Final = "CHAIN"
 RETRIEVER: Final = "RETRIEVER"
 EVALUATOR: Final = "EVALUATOR"

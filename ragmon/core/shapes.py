@@ -59,7 +59,7 @@ ROLES: Final = {
 OTHER_ROLES: Final = frozenset({"system", "developer", "tool"})
 ROLE_KEYS: Final = ("role", "type", "_role")
 CONTENT_KEYS: Final = ("content", "parts", "blocks", "_content")
-PART_TEXT_KEYS: Final = ("text", "content", "parts", "value")
+PART_TEXT_KEYS: Final = ("text", "content", "parts", "value", "refusal")
 """Where a part of a content has its text."""
 TEXT_PARTS: Final = ("text", "output_text")
 """The types of parts that are surely text."""
@@ -81,11 +81,15 @@ QUESTION_KEYS: Final = (
     *("question", "query", "q", "user_question", "user_query", "user_input", "user_message", "query_str", "query_text"),
 )
 ANSWER_KEYS: Final = (
-    *("claim", "answer", "response", "response_txt", "result", "output_text", "output", "outputs", "generation"),
+    *("claim", "answer", "final_answer", "response", "response_txt", "result"),
+    *("output_text", "output", "outputs", "generation"),
     *("text", "content", "completion", "message", "reply", "refusal"),
 )
 ALTERNATIVES: Final = ("choices", "generations", "replies", "answers")
 """Lists of which the first entry is the answer."""
+
+CITATION_LIST_KEYS: Final = ("citations", "cited_ids", "cited_documents", "sources", "references")
+ID_LIST_KEYS: Final = ("retrieved", "retrieved_ids")
 
 # The conversation and its user, by normalised names, in arguments, bodies, results, columns and metadata of spans.
 SESSION_KEYS: Final = (
@@ -141,7 +145,7 @@ def cited_names(
     Args:
         citations: A value of JSON: a list, or one citation. A citation is an id, a number, a mark, a title, or an
             object that names documents. Of the names in an object that is the document's which was retrieved, else the
-            one under the surest key. Entries that are null are left out.
+            one under the surest key. Entries that are null or empty are left out.
         retrieved_ids: The retrieved ids in rank order, for ranks that count from 0 by their definition.
         id_from: The location of a document's id, where the usual keys do not hold it.
 
@@ -156,7 +160,7 @@ def cited_names(
     if citations is None:
         return None
     entries = citations if isinstance(citations, list | tuple) else [citations]
-    if all(type(entry) is str and entry[:1] != "{" for entry in entries):  # as most lists are
+    if all(type(entry) is str and entry[:1] not in ("", "{") for entry in entries):  # as most lists are
         return list(entries)
     ids = retrieved_ids or ()
     names = _cited(entries, ids, frozenset(ids), id_from, CITED_DEPTH)
@@ -236,14 +240,6 @@ def named_by_title(names: list[str], titles: Iterable[tuple[Any, Any]]) -> list[
     if not titled or any(document_id in names for ids in titled.values() for document_id in ids):
         return names
     return [name for cited in names for name in titled.get(fold(cited), [cited])]
-
-
-def titles_in(documents: Any) -> Iterator[tuple[Any, Any]]:
-    """The id and the title of each document in a list of JSON."""
-    for document in documents if isinstance(documents, list) else ():
-        if isinstance(document, Mapping):
-            title, metadata = document.get("title"), document.get("metadata")
-            yield document.get("id"), title or (metadata.get("title") if isinstance(metadata, Mapping) else None)
 
 
 def _cited(entry: Any, ids: Sequence[str], known: frozenset[str], id_from: Path | None, depth: int) -> list[str] | None:

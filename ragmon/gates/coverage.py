@@ -194,7 +194,7 @@ _BITS: Final[Mapping[str, tuple[int, int, int]]] = {
     ANSWER: (lacks.NO_ANSWER, lacks.WITHHELD_ANSWER, _UNFINISHED),
     IDS: (lacks.NO_IDS, 0, _UNFINISHED),
     CONTEXTS: (lacks.NO_CONTEXTS, lacks.WITHHELD_CONTEXTS, _UNFINISHED),
-    CITATIONS: (lacks.NO_CITATIONS, 0, _UNFINISHED | lacks.NOT_SHIPPED),
+    CITATIONS: (lacks.NO_CITATIONS, 0, _UNFINISHED | lacks.NOT_SHIPPED | lacks.MARKED),
     GOLD: (lacks.NO_GOLD, 0, lacks.NO_QUESTION),
     SESSION: (lacks.NO_SESSION, 0, _UNFINISHED),
     BUILD: (lacks.NO_BUILD, 0, 0),

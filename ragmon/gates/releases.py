@@ -482,7 +482,8 @@ class _Pair:
         return self._two_samples(comparison, series)
 
     def _evidence(self, gate: Gate) -> tuple[Evidence, Evidence]:
-        """The evidence of both releases from the same source and gold set: the first source with data of both."""
+        """The evidence of both releases from one source: the first with data of both on one gold set, else of one."""
+        pairs = []
         for source in sources_of(gate, self._snapshots[1]):
             for whole_run in (True, False):
                 before, after = (
@@ -492,8 +493,8 @@ class _Pair:
                 golds = {evidence.series.gold for evidence in (before, after) if evidence.series is not None}
                 if before.stat.n and after.stat.n and len(golds) == 1:
                     return before, after
-        before, after = (find_evidence(gate, snapshot, ALL, whole_run=False) for snapshot in self._snapshots)
-        return before, after
+                pairs.append((before, after))
+        return next((pair for pair in pairs if pair[0].stat.n or pair[1].stat.n), pairs[0])
 
     def _two_samples(self, comparison: Comparison, series: tuple[SeriesStats, SeriesStats]) -> Comparison:
         gate = comparison.gate

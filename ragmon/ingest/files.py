@@ -485,7 +485,10 @@ class _FileReader:
     def table(self, table: TableRows) -> Iterator[Line]:
         first = next(table.rows, None)
         check_traces(table.columns, first[1] if first is not None else {}, self.options, self.path)
-        known = TableOptions(id_from=self.options.id_from, pipeline=self.options.pipeline)  # columns are mapped already
+        # Columns are mapped already.
+        known = TableOptions(
+            id_from=self.options.id_from, pipeline=self.options.pipeline, reasoning=self.options.reasoning
+        )
         kept_commas: dict[str, tuple[int, str]] = {}  # by column: cells that are one id with a comma, and the first one
         for number, row, fields in self.settled(self.rows(chain([] if first is None else [first], table.rows))):
             try:

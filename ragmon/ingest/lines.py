@@ -20,9 +20,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from ragmon.core import constants, shapes
-from ragmon.core.citations import split_citations, with_marks
+from ragmon.core import answers, constants
+from ragmon.core.citations import with_marks
 from ragmon.core.constants import CONTRACT_VERSION
+from ragmon.core.documents import matched, read_document
 from ragmon.core.errors import InputError, shorten
 from ragmon.core.json_schema import DRAFT, Schema, attribute_notes, definitions, described, identifier
 from ragmon.core.record import (
@@ -46,9 +47,10 @@ from ragmon.core.record import (
     latencies_in_range,
     parse_label,
 )
+from ragmon.core.written import JSON
 from ragmon.ingest.cells import cited_documents
-from ragmon.ingest.spans.messages import answer_in
-from ragmon.ingest.tables import TAG, USUAL, TableOptions, as_document, gold_as_traces, is_gold, usual_fields
+from ragmon.ingest.tables import TAG, USUAL, TableOptions, as_document, gold_as_traces, is_gold, usual_fields, written
+from ragmon.ingest.tables import as_ids as table_ids
 from ragmon.ingest.values import ABSENT, POINT, formatted_time, milliseconds, times
 
 
@@ -245,9 +247,19 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
             unknown(name.partition(".")[0], constants.UNREADABLE, str(error))
             return None
 
+    has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
+    if has_version and (isinstance(value.v, bool) or value.v != CONTRACT_VERSION):
+        raise wrong_type("v", f"{CONTRACT_VERSION}, the version of the trace contract this ragmon reads", value.v)
     retrieval, context = as_object(value.retrieval), as_object(value.context)
-    documents = value.chunks if value.chunks is not None else retrieval.get("topk")
-    ids = value.retrieved_ids if value.retrieved_ids is not None else documents
+    reply = _reply(value, options.reasoning)
+    given = value.chunks if value.chunks is not None else retrieval.get("topk")
+    if reply is not None and reply.documents and given is value.retrieved_ids is value.contexts is None:
+        if all(isinstance(entry, str) and " " in entry for entry in reply.documents):
+            value.contexts = reply.documents
+        else:
+            given = table_ids(reply.documents, None, options.id_from)
+    documents = _completed(value.retrieved_ids if given is None else given, value.candidate_ids)
+    ids = documents if given is None or value.retrieved_ids is None else value.retrieved_ids
     question = value.q if value.q is not None else value.question
     retrieved_ids = read(as_ids, ids, "retrieved_ids")
 
@@ -258,16 +270,15 @@ def adapt(value: Any, unknown: Unknown = _ignore, options: TableOptions = USUAL)
         def unread(why: str) -> None:
             unknown("citations", constants.UNREADABLE, why)
 
-        return cited_documents(citations, retrieved_ids, options.id_from, shapes.titles_in(ids), unread)
+        documents = [entry for entry in ids if isinstance(entry, dict)] if isinstance(ids, list) else []
+        titles = ((entry.get("id"), entry.get("title")) for entry in documents)
+        return cited_documents(citations, retrieved_ids, options.id_from, titles, unread)
 
-    answer, facts = _answer(value, cited, read)
+    answer, facts = _answer(value, reply, cited, read)
     # A list of ranks, or a text, which may cite as the answers of decorated calls and of spans do.
     is_text = isinstance(value.answer, str) or _is_reply(value.answer)
     if (is_text and value.citations is None) or (answer is not None and answer.citations):
         answer = with_marks(answer, retrieved_ids)
-    has_version = value.v is not None and not isinstance(value.v, str)  # other programs write their own, as text
-    if has_version and (isinstance(value.v, bool) or value.v != CONTRACT_VERSION):
-        raise wrong_type("v", f"{CONTRACT_VERSION}, the version of the trace contract this ragmon reads", value.v)
     error = "not ok" if value.ok is False else None
     if value.error:
         error = value.error if isinstance(value.error, str) else shorten(value.error)
@@ -324,13 +335,20 @@ def _is_reply(answer: Any) -> bool:
     return isinstance(answer, list) or (isinstance(answer, dict) and "claim" not in answer)
 
 
-def _answer(line: Any, cited: Callable[[Any], list[str] | None], read: _Read) -> tuple[Answer | None, TextFacts | None]:
+def _reply(line: Any, reasoning: Sequence[str]) -> answers.Reply | None:
+    """What the text or the object of an answer says; None where it is no answer."""
+    given = line.answer if line.answer_json is None else line.answer_json
+    claim = given.get("claim") if isinstance(given, dict) else None
+    given = given if claim is None else claim
+    return answers.parse(given, reasoning) if isinstance(given, str) else answers.read(given, reasoning)
+
+
+def _answer(
+    line: Any, reply: answers.Reply | None, cited: Callable[[Any], list[str] | None], read: _Read
+) -> tuple[Answer | None, TextFacts | None]:
     """The answer; one that cannot be read was given, and whether it refused is not known."""
-    found = answer_in(line.answer) if _is_reply(line.answer) else None
-    if found is not None and found.claim is not None:
-        return Answer(found.claim, cited(_or_default(line.citations, found.citations))), None
-    if line.answer_json is not None or isinstance(line.answer, dict):
-        of_contract = line.answer_json is not None
+    of_contract = line.answer_json is not None
+    if of_contract or (isinstance(line.answer, dict) and (reply is None or "claim" in line.answer)):
         given = read(as_object_or_none, line.answer_json, "answer_json") if of_contract else line.answer
         if given is None:
             return Answer(), TextFacts()
@@ -340,16 +358,22 @@ def _answer(line: Any, cited: Callable[[Any], list[str] | None], read: _Read) ->
         if of_contract or "claim" in given:
             claim, ranks = read(as_text, given.get("claim"), "claim"), read(_RANKS, given.get("ranks"), "ranks")
             is_unread = claim is None and given.get("claim") is not None
-            return Answer(claim, citations, ranks), TextFacts() if is_unread else None
+            if isinstance(given.get("claim"), str):
+                claim = None if reply is None else reply.claim
+                citations = cited(reply.citations) if citations is None and reply is not None else citations
+            refused = (reply is not None and reply.refused) or given.get("refused") is True or None
+            return Answer(claim, citations, ranks, refused), TextFacts() if is_unread else None
         # A WFGY live record has citations with offsets, and no text unless it was added. An answer with citations is
         # no refusal; without citations it may be either.
         return Answer(citations=citations), TextFacts(answered=True, refused=False) if citations else TextFacts()
+    if reply is not None:
+        citations = cited(line.citations)
+        citations = cited(reply.citations) if citations is None else citations
+        return Answer(reply.claim, citations, refused=reply.refused or None), None
+    if line.answer is None or isinstance(line.answer, str):
+        return None, None
     text = read(as_text, line.answer, "answer")
-    if text is None:
-        return (None, None) if line.answer is None else (Answer(), TextFacts())
-    claim, inline = split_citations(text)
-    citations = cited(line.citations)
-    return Answer(claim=claim, citations=citations if citations is not None else inline), None
+    return (Answer(), TextFacts()) if text is None else (Answer(text), None)
 
 
 def _latency(line: Any, read: _Read) -> Latency | None:
@@ -385,8 +409,16 @@ def _or_default(value: Any, default: Any) -> Any:
     return value if value is not None else default
 
 
+def _completed(documents: Any, candidates: Any) -> Any:
+    """Documents of a reranker with what it left out, where the candidates are objects."""
+    if not isinstance(documents, list) or not isinstance(candidates, list) or dict not in set(map(type, candidates)):
+        return documents
+    read = [[read_document(entry, JSON, are_ids=True) for entry in entries] for entries in (documents, candidates)]
+    return list(map(written, matched(*read)))
+
+
 def _member_of_each(documents: Any, name: str) -> list[Any] | None:
-    if not isinstance(documents, list) or not documents:
+    if not isinstance(documents, list) or not documents or isinstance(documents[0], str):
         return None
     members = [as_object(entry).get(name) for entry in documents]
     return None if None in members else members
@@ -470,6 +502,14 @@ def decode(line: bytes, unknown: Unknown = _ignore, options: TableOptions = USUA
         is_of_contract = record.v == CONTRACT_VERSION
     if not is_of_contract or record.kind is not None or record.source not in _SOURCES:
         return _decode_any_format(line, unknown, options)
+    answer = record.answer_json
+    if answer is not None and (claim := answer.claim) is not None:
+        # What ragmon captured is taken apart already.
+        may_be_wrapped = record.v is None or claim[:1] in answers.OPENINGS or "</" in claim
+        if may_be_wrapped and not answers.is_plain(claim):
+            reply = answers.parse(claim, options.reasoning)
+            if reply is None or reply.claim is not claim:
+                return _decode_any_format(line, unknown, options)
     if record.v is None and record.cites:  # written by hand
         record.answer_json = with_marks(record.answer_json, record.retrieved_ids)
     if len(line) <= SHORT and (record.latency_ms is None or latencies_in_range(record.latency_ms)):

@@ -439,6 +439,7 @@ _READ_KEYS: Final = frozenset(
         # OpenTelemetry's GenAI conventions and MCP
         *(semconv.OPERATION, semconv.WORKFLOW_NAME, semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES),
         *(semconv.QUERY_TEXT, semconv.DOCUMENTS, semconv.GENAI_TOOL_NAME, semconv.TOOL_RESULT, semconv.MCP_METHOD),
+        *(semconv.FINAL_RESULT, semconv.OUTPUT_TYPE),
         semconv.TOOL_TYPE,
         *(semconv.CONVERSATION, semconv.REQUEST_MODEL, semconv.RESPONSE_MODEL, semconv.END_USER),
         # OpenInference

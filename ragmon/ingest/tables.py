@@ -33,16 +33,16 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
-from ragmon.core import shapes
+from ragmon.core import answers, shapes
 from ragmon.core.constants import CONTRACT_VERSION, MALFORMED_ROW, OVERSIZE, SOURCES
-from ragmon.core.documents import list_in, note_ids, read_document
+from ragmon.core.documents import Document, list_in, note_ids, read_document
 from ragmon.core.errors import InputError, RagmonError, UnknownNameError, printable, shorten
 from ragmon.core.shapes import normalised
 from ragmon.core.text import Path as MemberPath
 from ragmon.core.text import look_up, normalise_question, parse
+from ragmon.core.written import JSON
 from ragmon.ingest.cells import CellError, as_list, as_structure, cut_citations, cut_ids, cut_phrases, is_absent
-from ragmon.ingest.spans.messages import answer_in, question_in
-from ragmon.ingest.spans.tools import JSON
+from ragmon.ingest.spans.messages import question_in
 from ragmon.ingest.values import ABSENT
 
 _TRUE: Final = frozenset({"true", "yes", "1", "y", "t"})
@@ -142,18 +142,17 @@ def as_question(value: Any) -> str | None:
 
 
 def as_answer(value: Any) -> Any:
-    """The text of an answer, or the answer in JSON; with its citations where the JSON has them.
+    """The text of an answer; with its citations and documents where the answer has them.
 
     >>> as_answer('{"answer": "So.", "citations": ["a"]}'), as_answer('"So."')
     ({'claim': 'So.', 'citations': ['a']}, 'So.')
     """
-    inner = _json_in(value)
-    if inner is None or isinstance(inner, str):
-        return as_text(value) if inner is None else inner
-    found = answer_in(inner)
-    if found is None or found.claim is None:
+    reply = answers.read(value) if isinstance(value, list | dict) else answers.parse(as_text(value) or "")
+    if reply is None or reply.claim is None:
         return as_text(value)
-    return found.claim if found.citations is None else {"claim": found.claim, "citations": found.citations}
+    beside = {"citations": reply.citations, "documents": reply.documents, "refused": reply.refused or None}
+    beside = {name: member for name, member in beside.items() if member is not None}
+    return {"claim": reply.claim, **beside} if beside else reply.claim
 
 
 def _json_in(value: Any) -> Any:
@@ -220,7 +219,7 @@ def _scored(entry: Any, id_from: MemberPath | None) -> Any:
     if not isinstance(entry, list | dict):
         return as_id(entry)
     document = as_document(entry, id_from)
-    if document.keys().isdisjoint(("id", "text")):
+    if document.keys().isdisjoint(("id", "text", "index")):
         raise CellError(f"has a document without id: {shorten(entry)}")
     return document
 
@@ -278,10 +277,16 @@ def as_document(entry: Any, id_from: MemberPath | None = None) -> dict[str, Any]
     found = read_document(entry, JSON, id_from, are_ids=True)
     if id_from is not None and found.id is None:
         found = read_document(entry, JSON, are_ids=True)
-    name = found.id or found.label
-    if name is not None and shapes.document_hints.room > 0:
+    if shapes.document_hints.room > 0 and (found.id or found.label) is not None:
         note_ids(found, entry, JSON)
-    members = {"id": name, "text": found.text, "score": found.score, "title": found.title}
+    return written(found)
+
+
+def written(document: Document) -> dict[str, Any]:
+    """A document with the keys of a line; with the place that a reranker gave it where it has no id."""
+    name = document.id or document.label
+    members = {"id": name, "text": document.text, "score": document.score, "title": document.title}
+    members |= {"index": document.place} if name is None else {}
     return {key: value for key, value in members.items() if value is not None}
 
 
@@ -308,6 +313,7 @@ class TableOptions:
         id_from: The location of a document's id; None tries the usual places.
         time_format: The format of times, as of `strptime`; None finds it out (`ragmon.ingest.values`).
         pipeline: The pipeline of rows, and of other programs' lines, that name none.
+        reasoning: Names of thoughts in answers, beside the usual ones.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -317,6 +323,7 @@ class TableOptions:
     id_from: MemberPath | None = None
     time_format: str | None = None
     pipeline: str | None = None
+    reasoning: tuple[str, ...] = ()
 
 
 USUAL: Final = TableOptions()

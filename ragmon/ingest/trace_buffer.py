@@ -199,7 +199,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
             yield Mapped(None, NO_SPAN)
             return
         options = self._options
-        for request in per_request(spans, options.retrievers, options.id_from):
+        for request in per_request(spans, options.retrievers, options.id_from, options.reasoning):
             mapped = to_record(
                 request,
                 id_from=options.id_from,

@@ -582,7 +582,9 @@ class FactReader:
         flags = COMPLIANT if is_list else 0
         if record.error:
             return ERROR
-        facts = record.facts
+        facts, answer = record.facts, record.answer_json
+        if answer is not None and answer.refused:
+            return flags & ~COMPLIANT | REFUSED | REFUSAL_LIKE | TEXT | CLAIM_KNOWN
         if claim is None or (facts is not None and is_redacted(record, "claim")):  # usually no facts: avoid the call
             if facts is not None:
                 text_flags = self._text_fact_flags(facts, item)

@@ -111,19 +111,21 @@ def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
         slow_above=pipeline.sampling.slow_above,
         id_from=None if id_from is None else parse(id_from, "capture.id_from"),
         retrievers=pipeline.capture.retrievers,
+        reasoning=pipeline.capture.reasoning,
         ignored=pipeline.errors.ignore,
         probe_key=probe_key(pipeline.capture),
     )
 
 
 def file_options(settings: Settings, tables: TableOptions = USUAL) -> TableOptions:
-    """How files are read: as the command line says, and with `[capture] id_from`.
+    """How files are read: as the command line says, and with `[capture] id_from` and `reasoning`.
 
     Rows, and lines of other programs, belong to the configured pipeline, where there is exactly one.
     """
     capture = settings.of(settings.pipeline).capture
     id_from = None if capture.id_from is None else parse(capture.id_from, "capture.id_from")
-    return replace(tables, id_from=id_from, pipeline=settings.pipeline if len(settings.pipelines) == 1 else None)
+    pipeline = settings.pipeline if len(settings.pipelines) == 1 else None
+    return replace(tables, id_from=id_from, pipeline=pipeline, reasoning=capture.reasoning)
 
 
 def file_span_options(settings: Settings) -> SpanOptions:
@@ -131,4 +133,6 @@ def file_span_options(settings: Settings) -> SpanOptions:
     pipeline, own = settings.pipeline, settings.of(settings.pipeline)
     common = _capture_settings(own)
     name = None if pipeline == DEFAULT_PIPELINE else pipeline
-    return SpanOptions(common.id_from, own.capture.merge, common.retrievers, name, common.ignored)
+    return SpanOptions(
+        common.id_from, own.capture.merge, common.retrievers, name, ignored=common.ignored, reasoning=common.reasoning
+    )

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ragmon.core import shapes
-from ragmon.core.citations import unread_mark
+from ragmon.core.citations import read_marks, unread_mark
 from ragmon.core.endings import CUT
 from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
@@ -49,11 +49,12 @@ from ragmon.stats.histograms import add_counts, add_sums
     UNCOUNTED_REFUSAL,
     CITES,
     UNREAD_MARK,
-) = (1 << i for i in range(20))
+    MARKED,
+) = (1 << i for i in range(21))
 """What a record lacks; which texts were withheld by setting; that it failed, or that only its outcome was kept; that it
 ships no answer; that it is of spans or of a file; whether its ids occur in gold; that its answer sounds like a refusal
 and counts as an answer; that its answer cites something, which is counted elsewhere; that what looks like a mark in its
-answer is none that is understood."""
+answer is none that is understood; that its answer has marks, and there are no retrieved ids that they stand for."""
 
 _USUAL: Final = SHIPPED | IDS
 _FLAGS: Final = _USUAL | REFUSAL_LIKE
@@ -69,6 +70,7 @@ PATHS: Final = 64
 REPEATED: Final = 40  # equal answers that cite nothing from which they are proposed as a token of refusals
 LONGEST_REPEATED: Final = 120  # characters of such an answer
 REPEATS: Final = 256
+_ANY_IDS: Final = ("",) * 20  # in place of the documents that marks stand for, where nobody knows them
 SESSIONS: Final = 50  # records, each with a session of its own, from which these ids are no sessions
 
 
@@ -397,6 +399,8 @@ class CapturedSeries(msgspec.Struct):
     def _note_uncited(self, record: Record, claim: str, flags: int, *, shows_text: bool) -> int:
         # An answer that cites nothing: it may be a refusal in words that nobody knows, or cite in a form of its own.
         trace, is_shipped = record.trace_id or "", bool(flags & SHIPPED)
+        if is_shipped and record.retrieved_ids is None and read_marks(claim, _ANY_IDS) is not None:
+            return MARKED
         if len(claim) <= LONGEST_REPEATED:
             self.repeats.add(claim, trace, is_shipped=is_shipped, shows_text=shows_text)
         if not is_shipped or not record.retrieved_ids or (mark := unread_mark(claim)) is None:

@@ -23,7 +23,7 @@ import msgspec
 from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE, LABEL, LABELS, OTHER
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.record import Answer, Label, Line, Record, TextFacts, accepts_labels, is_redacted, trace_key
+from ragmon.core.record import Label, Line, Record, TextFacts, accepts_labels, is_redacted, trace_key
 from ragmon.core.refusals import TOKEN
 from ragmon.core.text import READ
 from ragmon.metrics import facts as bits
@@ -423,7 +423,7 @@ def without_text(answer: Record, scorer: Scorer) -> Record:
         scores=None,
         exported=None,
         parent_span_id=None,
-        answer_json=None if given is None else Answer(claim if is_token else None, given.citations, given.ranks),
+        answer_json=None if given is None else msgspec.structs.replace(given, claim=claim if is_token else None),
         # Empty facts say that the outcome is unknown; no facts and no answer say that there is none.
         facts=None if answer.facts is None and facts == TextFacts() else facts,
         measures={name: n / MICRO for name, n in measured.items()} | (answer.measures or {}) or None,

@@ -23,7 +23,7 @@ from ragmon.metrics.base import Metric, build
 from ragmon.metrics.builtin import DEFAULT_THRESHOLD, Groundedness
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, SHIPPED, CitationCounts, FactReader, Facts, Key, read_as
 from ragmon.scoring.buckets import ALONE, CELLS, MODEL_SLICE, UNTIMED, Bucket, ItemTable, SeriesKey, State, step_of
-from ragmon.scoring.captured import CITES, NO_BUILD, CapturedSeries, ids_in_gold
+from ragmon.scoring.captured import CITES, MARKED, NO_BUILD, CapturedSeries, ids_in_gold
 from ragmon.scoring.minutes import CLUSTER, CountedRequest, group_of
 from ragmon.scoring.score_table import Score, ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesReader, Snapshot, take_snapshot, vanished_ids
@@ -483,7 +483,7 @@ class Scorer:
                 add_sums(state.citations, stream.pipeline, cited)
             if flags & SHIPPED:
                 shipped += n
-                citing += n if (lacks or 0) & CITES or stream.rules.facts.citations_required else 0
+                citing += n if (lacks or 0) & (CITES | MARKED) or stream.rules.facts.citations_required else 0
         for (_, group, _, slices, facts), measured in bucket.measures.items():
             for name, sums in measured.items():
                 for into, _ in parts[slices]:

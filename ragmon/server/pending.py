@@ -297,7 +297,7 @@ def join_reply(own: Record, reply: Record) -> Record:
     if own_answer is not None and reply_answer is not None:
         cited = reply_answer if own_answer.citations is None and own_answer.ranks is None else own_answer
         claim = own_answer.claim if _has_claim(own) else reply_answer.claim
-        answer = Answer(claim, cited.citations, cited.ranks)
+        answer = Answer(claim, cited.citations, cited.ranks, own_answer.refused or reply_answer.refused)
     stratum = constants.REST if sampling is None or sampling.stratum not in constants.STRATA else sampling.stratum
     return replace(
         own,

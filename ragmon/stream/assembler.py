@@ -224,7 +224,7 @@ class Assembler:
             if not spans:
                 count(counts.ignored, NO_SPAN)
                 return AssembledTrace(trace_id, waiting, records, counts)
-            requests = per_request(spans, self._options.retrievers, self._options.id_from)
+            requests = per_request(spans, self._options.retrievers, self._options.id_from, self._options.reasoning)
             labels = [
                 Label(
                     trace_id=evaluation.trace_id,

@@ -230,21 +230,30 @@ def test_a_flask_body_a_query_and_a_path():
     assert [r.session for r in records] == ["s1", "c1", "t1"]
 
 
-def test_an_aiohttp_body():
+def test_an_aiohttp_body_a_query_and_a_path():
     @ragmon.trace
     async def ask(request):
-        await request.json()
+        if request.can_read_body:
+            await request.json()
         return aiohttp.web.json_response({"answer": "At nine."})
 
     async def main():
         app = aiohttp.web.Application()
         app.router.add_post("/ask", ask)
+        app.router.add_get("/ask", ask)
+        app.router.add_get("/threads/{thread_id}", ask)
         async with AiohttpClient(TestServer(app)) as client:
             await client.post("/ask", json=BODY)
+            await client.get("/ask?q=Is+it&sessionId=s2")
+            await client.get("/threads/t1?q=Is+it")
 
     with capture_traces() as records:
         asyncio.run(main())
-    assert [(r.session, r.user) for r in records] == [("s1", "u1")]
+    assert [(r.q, r.session, r.user) for r in records] == [
+        ("Is it?", "s1", "u1"),
+        ("Is it", "s2", None),
+        ("Is it", "t1", None),
+    ]
 
 
 def test_an_event_of_a_gateway():

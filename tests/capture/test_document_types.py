@@ -161,6 +161,21 @@ class ApiResponse:
         self._body, self._meta = body, None
 
 
+class Record:
+    """As of asyncpg."""
+
+    def items(self):
+        return [("id", "d1"), ("content", "one"), ("score", 0.5)]
+
+
+class DictRow(list):
+    """As of psycopg2."""
+
+    def items(self):
+        return zip(("content", "id", "score"), self, strict=True)
+
+
+Record.__module__, DictRow.__module__ = "asyncpg", "psycopg2.extras"
 ApiResponse.__module__ = "elastic_transport._response"
 
 
@@ -217,6 +232,10 @@ STORES = {
         "d1",
     ),
     "Meilisearch": ([{"id": 7, "text": "one", "_rankingScore": 0.5}], "7"),
+    "asyncpg": ([Record()], "d1"),
+    "psycopg2": ([DictRow(["one", "d1", 0.5])], "d1"),
+    "pandas, rows": ([row for _, row in pd.DataFrame(FRAME).iterrows()], "d1"),
+    "pandas, named tuples": (list(pd.DataFrame(FRAME).itertuples()), "d1"),
     "SQLAlchemy, mapped objects": (mapped(), "d1"),
     "Elasticsearch's answer": ({"hits": {"hits": [{"_id": "7", "_score": 0.5, "_source": {"text": "one"}}]}}, "7"),
     "DSPy": ([{"pid": 7, "long_text": "one", "score": 0.5}], "7"),
@@ -277,11 +296,28 @@ def test_what_clients_return(name, field):
         assert record.answer_json.citations == [expected]
 
 
+def test_a_large_answer_of_a_store_costs_no_other_field():
+    size = 900
+    found = {
+        "ids": [[f"d{place}" for place in range(size)]],
+        "documents": [["a text " * 500] * size],
+        "metadatas": [[{"page": 1}] * size],
+    }
+    record = record_of({"answer": "so [2]", "documents": found, "candidates": found})
+    assert (len(record.retrieved_ids), len(record.contexts), len(record.candidate_ids)) == (size, size, size)
+    assert (record.answer_json.claim, record.answer_json.citations) == ("so [2]", ["d1"])
+
+
 @pytest.mark.parametrize(
     "ids", [["a", "b"], [["a", "b"]], np.array(["a", "b"]), pd.Series(["a", "b"]), pl.Series(["a", "b"])]
 )
 def test_a_list_of_ids(ids):
     assert record_of({"answer": "so", "retrieved": ids}).retrieved_ids == ["a", "b"]
+
+
+@pytest.mark.parametrize("ids", [[7, 8], [[7, 8]], np.array([7, 8]), pd.Series([7.0, 8.0]), [(7, 0.5), (8, 0.25)]])
+def test_a_list_of_numbers_that_are_ids(ids):
+    assert record_of({"answer": "so", "retrieved": ids}).retrieved_ids == ["7", "8"]
 
 
 def test_a_table_beside_the_answer():

@@ -27,6 +27,7 @@ content = "hash"
 probe_content = "redacted"
 id_from = "metadata.chunk_id"
 retrievers = ["retrieve", "search_*"]
+reasoning = ["plan"]
 merge = "concat"
 gold = "gold.jsonl"
 redactors = ["json:dumps"]

@@ -27,6 +27,7 @@ from ragmon.core.record import (
     bounded,
     encode,
 )
+from ragmon.core.written import MAX_TEXT_CHARS
 from ragmon.ingest import trace_buffer
 from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.lines import Rejected, decode
@@ -35,7 +36,6 @@ from ragmon.ingest.receiver import Encoding
 from ragmon.ingest.spans.documents import MAX_STEPS
 from ragmon.ingest.spans.mapper import per_request, to_record
 from ragmon.ingest.spans.span import MAX_SPANS, NOT_UNDERSTOOD, TOO_MANY_STEPS
-from ragmon.ingest.spans.tools import MAX_TEXT_CHARS
 from ragmon.metrics.facts import DEPTH
 from ragmon.server.pending import decode_traces
 from ragmon.stats.histograms import bucket

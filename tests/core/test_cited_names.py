@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragmon.core.shapes import cited_names, named_by_title, titles_in
+from ragmon.core.shapes import cited_names, named_by_title
 
 IDS = ["d1", "d2", "d3"]
 
@@ -103,14 +103,15 @@ def test_a_list_is_unknown_where_what_it_cites_cannot_be_told(citations):
 
 
 def test_a_title_names_the_retrieved_documents_that_have_it():
-    documents = [
-        {"id": "d1", "title": "Bus plan"},
-        {"id": "d2", "metadata": {"title": "BUS  PLAN"}},
-        {"id": "d3", "title": 7},
-        "d4",
-    ]
-    assert named_by_title(["Bus plan", "Other"], titles_in(documents)) == ["d1", "d2", "Other"]
-    assert named_by_title(["d3", "Bus plan"], titles_in(documents)) == ["d3", "d1", "d2"]
-    assert named_by_title(["Bus plan"], titles_in(None)) == ["Bus plan"]
+    titles = [("d1", "Bus plan"), ("d2", "BUS  PLAN"), ("d3", None), (None, "Bus plan")]
+    assert named_by_title(["Bus plan", "Other"], titles) == ["d1", "d2", "Other"]
+    assert named_by_title(["d3", "Bus plan"], titles) == ["d3", "d1", "d2"]
+    assert named_by_title(["Bus plan"], []) == ["Bus plan"]
     for names in (["d1", "Bus plan"], ["d2"]):
-        assert named_by_title(names, titles_in(documents)) == names, "an id with a title is cited: names are ids then"
+        assert named_by_title(names, titles) == names, "an id with a title is cited: names are ids then"
+
+
+@pytest.mark.parametrize("others", [["d1"], ["d1", 7], [{"id": "d1"}]])
+def test_an_empty_citation_is_none_whatever_stands_beside_it(others):
+    assert cited_names([*others, ""]) == cited_names(others)
+    assert cited_names([""]) is None

@@ -31,18 +31,31 @@ class QuotaExceeded(fastapi.HTTPException):
         super().__init__(429)
 
 
-class OwnError(Exception):
-    """An application's own error, which carries a status as those of client libraries do."""
-
-    status_code = code = 404
-
-
 def raised_by(function, *args):
     try:
         function(*args)
     except BaseException as error:  # noqa: BLE001 - any
         return error
     raise AssertionError("nothing was raised")
+
+
+def handed_on(inner, outer, *, cause=True):
+    def provider():
+        raise inner
+
+    def view():
+        try:
+            provider()
+        except Exception as error:  # noqa: BLE001 - any
+            raise outer from (error if cause else None)
+
+    return raised_by(view)
+
+
+class OwnError(Exception):
+    """An application's own error, which carries a status as those of client libraries do."""
+
+    status_code = code = 404
 
 
 def openai_error(kind, status):
@@ -164,6 +177,27 @@ def test_a_span_tells_the_name_of_the_type_and_a_message(name, message, ending):
 def test_what_is_ignored_adds_by_the_name_of_the_class_or_of_a_base(pattern):
     assert ending_of_error(OwnError(), [pattern]) == "ignored"
     assert ending_of_error(OwnError(), ["OtherError", "Own"]) is None
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        openai_error(openai.RateLimitError, 429),
+        openai_error(openai.BadRequestError, 400),
+        httpx.HTTPStatusError("no", request=httpx.Request("GET", "http://x"), response=httpx.Response(404)),
+        httpx.ReadTimeout("late", request=httpx.Request("GET", "http://x")),
+        requests.HTTPError("404 Client Error", response=requests.Response()),
+    ],
+    ids=shown,
+)
+def test_a_providers_answer_that_is_handed_on_to_the_client_is_an_error(inner):
+    assert ending_of_error(handed_on(inner, fastapi.HTTPException(429))) is None
+    assert ending_of_error(handed_on(inner, fastapi.HTTPException(429), cause=False)) == "rejected"
+
+
+@pytest.mark.parametrize("inner", [KeyError("page"), OwnError(), ValueError("no number")], ids=shown)
+def test_what_is_not_found_and_told_to_the_client_is_none(inner):
+    assert ending_of_error(handed_on(inner, fastapi.HTTPException(404))) == "rejected"
 
 
 def test_a_status_that_cannot_be_read_leaves_an_error():

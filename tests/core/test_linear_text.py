@@ -21,7 +21,7 @@ import ragmon
 from ragmon.capture import convert, judges, redact
 from ragmon.capture import convert as result
 from ragmon.compat import seed_002
-from ragmon.core import citations, documents, errors
+from ragmon.core import answers, citations, documents, errors, written
 from ragmon.core import text as texts
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
@@ -40,6 +40,7 @@ from tests.support.adversarial import GENERAL, TooLongError, ended_after, growth
 SECONDS = 2
 """Of the processor, after which a text is given up: what is linear takes a hundredth of it."""
 MADE_WHERE_NEEDED = {
+    "core.answers",  # names of the configuration, beside the usual ones, which are tried
     "capture.otlp_exporter",  # one class of characters, of a token in the configuration
     "capture.redact",  # what a pattern of bounded length found
     "config.problems",  # the configuration
@@ -177,7 +178,9 @@ ITEM = GoldItem(
 )
 BY_TEXT = GoldItem("a", "Why?", answerable=True, contexts=["the harbour"], match="contains")
 FUNCTIONS = {
-    messages.is_null: messages.is_null,
+    written.is_null: written.is_null,
+    written.scalar: written.scalar,
+    answers.cited_in: answers.cited_in,
     texts.head: texts.head,
     texts.is_cut: texts.is_cut,
     texts.stream_safe: texts.stream_safe,
@@ -196,44 +199,47 @@ FUNCTIONS = {
     citations.split_citations: citations.split_citations,
     citations.read_marks: lambda text: citations.read_marks(text, ["a", "b", "a#1"]),
     citations.unread_mark: citations.unread_mark,
-    messages.answer_in: messages.answer_in,
+    answers.read: answers.read,
+    answers.without_reasoning: answers.without_reasoning,
     messages.question_in: messages.question_in,
     citations.marked_citations: lambda text: citations.marked_citations(text, ["a", "b", "a#1"]),
     builtin.words: builtin.words,
     builtin.content_words: builtin.content_words,
     builtin.groundedness: lambda text: builtin.groundedness(text, [text[::-1]]),
     redact.redact: redact.redact,
-    convert.answer: lambda text: convert.answer({"claim": text}, None),
+    convert.answer: lambda text: convert._taken_apart({"claim": text}),
     result.text_of: lambda text: result.text_of([{"content": text}]),
     result.as_id: result.as_id,
-    messages.message: lambda text: messages.message([text, text]),
-    messages.messages: messages.messages,
-    messages.parse: messages.parse,
+    answers.message: lambda text: answers.message([text, text]),
+    answers.messages: answers.messages,
+    answers.parse: answers.parse,
+    answers.is_plain: answers.is_plain,
     entries.document: entries.document,
     _name: _name,
     documents.as_id: documents.as_id,
     documents.finite: documents.finite,
-    documents.list_in: lambda text: documents.list_in(text, tools.JSON),
-    documents.parts_of: lambda text: documents.parts_of(text, tools.JSON),
-    documents.note_ids: lambda text: documents.note_ids(documents.Document(text), text, tools.JSON),
-    documents.read_document: lambda text: documents.read_document([{"text": text}, text], tools.JSON),
-    tools.decode: tools.decode,
-    tools.decode_container: tools.decode_container,
-    tools.is_json: tools.is_json,
-    tools.too_long: tools.too_long,
-    tools.cut_off: tools.cut_off,
+    documents.list_in: lambda text: documents.list_in(text, written.JSON),
+    documents.may_list: lambda text: documents.may_list(text, written.JSON),
+    documents.parts_of: lambda text: documents.parts_of(text, written.JSON),
+    documents.note_ids: lambda text: documents.note_ids(documents.Document(text), text, written.JSON),
+    documents.read_document: lambda text: documents.read_document([{"text": text}, text], written.JSON),
+    written.decode: written.decode,
+    written.decode_container: written.decode_container,
+    written.is_json: written.is_json,
+    written.too_long: written.too_long,
+    written.cut_off: written.cut_off,
     errors.printable: errors.printable,
     errors.printable_line: errors.printable_line,
     errors.printable_json: errors.printable_json,
     errors.shown_name: lambda text: errors.shown_name(text, ""),
-    tools.mapping: tools.mapping,
-    tools.as_text: tools.as_text,
-    tools.nonempty_text: tools.nonempty_text,
-    tools.number: tools.number,
+    written.mapping: written.mapping,
+    written.as_text: written.as_text,
+    written.nonempty_text: written.nonempty_text,
+    written.number: written.number,
     tools.count: tools.count,
-    tools.text_of: lambda text: tools.text_of([{"content": text}]),
+    answers.text_of: lambda text: answers.text_of([{"content": text}]),
     tools.as_id: tools.as_id,
-    tools.python_value: tools.python_value,
+    written.python_value: written.python_value,
     judges.claims_prompt: judges.claims_prompt,
     judges.completion: lambda text: judges.completion(text.encode("utf-8", "replace")),
     judges.digest: judges.digest,
@@ -301,7 +307,9 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, citations, documents, builtin, redact, messages, entries, tools, judges, tables, errors)
+READERS = (
+    *(texts, citations, answers, written, documents, builtin, redact, messages, entries, tools, judges, tables, errors),
+)
 """Modules of which every public function that takes a text first is tried."""
 GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once, judges.judge, judges.follow, judges.suppressed}
 """Functions that take a text of the configuration or of the program itself."""

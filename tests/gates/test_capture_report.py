@@ -156,6 +156,13 @@ def test_a_pipeline_that_never_cites_is_told_so_and_stops_no_gate():
     assert "coverage" in gap.gates
 
 
+@pytest.mark.parametrize("claim", ["yes [1].", "yes【1†source】", "yes [Source 2]", "yes ##0$$"])
+def test_where_answers_carry_marks_the_ids_lack_and_no_citations(claim):
+    found = report(call(number, retrieved_ids=None, answer_json=Answer(claim=claim)) for number in range(60))
+    assert [(gap.field, gap.missing) for gap in found.gaps] == [("ids", 60)]
+    assert {"citation_scope", "coverage"} <= set(found.worst.blocked)
+
+
 def test_answers_that_lack_citations_now_and_then_are_a_gap_of_the_gates_that_need_them():
     gap = report(call(number, answer_json=Answer("yes", None if number % 4 else ["x"])) for number in range(60)).worst
     assert (gap.field, gap.finding) == ("citations", "no list of citations in 45 of 60 answers")

@@ -492,6 +492,14 @@ def test_both_are_read_from_the_same_source():
     assert (found.source, found.items, found.drop) == ("match", 100, 0.0)
 
 
+def test_where_one_release_lacks_data_what_the_other_has_is_shown_with_its_source():
+    """Probes of the old build asked nothing that tells of the metric; users did."""
+    asked = make_record("q700", source="live", claim=REFUSED, build="old")
+    traffic = counted([asked], answers([RIGHT], source="probe", build="old"), live(1, build="new"))
+    (found,) = against(traffic, HALLUCINATION)
+    assert (found.source, found.before.n, found.before.value, found.reason) == ("match", 1, 0.0, "no data of new")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [

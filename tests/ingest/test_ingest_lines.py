@@ -19,6 +19,7 @@ from ragmon.core.errors import InputError, RagmonError
 from ragmon.ingest import files as compression
 from ragmon.ingest import files as lines
 from ragmon.ingest.files import LineReader, ReadSummary, byte_ranges, open_bytes, read_files
+from ragmon.ingest.lines import Rejected, decode
 from tests.support.trace_files import good, take, write
 
 SHORT = 8
@@ -243,3 +244,10 @@ def test_a_reader_that_is_left_early_closes_its_file(tmp_path):
     with open_bytes(path) as (stream, raw):
         stream.readline()
     assert raw.closed
+
+
+def test_of_a_line_that_is_rejected_no_field_is_counted_as_unread():
+    told = []
+    with pytest.raises(Rejected):
+        decode(b'{"v":2,"answer_json":"text"}', lambda *said: told.append(said))
+    assert told == []

@@ -135,6 +135,7 @@ SCORED = OF_STORES.keys() - {
 }
 ASKED = {"question": "When does the bus leave?", "answer": "At nine.", "retrieved_ids": IDS}
 OF_ALL = {"q": ASKED["question"], "retrieved_ids": IDS}
+IN_JSON = '{"answer": "At nine.", "citations": ["page-0", "kb-1"]}'
 
 
 def cites(*names, **fields):
@@ -174,6 +175,9 @@ CONTENT = {
     "OpenAI": (citing([{"type": "file_citation", "file_id": "kb-0", "index": 9}]), cites("kb-0")),
     "a number beside the id": (citing([{"id": 1, "document_id": "kb-0"}]), cites("kb-0")),
     "null among ids": (citing([None, "kb-0"]), cites("kb-0")),
+    "null among what was retrieved": ({**citing(["kb-0"]), "retrieved_ids": [None, *IDS]}, cites("kb-0")),
+    "ids of pandas": ({**citing([7.0]), "retrieved_ids": [12.0, 7.0]}, cites("7", retrieved_ids=["12", "7"])),
+    "numbers as ids": ({**citing([7]), "retrieved_ids": [12, 7]}, cites("7", retrieved_ids=["12", "7"])),
     "lists in a list": (citing([["page-0"], ["kb-0", "kb-1"]]), cites("page-0", "kb-0", "kb-1")),
     "an object without a name": (citing([{"quote": "at nine"}]), {**OF_ALL, "answer_json": Answer("At nine.")}),
     "numbers": (citing([1, 3]), None),
@@ -188,6 +192,42 @@ CONTENT = {
     "a refusal": (
         {**ASKED, "answer": "I don't know.", "citations": []},
         {**OF_ALL, "answer_json": Answer("I don't know.", [])},
+    ),
+    **{
+        f"a thought {how}": ({**ASKED, "answer": said}, cited_by_rank)
+        for cited_by_rank in [{**OF_ALL, "answer_json": Answer("At nine [1].", ["page-0"], [1])}]
+        for how, said in {
+            "in front": "<think>\n[2] does not help.\n</think>\n\nAt nine [1].",
+            "whose first mark is in the prompt": "[2] does not help.\n</think>\n\nAt nine [1].",
+            "in brackets": "[THINK]Is it [2]?[/THINK]At nine [1].",
+            "of a channel": "<|channel|>analysis<|message|>[2]?<|end|><|start|>assistant<|channel|>final<|message|>"
+            "At nine [1].",
+            "between the words": "<thinking>[2]?</thinking>At nine<reasoning>[3]?</reasoning> [1].",
+        }.items()
+    },
+    **{
+        f"an answer {how}": ({**ASKED, "answer": said}, cites("page-0", "kb-1"))
+        for how, said in {
+            "in JSON": IN_JSON,
+            "in a fence": f"```json\n{IN_JSON}\n```",
+            "in JSON, amid talk": f"Here it is: {IN_JSON}",
+            "in JSON in JSON": '{"output": {"answer": "At nine.", "citations": [{"id": "page-0"}, "kb-1"]}}',
+            "in JSON, written twice": json.dumps(IN_JSON),
+            "in a text in JSON": json.dumps({"answer": IN_JSON}),
+            "in a value of Python": "{'answer': 'At nine.', 'citations': ['page-0', 'kb-1']}",
+            "in JSON behind a thought": f"<think>Hm.</think>\n{IN_JSON}",
+            "in JSON with a thought": '{"answer": "<think>Hm.</think>At nine.", "citations": ["page-0", "kb-1"]}',
+            "in structured output": '{"messages": [{"type": "ai", "content": ""}], "structured_response": '
+            '{"answer": "At nine.", "citations": ["page-0", "kb-1"]}}',
+        }.items()
+    },
+    "a refusal in JSON": (
+        {**ASKED, "answer": '{"answer": "Ask at the pier.", "refused": true}'},
+        {**OF_ALL, "answer_json": Answer("Ask at the pier.", refused=True)},
+    ),
+    "JSON that was asked for": (
+        {**ASKED, "answer": '["At nine.", "At ten."]'},
+        {**OF_ALL, "answer_json": Answer('["At nine.", "At ten."]')},
     ),
     "contexts with ids": (
         {**ASKED, "contexts": TEXTS},
@@ -280,6 +320,31 @@ CONTENT = {
         {**ASKED, "retrieved_ids": ["kb-1", "page-0"], "candidate_ids": IDS},
         {**OF_ALL, "retrieved_ids": ["kb-1", "page-0"], "candidate_ids": IDS, "answer_json": Answer("At nine.")},
     ),
+    **{
+        f"reranked: {kind}": (
+            {"question": "When?", "answer": "At nine.", "documents": documents, "candidate_ids": DOCUMENTS},
+            {
+                "q": "When?",
+                "retrieved_ids": ["kb-1", "page-0"],
+                "candidate_ids": IDS,
+                "contexts": [TEXTS[2], TEXTS[0]],
+                "scores": [0.8, 0.7],
+                "answer_json": Answer("At nine."),
+            },
+        )
+        for kind, documents in {
+            "ids": [{"id": "kb-1", "score": 0.8}, {"id": "page-0", "score": 0.7}],
+            "texts": [{"text": TEXTS[2], "score": 0.8}, {"text": TEXTS[0], "score": 0.7}],
+            "places": [{"index": 2, "relevance_score": 0.8}, {"index": 0, "relevance_score": 0.7}],
+            "Cohere": {"results": [{"index": 2, "relevance_score": 0.8}, {"index": 0, "relevance_score": 0.7}]},
+            "Jina": {
+                "results": [
+                    {"index": 2, "relevance_score": 0.8, "document": {"text": TEXTS[2]}},
+                    {"index": 0, "relevance_score": 0.7, "document": {"text": TEXTS[0]}},
+                ]
+            },
+        }.items()
+    },
     "nothing was found": (
         {**ASKED, "retrieved_ids": []},
         {**OF_ALL, "retrieved_ids": [], "answer_json": Answer("At nine.")},
@@ -379,12 +444,14 @@ def spans_of(content):
     yield chain
     ids, texts = content.get("retrieved_ids"), content.get("contexts")
     documents = content.get("documents") or (
-        [{"id": name} for name in ids] if texts is None else [{"content": text} for text in texts]
+        [name if name is None else {"id": name} for name in ids]
+        if texts is None
+        else [{"content": text} for text in texts]
     )
     if ids is not None and texts is not None:
         documents = [{"id": name, "content": text} for name, text in zip(ids, texts, strict=True)]
     if "candidate_ids" in content:
-        first = json.dumps([{"id": name} for name in content["candidate_ids"]])
+        first = json.dumps([name if isinstance(name, dict) else {"id": name} for name in content["candidate_ids"]])
         yield made({semconv.SPAN_KIND: semconv.RETRIEVER, semconv.DOCUMENTS: first}, parent=chain, end=0.05)
     kind = semconv.RERANKER if "candidate_ids" in content else semconv.RETRIEVER
     start = 0.05 if "candidate_ids" in content else 0.0
@@ -432,6 +499,20 @@ def test_one_content_is_one_record_for_every_reader(shape, reader, tmp_path):
     record = of_reader(reader, content, tmp_path)
     wanted = of_line(content, tmp_path) if expected is None else Record(**expected)
     assert said(record, reader) == said(wanted, reader)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("null", "NaN", '""', "<app.Stream object at 0x7f2b3c4d5e6f>", "tool_calls=[ToolCall(name='search')]"),
+        '{"name": "search", "arguments": {"query": "bus"}}',
+    ],
+)
+def test_what_is_no_answer_is_none_for_every_reader(said, reader, tmp_path):
+    record = of_reader(reader, {**ASKED, "answer": said}, tmp_path)
+    assert record.answer_json in (None, Answer())
+    assert record.retrieved_ids == IDS
 
 
 RANKS = ("numbers", "numbers of pandas", "marks", "marks in one text", "labels", "objects with a number")

@@ -8,9 +8,9 @@ import pytest
 
 from ragmon.core import constants, semconv
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
+from ragmon.core.written import REDACTED
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.span import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, Event
-from ragmon.ingest.spans.tools import REDACTED
 from tests.support.recorded_spans import made
 
 RETRIEVER = {semconv.SPAN_KIND: semconv.RETRIEVER}

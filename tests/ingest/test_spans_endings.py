@@ -19,7 +19,7 @@ def exception(name, message=""):
 
 def request(chain, events=(), *, failed=True, root=None, scope="openinference.instrumentation.langchain"):
     """A web server's span, in it a chain that ended as said, and in it a retriever."""
-    outer = made({"http.request.method": "POST", **(root or {})}, end=5)
+    outer = made({"http.request.method": "POST", "url.path": "/ask", **(root or {})}, end=5)
     inner = made({**CHAIN, **chain}, parent=outer, end=4, failed=failed, events=events, scope=scope)
     return [outer, inner, made(DOCUMENTS, parent=inner, end=2)]
 
@@ -87,6 +87,20 @@ def test_the_web_servers_own_fault_is_an_error_where_the_chain_returned():
     outer, inner, step = request({semconv.OUTPUT_VALUE: "It is."}, failed=False)
     outer = outer._replace(failed=True, attributes={**outer.attributes, semconv.ERROR_TYPE: "500"})
     assert told([outer, inner, step])[:2] == ("500", None)
+
+
+@pytest.mark.parametrize(("status", "error"), [(404, None), (429, None), (500, "500")])
+def test_a_web_servers_span_may_fail_for_what_its_client_asked(status, error):
+    outer, inner, step = request({semconv.OUTPUT_VALUE: "It is."}, failed=False)
+    told_client = {"http.response.status_code": status, semconv.ERROR_TYPE: str(status)}
+    outer = outer._replace(failed=True, attributes={**outer.attributes, **told_client})
+    assert told([outer, inner, step])[0] == error
+
+
+def test_a_models_span_with_a_providers_status_is_an_error():
+    call = made({semconv.SPAN_KIND: semconv.LLM, semconv.ERROR_TYPE: "429", "http.response.status_code": 429}, end=3)
+    assert told([call._replace(failed=True), made(DOCUMENTS, end=2)])[:2] == ("429", None)
+    assert told([call._replace(failed=True)])[:2] == ("429", None)
 
 
 @pytest.mark.parametrize("output", ["null", " null\n"])

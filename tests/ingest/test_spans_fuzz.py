@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ragmon.core import semconv
 from ragmon.core.record import Answer, Record, encode
+from ragmon.core.written import REDACTED
 from ragmon.ingest.spans.mapper import fill, per_request, to_record
 from ragmon.ingest.spans.span import Event, Span
-from ragmon.ingest.spans.tools import REDACTED
 from tests.support.recorded_spans import TRACE
 
 WORDS = st.sampled_from(

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ragmon.core import semconv
 from ragmon.core.record import Answer
+from ragmon.core.written import REDACTED, decode
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.span import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_UNDERSTOOD
-from ragmon.ingest.spans.tools import REDACTED, decode
 from tests.support.recorded_spans import made
 
 CHAIN = {semconv.SPAN_KIND: semconv.CHAIN}

@@ -7,18 +7,10 @@ import json
 import pytest
 
 from ragmon.core import constants, semconv
+from ragmon.core.written import MAX_LITERAL_CHARS, MAX_LITERAL_TOKENS, python_value
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.span import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, NOT_UNDERSTOOD
-from ragmon.ingest.spans.tools import (
-    MAX_LITERAL_CHARS,
-    MAX_LITERAL_TOKENS,
-    MAX_LITERALS_CHARS,
-    LiteralBudget,
-    RetrievingTools,
-    documents_in,
-    python_value,
-    tool_names,
-)
+from ragmon.ingest.spans.tools import MAX_LITERALS_CHARS, LiteralBudget, RetrievingTools, documents_in, tool_names
 from tests.support.effort import effort
 from tests.support.recorded_spans import made
 
@@ -134,9 +126,6 @@ DOCUMENTS = {
             "content": "one, two",
             "artifact": [{"pageContent": text, "metadata": {"id": n}} for n, text in zip("ab", TWO, strict=True)],
         },
-    },
-    "LangGraph's state": {
-        "context": [{"id": name, "page_content": text} for name, text in zip("ab", TWO, strict=True)]
     },
     "Milvus' hits": [
         [{"pk": name, "distance": 0.5, "entity": {"text": text}} for name, text in zip("ab", TWO, strict=True)]
@@ -280,6 +269,12 @@ class TestNamed:
     )
     def test_whatever_the_shape(self, output, expected):
         assert read(tool(output), retrievers=["sea*"]) == expected
+
+    def test_that_hand_on_the_state_of_a_graph(self):
+        state = json.dumps({"question": "Is it?", "context": [{"id": "a", "page_content": "one"}]})
+        step = made({semconv.TRACELOOP_KIND: "task", semconv.ENTITY_OUTPUT: state}, name="retrieve.task")
+        assert read(step, retrievers=["retrieve"])[:2] == (["a"], ["one"])
+        assert read(step, made(CHAT))[3] == NO_RETRIEVAL
 
     def test_by_the_type_of_the_tool(self):
         """The conventions call a tool that retrieves a data store."""
@@ -501,3 +496,12 @@ def test_an_output_is_read_in_a_bounded_depth():
     for _ in range(5):
         value = {"result": value}
     assert documents_in(json.dumps(value)) is None
+
+
+def test_documents_in_lists_in_lists_are_read_in_a_bounded_depth():
+    deep = "[" * 900 + "]" * 900
+    for kind in (semconv.RETRIEVER, semconv.RERANKER):
+        record = to_record(
+            [made({semconv.SPAN_KIND: kind, semconv.INPUT_VALUE: "Is it?", semconv.DOCUMENTS: deep})]
+        ).record
+        assert (record.retrieved_ids, record.contexts) == (None, None)

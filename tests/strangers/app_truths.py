@@ -60,6 +60,12 @@ NOTHING_MISSING: Mapping[str, float] = {"question": 1, "answer": 1, "ids": 1, "c
 CITES_NOTHING = {**NOTHING_MISSING, "citations": 0}
 
 
+def in_session(number: int, question: str) -> dict[str, object]:
+    """The body of a chat's request: three questions a session, each behind a greeting."""
+    messages = [{"role": "assistant", "content": "Good morning!"}, {"role": "user", "content": question}]
+    return {"session_id": f"s-{number // 3}", "messages": messages}
+
+
 def refused(questions: Sequence[str]) -> int:
     """How many of the questions have no answer."""
     return sum(question in handbook.UNANSWERABLE or question in UNKNOWN_IN_GERMAN for question in questions)
@@ -256,6 +262,13 @@ APPLICATIONS = [
         logged=[CITE],
     ),
     Application("right_by_gold", RIGHT, config=WITH_GOLD, captured={**NOTHING_MISSING, "gold": 1, "gold_ids": 1}),
+    Application(
+        "chat_stream",
+        RIGHT,
+        users=Web(UVICORN, "/chat", "/stream", body=in_session),
+        config=WITH_GOLD + '[refusal]\ntokens = ["That goes beyond my hut book, dear hiker."]\n',
+        captured={**NOTHING_MISSING, "session": 1, "gold": 1, "gold_ids": 1},
+    ),
     Application(
         "index_breaks",
         Truth(

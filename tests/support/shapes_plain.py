@@ -243,10 +243,6 @@ SHAPES |= family(
         "list": '["yes"]',
     },
 )
-WRONG |= dict.fromkeys(
-    ("json as text: object", "json as text: fenced", "json as text: inside a dict"),
-    "the text of a model in JSON mode is taken for the claim, braces and all",
-)
 SHAPES |= family(
     "thought",
     {
@@ -255,7 +251,6 @@ SHAPES |= family(
         "in a dict": {"answer": "<think>no</think>yes [1]", "documents": DICTS},
     },
 )
-WRONG |= dict.fromkeys((f"thought: {name}" for name in ("closed", "end alone", "in a dict")), "a thought is no answer")
 
 # --- kinds of objects, times kinds of documents -----------------------------------------------------------------------
 

@@ -65,12 +65,13 @@ class Web:
 
     Args:
         server: The server's module and its options, with the application's name to be filled in.
-        path: Where it takes questions.
+        paths: Where it takes questions, in turn.
         form: Whether it takes them as a form; else as JSON.
+        body: Makes the body of a request of its number and its question.
     """
 
-    def __init__(self, server, path, form=False):
-        self.server, self.path, self.form = server, path, form
+    def __init__(self, server, *paths, form=False, body=lambda number, question: {"question": question}):
+        self.server, self.paths, self.form, self.body = server, paths, form, body
 
     def command(self, app):
         self.port = free_port()
@@ -80,20 +81,20 @@ class Web:
         wait_for(lambda: process.poll() is not None or self._listens())
         assert process.poll() is None, errors.read_text()
         with ThreadPoolExecutor(USERS) as pool:
-            return list(pool.map(self._post, questions))
+            return list(pool.map(self._post, range(len(questions)), questions))
 
     def _listens(self):
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT):
             return True
         return False
 
-    def _post(self, question):
-        body = {"question": question}
+    def _post(self, number, question):
+        body, path = self.body(number, question), self.paths[number % len(self.paths)]
         kind = "application/x-www-form-urlencoded" if self.form else "application/json"
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
         try:
             data = urllib.parse.urlencode(body) if self.form else json.dumps(body)
-            connection.request("POST", self.path, data, {"Content-Type": kind})
+            connection.request("POST", path, data, {"Content-Type": kind})
             response = connection.getresponse()
             assert response.status == 200, response.read()
             return response.read().decode()

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ragmon.core import semconv
+from ragmon.core.written import as_text, decode, decode_container, mapping
 from ragmon.ingest.spans.span import Event, Span
-from ragmon.ingest.spans.tools import as_text, decode, decode_container, mapping
 
 Attributes = Mapping[str, Any]
 Translation = dict[str, Any]

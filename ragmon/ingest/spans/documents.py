@@ -16,6 +16,7 @@ from ragmon.core.documents import DOCUMENT_FIELDS, METADATA_ID_KEYS, Document, l
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
 from ragmon.core.shapes import document_hints, first_of
 from ragmon.core.text import Path
+from ragmon.core.written import JSON, REDACTED, as_text, decode, decode_container, is_json, mapping, number, too_long
 from ragmon.ingest.spans.messages import tool_results
 from ragmon.ingest.spans.span import (
     ATTRIBUTES_DROPPED,
@@ -30,23 +31,7 @@ from ragmon.ingest.spans.span import (
     Trace,
     unread,
 )
-from ragmon.ingest.spans.tools import (
-    JSON,
-    REDACTED,
-    as_id,
-    as_text,
-    count,
-    decode,
-    decode_container,
-    documents_in,
-    flattened,
-    is_json,
-    mapping,
-    number,
-    returned_list,
-    too_long,
-    tool_output,
-)
+from ragmon.ingest.spans.tools import as_id, count, documents_in, flattened, returned_list, tool_output
 
 
 class SpanDocuments(NamedTuple):
@@ -116,7 +101,8 @@ def _from_attribute(key: str, member: str | None = None) -> Source:
         elif not isinstance(decoded, str):
             decoded = list_in(decoded, JSON)
         if isinstance(decoded, list):
-            return None if REDACTED in decoded else decoded[:MAX_DOCUMENTS]
+            known = [entry for entry in decoded[:MAX_DOCUMENTS] if entry is not None]
+            return None if REDACTED in decoded else known or decoded[:MAX_DOCUMENTS]
         if too_long(decoded):
             return constants.OVERSIZE
         return constants.MALFORMED_JSON if is_json(decoded) else None

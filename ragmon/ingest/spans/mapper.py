@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from itertools import chain
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -28,6 +29,7 @@ from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
 from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title
 from ragmon.core.text import Path
+from ragmon.core.written import as_text, is_null, mapping, nonempty_text, number
 from ragmon.ingest.lines import Rejected, Unknown, decode
 from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import (
@@ -38,7 +40,7 @@ from ragmon.ingest.spans.documents import (
     texts_of,
     titles_of,
 )
-from ragmon.ingest.spans.messages import answer, is_null, question
+from ragmon.ingest.spans.messages import answer, question
 from ragmon.ingest.spans.span import (
     CONTENT_NOT_CAPTURED,
     INCOMPLETE,
@@ -57,7 +59,7 @@ from ragmon.ingest.spans.span import (
     unknown_scope,
     why_no_text,
 )
-from ragmon.ingest.spans.tools import RetrievingTools, as_id, as_text, flattened, mapping, nonempty_text, number
+from ragmon.ingest.spans.tools import RetrievingTools, as_id, flattened
 
 LISTS: Final = (semconv.ANNOTATIONS, semconv.EVALUATIONS, semconv.TRACE_ANNOTATIONS)
 CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "answer_correctness", "qa_correctness"})
@@ -207,13 +209,17 @@ def _outcome_of(span: Span, root: Span | None, ignored: Sequence[str]) -> _Outco
     raised = [event.attributes for event in reversed(span.events) if event.name == semconv.EXCEPTION]
     types = (attributes.get(semconv.ERROR_TYPE), *(fields.get(semconv.EXCEPTION_TYPE) for fields in raised))
     names = [name for value in types if (name := shown_name(as_text(value) or "", ""))]
+    told = first_of({} if root is None else root.attributes, semconv.HTTP_STATUS, number)
+    answered = None if told is None else int(told)
+    is_of_server = span is root and any(key in attributes for key in semconv.OF_SERVERS)
+    if is_of_server and answered is not None and answered < HTTPStatus.INTERNAL_SERVER_ERROR and not raised:
+        return _Outcome(ended=REJECTED)  # some instrumentations of servers fail a span for a 404
     if not names:
         return _Outcome(constants.ERROR)
     # `error.type` may lack the module that an event has.
     same = [name for name in names if name.rpartition(".")[2] == names[0].rpartition(".")[2]]
     messages = (as_text(fields.get(semconv.EXCEPTION_MESSAGE)) or "" for fields in raised)
-    answered = first_of({} if root is None else root.attributes, semconv.HTTP_STATUS, number)
-    statuses = (*map(status_in, messages), None if answered is None else int(answered))
+    statuses = (*map(status_in, messages), answered)
     status = next((found for found in statuses if found is not None), None)
     ended = ending_of([max(same, key=len)], status, ignored)
     return _Outcome(ended=ended) if ended is not None else _Outcome(names[0])
@@ -291,6 +297,7 @@ def fill(
     id_from: Path | None = None,
     merge: Merge = "concat",
     retrievers: Sequence[str] = (),
+    reasoning: Sequence[str] = (),
 ) -> Record:
     """Fill the unknown fields of a record from the spans that other instrumentations recorded for the same request.
 
@@ -298,7 +305,7 @@ def fill(
     so fill a record before it is redacted.
     """
     others = (span for span in spans if span.scope != OWN_SCOPE and semconv.RAGMON_RECORD not in span.attributes)
-    trace = Trace(translated(others), RetrievingTools(tuple(retrievers), id_from))
+    trace = Trace(translated(others), RetrievingTools(tuple(retrievers), id_from, tuple(reasoning)))
     if not trace.is_rag:
         return record
     retrieved = Retrievals(trace, id_from).read(merge)
@@ -342,9 +349,9 @@ def _filled_answer(record: Record, trace: Trace, retrieved_ids: Sequence[str] | 
         return own or other
     if own.claim is None:
         cited = other if own.citations is None and own.ranks is None else own
-        return Answer(other.claim, cited.citations, cited.ranks)
+        return Answer(other.claim, cited.citations, cited.ranks, other.refused)
     same_claim = own.citations is None and own.claim == other.claim
-    return Answer(own.claim, other.citations) if same_claim else own
+    return Answer(own.claim, other.citations, refused=own.refused) if same_claim else own
 
 
 _FAMILY_KEYS: Final = {
@@ -361,7 +368,12 @@ SLACK: Final = 5_000_000
 """The nanoseconds a span may extend beyond its request: ragmon and the SDK read different clocks."""
 
 
-def per_request(spans: Iterable[Span], retrievers: Sequence[str] = (), id_from: Path | None = None) -> list[Trace]:
+def per_request(
+    spans: Iterable[Span],
+    retrievers: Sequence[str] = (),
+    id_from: Path | None = None,
+    reasoning: Sequence[str] = (),
+) -> list[Trace]:
     """Split a trace into requests: one per root of ragmon, else one per workflow that is a request by itself.
 
     The turns of a session or the questions of a batch may share a trace; their documents and answers must not be mixed.
@@ -372,7 +384,7 @@ def per_request(spans: Iterable[Span], retrievers: Sequence[str] = (), id_from: 
         workflow that answered or failed, and two at least retrieved as well or failed: each of them with its
         descendants. Otherwise the trace as a whole.
     """
-    trace = Trace(translated(spans), RetrievingTools(tuple(retrievers), id_from))
+    trace = Trace(translated(spans), RetrievingTools(tuple(retrievers), id_from, tuple(reasoning)))
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if not roots and len(trace.outermost) > 1:
         turns = [trace.below(workflow) for workflow in trace.outermost]
@@ -423,7 +435,7 @@ def ended_requests(spans: Iterable[Span], running: Container[str], options: Span
         running: The ids of the spans that are running.
         options: How spans are read.
     """
-    trace = Trace(translated(spans), RetrievingTools(options.retrievers, options.id_from))
+    trace = Trace(translated(spans), RetrievingTools(options.retrievers, options.id_from, options.reasoning))
     turns = [trace.below(workflow) for workflow in trace.outermost if workflow.span_id not in running]
     return [turn for turn in turns if is_request(turn) and not any(span.span_id in running for span in turn.spans)]
 
@@ -481,6 +493,7 @@ def to_record(
     """
     retrieving = RetrievingTools(tuple(retrievers), id_from)
     trace = spans if isinstance(spans, Trace) else Trace(translated(spans), retrieving)
+    thoughts = trace.retrieving.reasoning
     own_spans = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if own_spans:
         own, reasons, unread = own_spans[0], dict[str, str](), dict[str, str]()
@@ -496,7 +509,7 @@ def to_record(
         )
         if isinstance(record, str):
             return Mapped(None, record)
-        filled = fill(record, trace.spans, id_from=id_from, merge=merge, retrievers=retrievers)
+        filled = fill(record, trace.spans, id_from=id_from, merge=merge, retrievers=retrievers, reasoning=thoughts)
         if record.facts is None:
             filled.answer_json = with_marks(filled.answer_json, filled.retrieved_ids)
         kept, out_of_range = bounded(filled)

@@ -11,68 +11,20 @@ and erased as spans are. Once the trace is taken, its event joins those of its s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, NamedTuple
-
-import msgspec
+from typing import Any, Final
 
 from ragmon.core import semconv, shapes
-from ragmon.core.citations import split_citations
-from ragmon.core.documents import unwrapped
+from ragmon.core.answers import Message, Reply, cited_in, last, messages, parse, read, reply_in, text_of
 from ragmon.core.record import Answer
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
+from ragmon.core.written import as_text, cut_off, decode, decode_container, mapping, nonempty_text
 from ragmon.ingest.cells import cited_documents
 from ragmon.ingest.spans.span import Role, Span, Trace
-from ragmon.ingest.spans.tools import (
-    JSON,
-    as_text,
-    cut_off,
-    decode,
-    decode_container,
-    flattened,
-    listed,
-    mapping,
-    nonempty_text,
-    text_of,
-)
+from ragmon.ingest.spans.tools import flattened, listed
 
 _MEMBER: Final = f"{semconv.MESSAGE}."
-_LIST_DEPTH: Final = 3
-"""The maximum depth of nested lists of messages: LangChain writes batches of batches."""
-
-
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message of a role; the role is "" where it is unknown."""
-
-    role: str
-    text: str | None
-
-
-def message(value: Any) -> Message | None:
-    """Decode a message: a mapping with a role or LangChain's `type`, its serialised object, or a role and a text."""
-    if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str):
-        return Message(ROLES.get(value[0], value[0]), text_of(value[1]))
-    outer = unwrapped(JSON.fields(value), JSON) if isinstance(value, Mapping) else {}
-    inner = mapping(outer.get("data")) or outer
-    role = next((role for key in shapes.ROLE_KEYS if isinstance(role := outer.get(key), str)), None)
-    if role is None or inner.keys().isdisjoint(shapes.CONTENT_KEYS):
-        return None
-    content = next((inner[key] for key in shapes.CONTENT_KEYS if inner.get(key) is not None), None)
-    return Message(ROLES.get(role, role), text_of(content))
-
-
-def messages(value: Any, depth: int = _LIST_DEPTH) -> list[Message]:
-    """The messages in a list, or in a list written as JSON; empty for anything else."""
-    entries = None if value is None else decode_container(value)
-    if not isinstance(entries, list) or not depth:
-        return []
-    result: list[Message] = []
-    for entry in entries:
-        single = message(entry)
-        result += [single] if single is not None else messages(entry, depth - 1) if isinstance(entry, list) else []
-    return result
 
 
 def _flat_messages(span: Span, name: str, member: str = "") -> list[Message]:
@@ -131,37 +83,6 @@ def tool_results(span: Span) -> list[Any]:
     return results
 
 
-def last(messages: list[Message], *roles: str) -> str | None:
-    """The text of the last message of one of the roles that has a text."""
-    for entry in reversed(messages):
-        if entry.role in roles and entry.text is not None:
-            return entry.text
-    return None
-
-
-_FENCE: Final = "```"
-_ANSWER_DEPTH: Final = 6
-_REPR: Final = re.compile(
-    r"<(?:async_)?generator object\b.*>|<[\w.]+ object at 0x[0-9a-fA-F]+>|\[?[A-Z]\w*\([a-zA-Z_]\w*=.*(?:\)\]?|\.\.\.)"
-    r"|content=['\"].*['\"] additional_kwargs=\{.*",
-    re.DOTALL,
-)
-"""Python's representation of an object in place of its text: a stream that has not been read, Haystack's messages,
-LangChain's, the results of agents; LlamaIndex's instrumentation cuts it off."""
-
-
-def is_null(value: Any) -> bool:
-    """Whether a text is what JSON and JavaScript write for no value."""
-    return isinstance(value, str) and value.strip() in ("null", "NaN", "undefined")
-
-
-class Reply(NamedTuple):
-    """The text of an answer, and its citations as they are written."""
-
-    claim: str | None
-    citations: Any = None
-
-
 _NO_REPLY: Final = Reply(None)
 
 
@@ -176,15 +97,15 @@ def answer(
     if reply is None:
         return None
     cited = cited_documents(reply.citations, retrieved_ids, trace.retrieving.id_from, titles, unread)
-    return Answer(claim=reply.claim, citations=cited)
+    return Answer(reply.claim, cited, refused=reply.refused or None)
 
 
 def _reply(trace: Trace) -> Reply | None:
     # A model call without text called a tool; its empty answer counts only where no other span has one.
-    empty = None
+    empty, thoughts = None, trace.retrieving.reasoning
     calls = {span.span_id for span in trace.calls}
     for span in _answer_spans(trace, calls):
-        answered = _reply_on(span)
+        answered = _reply_on(span, thoughts)
         if answered is None:
             continue
         if (own := span.attributes.get(semconv.RAGMON_CITATIONS)) is not None:
@@ -193,36 +114,40 @@ def _reply(trace: Trace) -> Reply | None:
             answered = answered._replace(citations=_cited_on(span))
         if answered.citations is None:  # the application may hand on the text alone
             cited = ((call, found) for call in reversed(trace.calls) if (found := _cited_on(call)))
-            same = (found for call, found in cited if (_reply_on(call) or _NO_REPLY).claim == answered.claim)
+            same = (found for call, found in cited if (_reply_on(call, thoughts) or _NO_REPLY).claim == answered.claim)
             answered = answered._replace(citations=next(same, None))
         if answered.claim != "" or span.span_id not in calls:
             return answered
         empty = empty or answered
-    return empty
+    return empty or next(filter(None, map(_asked_for, _answer_spans(trace, calls))), None)
 
 
-def _reply_on(span: Span) -> Reply | None:
+def _asked_for(span: Span) -> Reply | None:
+    # JSON that is the answer: a list of words, and whatever is said to be a text.
+    text = as_text(span.attributes.get(semconv.OUTPUT_VALUE))
+    value = None if text is None else decode(text)
+    is_list = isinstance(value, list) and all(isinstance(entry, str | int | float) for entry in value)
+    is_text = isinstance(value, list | dict) and span.attributes.get(semconv.OUTPUT_TYPE) == "text/plain"
+    return parse(text) if text is not None and (is_list or is_text) else None
+
+
+def _reply_on(span: Span, thoughts: Sequence[str]) -> Reply | None:
     attributes = span.attributes
-    if (claim := as_text(attributes.get(semconv.RAGMON_CLAIM))) is not None:
-        return Reply(claim)
-    if (text := last(output_messages(span), ASSISTANT, "")) is not None:
-        return parse(text)
+    claim = as_text(attributes.get(semconv.RAGMON_CLAIM))
     return (
-        answer_in(attributes.get(semconv.OUTPUT_VALUE))
-        or answer_in(decode(attributes.get(semconv.ENTITY_OUTPUT)))
-        or answer_in(attributes.get(semconv.TRULENS_OUTPUT))
+        (None if claim is None else parse(claim, thoughts))
+        or reply_in(output_messages(span), (ASSISTANT, ""), thoughts)
+        or read(attributes.get(semconv.FINAL_RESULT), thoughts)
+        or read(attributes.get(semconv.OUTPUT_VALUE), thoughts)
+        or read(decode(attributes.get(semconv.ENTITY_OUTPUT)), thoughts)
+        or read(attributes.get(semconv.TRULENS_OUTPUT), thoughts)
     )
 
 
 def _cited_on(span: Span) -> list[Any] | None:
     # Beside the parts of a model's reply.
     replies = map(span.attributes.get, (semconv.OUTPUT_MESSAGES, semconv.OUTPUT_VALUE))
-    return next(filter(None, map(_cited_in, replies)), None)
-
-
-def _cited_in(reply: Any) -> list[Any] | None:
-    may_cite = not isinstance(reply, str) or any(f'{key}"' in reply for key in shapes.CITATION_LISTS)
-    return shapes.citations_in(decode_container(reply)) if may_cite else None
+    return next(filter(None, map(cited_in, replies)), None)
 
 
 def _answer_spans(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
@@ -234,82 +159,6 @@ def _answer_spans(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
             yield span
             inner_calls = {call.span_id for call in trace.inside(span)} & calls if calls else ()
             yield from (call for call in reversed(trace.calls) if call.span_id in inner_calls) if inner_calls else ()
-
-
-def parse(text: str) -> Reply:
-    """Parse an answer's claim and citations: JSON as a whole or in a fenced block, else `citations: [...]` in text.
-
-    >>> parse('{"claim": "X is 1", "citations": ["d1", 2]}')
-    Reply(claim='X is 1', citations=['d1', 2])
-    >>> parse("X is 1")
-    Reply(claim='X is 1', citations=None)
-    """
-    for decoded in (
-        decode(text),
-        *(((decode(block.removeprefix("json")) for block in text.split(_FENCE)[1::2])) if _FENCE in text else ()),
-    ):
-        structured = _structured(decoded) if isinstance(decoded, Mapping) else None
-        if structured is not None:
-            return structured
-    if "[" not in text:
-        return Reply(text)
-    return Reply(*split_citations(text))
-
-
-def _structured(fields: Mapping[str, Any], depth: int = _ANSWER_DEPTH) -> Reply | None:
-    key = next((key for key in ("claim", "answer") if key in fields), None)
-    if key is None or not depth:
-        return None
-    if isinstance(fields[key], Mapping):
-        return _structured(fields[key], depth - 1)
-    return Reply(text_of(fields[key]), fields.get("citations"))
-
-
-def answer_in(value: Any) -> Reply | None:
-    """The answer in an output: the value itself, or a member under one of the keys frameworks use."""
-    reply = _answer_in(value, _ANSWER_DEPTH)
-    return reply if reply is None or reply.citations is not None else reply._replace(citations=_cited_in(value))
-
-
-def _answer_in(value: Any, depth: int) -> Reply | None:
-    output = decode_container(value)
-    if isinstance(output, str):
-        text = None if cut_off(output) or is_null(output) or _REPR.fullmatch(output) else as_text(output)
-    elif isinstance(output, list):
-        text = last(messages(output), ASSISTANT)
-        if text is None and all(isinstance(part, Mapping) and part.get("type") in shapes.TEXT_PARTS for part in output):
-            text = text_of(output)
-    else:
-        text = text_of(output) if isinstance(output, int | float) else None
-    if text is not None:
-        return parse(text)
-    if not isinstance(output, Mapping) or not depth:
-        return None
-    if "claim" in output:
-        return _structured(output)
-    reply = message(output)
-    if reply is not None and reply.role in (ASSISTANT, USER, *shapes.OTHER_ROLES):
-        return parse(reply.text) if reply.role == ASSISTANT and reply.text is not None else None
-    nested = _first_answer((output[name] for name in (*shapes.ANSWER_KEYS, "raw") if name in output), depth)
-    if nested is not None:
-        return nested if nested.citations is not None else nested._replace(citations=output.get("citations"))
-    alternatives: list[Any] = next(
-        (output[name] for name in shapes.ALTERNATIVES if isinstance(output.get(name), list)), []
-    )
-    while alternatives and isinstance(alternatives[0], list):
-        alternatives = alternatives[0]
-    nested = _first_answer([*alternatives[:1], output.get("messages")], depth)
-    if nested is not None:
-        return nested
-    # Haystack's pipelines return the output of each component.
-    return _first_answer(
-        (value for value in output.values() if isinstance(value, Mapping) and set(value) & {*shapes.ALTERNATIVES}),
-        depth,
-    )
-
-
-def _first_answer(values: Iterable[Any], depth: int) -> Reply | None:
-    return next((nested for value in values if (nested := _answer_in(value, depth - 1)) is not None), None)
 
 
 _INPUT_KEYS: Final = (

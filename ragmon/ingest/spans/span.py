@@ -19,18 +19,16 @@ from ragmon.core import constants, semconv
 from ragmon.core.errors import shown_name
 from ragmon.core.record import Record
 from ragmon.core.text import Path
+from ragmon.core.written import REDACTED, decode, too_long
 from ragmon.ingest.spans.tools import (
     BY_SHAPE,
-    REDACTED,
     LiteralBudget,
     Memo,
     RetrievingTools,
-    decode,
     flattened,
     is_agent,
     is_tool,
     returned_nothing,
-    too_long,
     tool_names,
 )
 
@@ -43,6 +41,7 @@ class SpanOptions:
     merge: Merge = "concat"
     retrievers: tuple[str, ...] = ()
     pipeline: str | None = None
+    reasoning: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
 

@@ -16,30 +16,32 @@ that found nothing where the same tool is known as a retriever by its name, or b
 
 from __future__ import annotations
 
-import ast
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-import msgspec
-
-from ragmon.core import documents, semconv, shapes
+from ragmon.core import documents, semconv
 from ragmon.core.documents import (
     DISTANCE_KEYS,
     LIST_KEYS,
     Document,
-    View,
-    finite,
     list_in,
     parts_of,
     read_document,
     rows_of_columns,
 )
-from ragmon.core.shapes import first_of, is_text_kind
-from ragmon.core.text import Path, clean
+from ragmon.core.text import Path
+from ragmon.core.written import (
+    JSON,
+    REDACTED,
+    decode,
+    decode_container,
+    mapping,
+    number,
+    python_value,
+    scalar,
+)
 
 KEYS: Final = 4096
 """The maximum number of cached keys; an application that generates keys must not fill the memory."""
@@ -135,140 +137,14 @@ CELLS: Final[Memo[str, Cell | None]] = Memo(
 """The position of an attribute in one of the lists, by its key; None where it belongs to none."""
 
 
-REDACTED: Final = "__REDACTED__"
-"""OpenInference's placeholder for redacted values."""
-MAX_TEXT_CHARS: Final = 1 << 20
-"""The maximum length of a text that is decoded as JSON; a longer one stays text. A thousand documents of one page have
-this length; the decoded value takes up to twenty times the memory."""
-_JSON_STARTS: Final = frozenset('{["-0123456789')
-_JSON_WORDS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})
-"""JSON values that look like words. Decoding a sentence only to see that it is no JSON takes longer than most JSON."""
-_BRACKETS: Final = frozenset("{[")
-_OPENINGS: Final = ('{"', '[{"', '["', "[[")
-_MAX_PART_DEPTH: Final = 5
-_NO_MEMBERS: Final[Mapping[str, Any]] = MappingProxyType({})
-_decode = msgspec.json.Decoder().decode
-
-
-def decode(text: Any) -> Any:
-    """Decode a JSON text; None where it is no JSON, was cut off by a limit, or is too long.
-
-    >>> decode('{"score": NaN}'), decode('[1, 2'), decode(7)
-    ({'score': nan}, None, None)
-    """
-    if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
-        return None
-    if text.lstrip()[:1] not in _JSON_STARTS and text.strip() not in _JSON_WORDS:
-        return None
-    try:
-        return _decode(text)
-    except RecursionError:
-        return None
-    except ValueError:
-        # Decode JSON as Python writes it, with NaN, infinities and half surrogate pairs; takes ten times as long.
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-
-
-def decode_container(value: Any) -> Any:
-    """Decode a mapping or list that is written as JSON; anything else stays unchanged.
-
-    >>> decode_container('["a"]'), decode_container("[sic]"), decode_container('"quoted"')
-    (['a'], '[sic]', '"quoted"')
-    """
-    if is_json(value):
-        decoded = decode(value)
-        return value if decoded is None else decoded
-    return list(value) if isinstance(value, tuple) else value
-
-
-def is_json(value: Any) -> bool:
-    """Whether a value is text that starts like a JSON object or array."""
-    return isinstance(value, str) and value.lstrip()[:1] in _BRACKETS
-
-
-def too_long(value: Any) -> bool:
-    """Whether a value is JSON that was not decoded because of its length."""
-    return isinstance(value, str) and len(value) > MAX_TEXT_CHARS and is_json(value)
-
-
-def cut_off(value: Any) -> bool:
-    """Whether a text is JSON that was cut off by a limit on its length, not a sentence.
-
-    >>> cut_off('{"answer": "Ye'), cut_off("[sic] Yes."), cut_off('{"answer": "Yes."}')
-    (True, False, False)
-    """
-    return is_json(value) and value.startswith(_OPENINGS) and decode(value) is None
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """The members of an object, which may be written as JSON; empty for anything else."""
-    if value is None:
-        return _NO_MEMBERS
-    decoded = decode_container(value)
-    return decoded if type(decoded) is dict or isinstance(decoded, Mapping) else _NO_MEMBERS
-
-
-def as_text(value: Any) -> str | None:
-    """The text of an attribute; None where it is no text, or redacted."""
-    if type(value) is str and value.isascii():
-        return None if value == REDACTED else value
-    return clean(value) if isinstance(value, str) and value != REDACTED else None
-
-
-def nonempty_text(value: Any) -> str | None:
-    """The text of an attribute; None also where it is empty."""
-    return as_text(value) or None
-
-
-number: Final = finite
-
-
 def count(value: Any) -> int:
     """A count; 0 where the value is no integer."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def text_of(value: Any, depth: int = _MAX_PART_DEPTH) -> str | None:
-    """The text of a message's content: a text, a number as text, or the texts of its parts."""
-    if isinstance(value, str):
-        return as_text(value)
-    if isinstance(value, bool) or not depth:
-        return None
-    if isinstance(value, int | float):
-        return str(value) if number(value) is not None else None
-    if isinstance(value, list | tuple):
-        texts = [text for part in value if (text := text_of(part, depth - 1)) is not None]
-        return "".join(texts) if texts else None
-    if isinstance(value, Mapping) and is_text_kind(str(value.get("type"))):
-        return first_of(value, shapes.PART_TEXT_KEYS, lambda member: text_of(member, depth - 1))
-    return None
-
-
 def as_id(value: Any) -> str | None:
     """An id: text, or a whole number as text; None for anything else."""
-    return documents.as_id(_scalar(value))
-
-
-def _scalar(value: Any) -> str | int | float | None:
-    if isinstance(value, str):
-        return as_text(value)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _members(value: Any) -> dict[str, Any]:
-    found = mapping(value)
-    return found if type(found) is dict else dict(found)
-
-
-def _entries(value: Any) -> list[Any] | None:
-    decoded = decode_container(value)
-    return decoded if isinstance(decoded, list) else None
-
-
-JSON: Final = View(_members, _entries, _scalar, lambda _, read, *args: read(*args))
+    return documents.as_id(scalar(value))
 
 
 _WRAPPERS: Final = (
@@ -298,15 +174,8 @@ _OF_SCORED_DOCUMENTS: Final = frozenset(
 _MAX_WRAPPERS: Final = 6
 
 
-MAX_LITERAL_CHARS: Final = 1 << 17
-MAX_LITERAL_TOKENS: Final = 1 << 14
 MAX_LITERALS_CHARS: Final = 1 << 19
 """The maximum length of all such texts of a request together; they take fifty times as long as JSON."""
-_MAX_LITERAL_DEPTH: Final = 12
-_TOKEN: Final = re.compile(
-    r"""(?:'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+"|[\[({]|[\])}]|[,:=-]|[0-9][0-9.eE+-]*+|[A-Za-z_][\w.]*+)\s*+""",
-    re.DOTALL,
-)
 
 
 class LiteralBudget:
@@ -330,6 +199,8 @@ class RetrievingTools(NamedTuple):
 
     names: tuple[str, ...] = ()
     id_from: Path | None = None
+    reasoning: tuple[str, ...] = ()
+    """Names of thoughts in answers, beside the usual ones."""
 
     def has_name(self, names: Sequence[str]) -> bool:
         """Whether one of the names of a span is that of a retriever."""
@@ -338,7 +209,7 @@ class RetrievingTools(NamedTuple):
 
     def has_shape(self, attributes: Mapping[str, Any], literals: LiteralBudget) -> bool:
         """Whether a tool returned a list that is one of documents by its shape."""
-        return bool(documents_in(tool_output(attributes), self.id_from, literals))
+        return bool(documents_in(tool_output(attributes), self.id_from, literals, of_state=False))
 
 
 _GLOB_SIGNS: Final = re.compile(r"[?\[]")
@@ -404,16 +275,18 @@ def tool_output(attributes: Mapping[str, Any]) -> Any:
 
 
 def documents_in(
-    output: Any, id_from: Path | None = None, literals: LiteralBudget | None = None
+    output: Any, id_from: Path | None = None, literals: LiteralBudget | None = None, *, of_state: bool = True
 ) -> list[Document] | None:
     """The documents that a tool returned, in rank order; None where its output has another shape.
+
+    Under `context` lie those of a state (`of_state`), which steps of any purpose hand on.
 
     >>> [found.id for found in documents_in('{"results": [{"id": "a", "text": "one"}]}')]
     ['a']
     >>> documents_in('[{"id": 7, "name": "Ann"}]') is None
     True
     """
-    for entries in _lists_in(output, _MAX_WRAPPERS, literals or LiteralBudget()):
+    for entries in _lists_in(output, _MAX_WRAPPERS, literals or LiteralBudget(), of_state=of_state):
         found = [read_document(entry, JSON, id_from) for entry in entries]
         if all(_is_document(entry, each, id_from) for entry, each in zip(entries, found, strict=True)):
             return found
@@ -448,7 +321,9 @@ def returned_nothing(attributes: Mapping[str, Any], literals: LiteralBudget) -> 
     return output is not None and returned_list(output, literals) == []
 
 
-def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: bool = True) -> Iterator[list[Any]]:
+def _lists_in(
+    value: Any, depth: int, literals: LiteralBudget, *, of_mappings: bool = True, of_state: bool = True
+) -> Iterator[list[Any]]:
     """The lists in an output that may be its documents, the most likely one first.
 
     Up to `depth` objects and lists may be around a list. `of_mappings` leaves out lists without objects.
@@ -459,7 +334,7 @@ def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: b
     if isinstance(value, list):
         parts = _part_values(value, literals)
         if parts is not None:
-            yield from _lists_in(parts, depth - 1, literals, of_mappings=of_mappings)
+            yield from _lists_in(parts, depth - 1, literals, of_mappings=of_mappings, of_state=of_state)
             return
         entries = [_decoded(entry, literals) for entry in list_in(value, JSON) or ()]
         if not of_mappings or (entries and all(isinstance(entry, Mapping) for entry in entries)):
@@ -469,9 +344,9 @@ def _lists_in(value: Any, depth: int, literals: LiteralBudget, *, of_mappings: b
         if rows is not None:
             yield rows
         for key in (*LIST_KEYS, *_WRAPPERS):
-            inner = value.get(key)
+            inner = value.get(key) if of_state or key != "context" else None
             if isinstance(inner, Mapping | list) or (isinstance(inner, str) and key in _WRAPPERS):
-                yield from _lists_in(inner, depth - 1, literals, of_mappings=of_mappings)
+                yield from _lists_in(inner, depth - 1, literals, of_mappings=of_mappings, of_state=of_state)
 
 
 def _part_values(parts: Sequence[Any], literals: LiteralBudget) -> Any:
@@ -519,53 +394,3 @@ def _decoded(value: Any, literals: LiteralBudget) -> Any:
         literal = python_value(decoded)
         return decoded if literal is None else literal
     return decoded
-
-
-def python_value(text: str) -> Any:
-    """The list or mapping that a text shows as Python does; None where it is none, too long or too deep.
-
-    Objects count as mappings of their fields, as `Document(id='a', page_content='one')`. The time is linear in the
-    length: what may be slow to parse, such as deep nesting, is refused before.
-
-    >>> python_value("[{'id': 'a', 'score': 0.5}]"), python_value("[see below]")
-    ([{'id': 'a', 'score': 0.5}], None)
-    """
-    if len(text) > MAX_LITERAL_CHARS or not _is_flat(text):
-        return None
-    try:
-        value = _evaluated(ast.parse(text.strip(), mode="eval").body)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return value if isinstance(value, list | dict) else None
-
-
-def _is_flat(text: str) -> bool:
-    """Whether a text is a few tokens of Python's values with balanced brackets, none of them deep."""
-    position, depth = len(text) - len(text.lstrip()), 0
-    for _ in range(MAX_LITERAL_TOKENS):
-        token = _TOKEN.match(text, position)
-        if token is None:
-            break
-        position = token.end()
-        depth += (token[0][0] in "[({") - (token[0][0] in "])}")
-        if not 0 <= depth <= _MAX_LITERAL_DEPTH:
-            return False
-    return position == len(text) and not depth
-
-
-def _evaluated(node: ast.expr) -> Any:
-    """The value of an expression without names and calculations."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.List | ast.Tuple):
-        return list(map(_evaluated, node.elts))
-    if isinstance(node, ast.Dict):
-        keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
-        if not all(isinstance(key, str) for key in keys):
-            raise ValueError("a key is no text")
-        return dict(zip(keys, map(_evaluated, node.values), strict=True))
-    if isinstance(node, ast.Call) and not node.args:
-        return {str(keyword.arg): _evaluated(keyword.value) for keyword in node.keywords}
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
-        return -node.operand.value  # type: ignore[operator]
-    raise ValueError(type(node).__name__)
