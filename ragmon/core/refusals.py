@@ -48,7 +48,6 @@ _INTERJECTION: Final = re.compile(
 _PAIRS: Final = {'"': '"', "'": "'", "(": ")", "[": "]", "<": ">"}
 _LAYERS: Final = 6  # of wrapping that come off
 
-_THOUGHT_ENDS: Final = ("</", "[/", "<|")
 _HEAD: Final = 3  # first letters of a word by which openings are chosen
 _AT_START: Final = "^"
 _NEVER: Final = "(?!)"  # what a language does not have
@@ -221,7 +220,7 @@ class RefusalRule:
         if not self.matcher_counts:
             return False
         start = text.lstrip()[: self.window]
-        may_be_wrapped = start[:1] in OPENINGS or any(end in text for end in _THOUGHT_ENDS)
+        may_be_wrapped = start[:1] in OPENINGS or "</" in text or "[/" in text or "<|" in text  # ends of thoughts
         is_plain = not self._own and start.isascii() and not may_be_wrapped
         if is_plain and _triggers().keys().isdisjoint(spaced_words(start).split()):
             return False
