@@ -875,7 +875,44 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         if own is not None and not set(own).isdisjoint(record.retrieved_ids):
             record.answer_json.citations = own
     record.answer_json = with_marks(record.answer_json, record.retrieved_ids)
+    if record.error is None and record.ended is None:
+        attempt("hints", _note_paths, call, record)
     return record
+
+
+_HINT_DEPTH: Final = 3
+
+
+def _note_paths(call: Call, record: Record) -> None:
+    """Note where the call holds a text or a list that may be what its record lacks: names of fields, no contents."""
+    lacks = {
+        "question": record.q is None,
+        "answer": record.answer_json is None or (record.answer_json.claim is None and not record.answer_json.refused),
+        "ids": record.retrieved_ids is None,
+    }
+    for field, is_missing in lacks.items():
+        key = f"{record.pipeline or constants.DEFAULT_PIPELINE} {field}"
+        if is_missing and shapes.path_hints.get(key) is None:
+            asked = field == "question"
+            where = arguments(call.traced_function, call.args, call.kwargs, defaults=False) if asked else call.result
+            found = max(_places(where, field == "ids"), default=None)
+            if found is not None:
+                shapes.path_hints.put(key, found[1])
+
+
+def _places(value: Any, of_lists: bool, path: tuple[str, ...] = ()) -> Iterator[tuple[int, str]]:
+    # The paths of texts with several words, or of lists of objects, each with its length.
+    for name, field in islice(held(value).items(), shapes.HINT_KEYS):
+        if type(name) is not str or not name.isidentifier() or len(name) > shapes.LONGEST_KEY:
+            continue
+        below = (*path, name)
+        listed = entries(field) if of_lists else None
+        if of_lists and listed and held(listed[0]):
+            yield len(listed), ".".join(below)
+        elif not of_lists and is_str(field) and " " in (part_text(field) or "").strip():
+            yield len(field), ".".join(below)
+        elif len(below) < _HINT_DEPTH and not is_str(field):
+            yield from _places(field, of_lists, below)
 
 
 def _add_sources(record: Record, fields: Mapping[str, Any], id_from: Path | None, titles: Sequence[str | None]) -> None:

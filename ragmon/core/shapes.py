@@ -394,4 +394,6 @@ def other_ids(document_id: str, document: Any, metadata: Any) -> Iterator[tuple[
 
 document_hints: Final = DocumentHints()
 instrumentation_hints: Final = BoundedMap[str](KEPT)
+path_hints: Final = BoundedMap[str](KEPT)
+"""Where decorated calls of a pipeline hold what may be the field that their records lack, by `PIPELINE FIELD`."""
 """The instrumentation whose spans lack question or answer, by the id of the trace."""

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
-from ragmon.core import constants, semconv
+from ragmon.core import constants, semconv, shapes
 from ragmon.core.constants import DOCTOR_PIPELINE, LIVE, MATCH, MATCH_METHODS, UNMATCHED
 from ragmon.core.errors import Unassessed, printable, printable_line
 from ragmon.core.gold_item import ANSWERABLE, BY_TEXT, TOTAL_UNKNOWN
@@ -147,6 +147,20 @@ _DECORATED: Final[Mapping[str, str]] = {
     "build": "RAGMON_BUILD in the application's environment: the version that answers",
     "latency": "`latency_ms` of the record, which ragmon sets for every call it traces",
 }
+_PLACES: Final[Mapping[str, str]] = {
+    "question": "the arguments have a text at `{path}`",
+    "answer": "the result has a text at `{path}`",
+    "ids": "the result has a list of objects at `{path}`",
+}
+"""What decorated calls were seen to hold instead."""
+_AT_PATH: Final[Mapping[str, str]] = {
+    "question": '`@ragmon.trace(question="{path}")` where that is the question, or `ragmon.record(question=…)`',
+    "answer": '`@ragmon.trace(extract={{"claim": "{path}"}})` where that is the answer, or `ragmon.record(claim=…)`',
+    "ids": (
+        '`@ragmon.trace(extract={{"retrieved": "{path}"}})` where these are the documents, or '
+        "`ragmon.record(retrieved=documents)`; `[capture] id_from` says where a document's id is"
+    ),
+}
 _OF_SPANS: Final[Mapping[str, str]] = {
     "ids": "an instrumented retriever inside the request; `[capture] id_from` says where a document's id is",
     "contexts": "an instrumented retriever inside the request, which records the texts of its documents",
@@ -260,6 +274,7 @@ class Gap(NamedTuple):
         setting: What allows the forms in which ids differ from gold's.
         tokens: The tokens of refusals that there are, where a text is proposed as another one.
         repeats: Whether values of the field occur in several records, as those of a session do.
+        path: Where decorated calls hold what may be the field.
     """
 
     field: str
@@ -273,6 +288,7 @@ class Gap(NamedTuple):
     setting: str = ""
     tokens: tuple[str, ...] = ()
     repeats: bool = True
+    path: str = ""
 
 
 def sentence(gap: Gap) -> str:
@@ -289,6 +305,8 @@ def sentence(gap: Gap) -> str:
     if gap.field != "gold_ids":
         such_as = ", ".join(gap.examples) if gap.field in (REPEATED, MARKS) else ""
         found = _SENTENCES[gap.field].format(missing=gap.missing, of=gap.of)
+        if gap.path:
+            return f"{found}; {_PLACES[gap.field].format(path=gap.path)}"
         return f"{found}, such as {such_as}" if such_as else found
     parts = [f"none of {gap.ids} retrieved ids occurs in gold"]
     if gap.examples and gap.gold_examples:
@@ -313,6 +331,8 @@ def remedy(gap: Gap) -> str:
         return gap.setting
     if gap.tokens:
         return f"where it is a refusal, `[refusal] tokens = {json.dumps(gap.tokens, ensure_ascii=False)}`"
+    if gap.path:
+        return _AT_PATH[gap.field].format(path=gap.path)
     if gap.field in _ANYWHERE:
         return _ANYWHERE[gap.field]
     if not gap.origin:
@@ -646,6 +666,8 @@ class _Reader:
             setting=", ".join(form_setting(gold, ids) for gold, ids in bucket.alike.items() if name == GOLD_IDS),
             repeats=name != SESSION or self._sessions_repeat,
         )
+        if not gap.origin and name in _AT_PATH:
+            gap = gap._replace(path=shapes.path_hints.get(f"{self._pipeline} {name}") or "")
         return CaptureGap(name, missing, of, sentence(gap), remedy(gap), tuple(gates), tuple(blocked))
 
     def _repeated(self, gates: Sequence[str]) -> Iterator[CaptureGap]:

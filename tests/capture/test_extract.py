@@ -13,7 +13,11 @@ from pydantic import BaseModel
 
 import ragmon
 from ragmon.capture import objects
-from ragmon.core import errors
+from ragmon.config.gates import default_gates
+from ragmon.core import errors, shapes
+from ragmon.gates.coverage import capture_reports
+from ragmon.scoring.scorer import Scorer
+from ragmon.testing import capture_traces
 from tests.support.capturing import found, record_of
 
 
@@ -218,3 +222,27 @@ def test_what_cannot_be_read_is_unknown_and_counted_and_never_reaches_the_applic
     assert (books.residual, dict(objects.unread)) == (0, unread)
     assert "secret" not in caplog.text
     assert caplog.text.count("cannot be read and is unknown") == len(unread)
+
+
+def ask(payload):
+    return {"foo": {"bar": "The harbour opens at nine [1].", "n": 3}, "stuff": [{"ref": "d1", "words": "x"}]}
+
+
+def test_where_a_field_is_missing_the_place_of_what_may_be_it_is_named_and_works_when_typed(monkeypatch):
+    monkeypatch.setattr(shapes, "path_hints", shapes.BoundedMap(9))
+    with capture_traces() as records:
+        ragmon.trace(name="port")(ask)({"thing": "When does it open?"})
+    scorer = Scorer(())
+    for _ in range(30):
+        assert scorer.observe(records[0])
+    (report,) = capture_reports(scorer, lambda _: default_gates())
+    gaps = {gap.field: gap for gap in report.gaps}
+    assert gaps["answer"].finding == "no answer in 30 of 30 records; the result has a text at `foo.bar`"
+    assert '`@ragmon.trace(extract={"claim": "foo.bar"})`' in gaps["answer"].remedy
+    assert '`@ragmon.trace(question="payload.thing")`' in gaps["question"].remedy
+    assert '`@ragmon.trace(extract={"retrieved": "stuff"})`' in gaps["ids"].remedy
+    cure = {"question": "payload.thing", "extract": {"claim": "foo.bar", "retrieved": "stuff"}, "id_from": "ref"}
+    with capture_traces() as records:
+        ragmon.trace(**cure)(ask)({"thing": "When does it open?"})
+    (record,) = records
+    assert (record.q, record.retrieved_ids, record.answer_json.citations) == ("When does it open?", ["d1"], ["d1"])
