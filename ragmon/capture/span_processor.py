@@ -54,6 +54,7 @@ from ragmon.ingest.spans.span import (
     count_scope,
     count_tools,
     from_sdk_span,
+    is_plain,
     resource,
 )
 from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace, TraceBuffer, TraceLimits, remember
@@ -84,11 +85,12 @@ class OpenRequest(BufferedTrace):
         trace_id, root: The trace, and its outermost span, or the parent of its outermost spans that nobody sees.
         claimed: A decorated call inside makes its record.
         continues: It goes on below a span of a request that was taken: what is no whole request belonged to that one.
+        parents: The parents of its spans.
         containers: Running spans that contain requests and are none.
         looked: When it was last searched for such spans, and how many spans had ended.
     """
 
-    __slots__ = ("claimed", "containers", "continues", "ids", "looked", "root", "trace_id")
+    __slots__ = ("claimed", "containers", "continues", "ids", "looked", "parents", "root", "trace_id")
     spans: list[Any]
     open: dict[int, Any]
 
@@ -99,6 +101,7 @@ class OpenRequest(BufferedTrace):
         self.ids: list[int] = []
         self.claimed = False
         self.continues = continues
+        self.parents: set[int | None] = set()
         self.containers: set[int] = set()
         self.looked = now, 0
 
@@ -138,6 +141,7 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
             remember(self._refused, span_id, _MAX_REMEMBERED)
             return
         request.ids.append(span_id)
+        request.parents.add(parent_id)
         self._of[span_id] = request
         request.open[span_id] = span
         request.last = self.clock()
@@ -167,7 +171,10 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
                 self.dropped[LATE] += 1
             return
         is_root = span_id == request.root
-        if self.has_room(request, is_root):
+        # Of spans that tell nothing, a stream may have thousands: a quarter of the room is for them.
+        is_many = 4 * len(request.spans) >= self.limits.spans and not is_root
+        is_left_out = is_many and span_id not in request.parents and is_plain(span)
+        if not is_left_out and self.has_room(request, is_root):
             request.spans.append(span)
         else:
             self.dropped[TOO_MANY] += 1

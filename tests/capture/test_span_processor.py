@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from opentelemetry import context
 from opentelemetry.instrumentation.utils import suppress_instrumentation
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import (
@@ -234,6 +234,24 @@ def test_a_turn_that_is_running_when_its_connection_is_found_is_kept_whole(trace
             assert asked(app) == ["first?"]
             app.retrieve("h1")
         assert asked(app) == ["first?", "second?"]
+
+
+@pytest.mark.parametrize("attributes", [{}, {"asgi.event.type": "http.response.body"}, {"db.system": "redis"}])
+def test_spans_of_chunks_take_no_room_from_those_that_tell_of_the_request(traced, attributes):
+    """Instrumentations of web servers make a span of each chunk that is sent; the chain ends behind them all."""
+    app = traced()
+    with app.request("POST /ask"):
+        chain = {"openinference.span.kind": "CHAIN", "input.value": "Is it?"}
+        with app.tracer.start_as_current_span("chain", attributes=chain) as answering:
+            app.retrieve("h1")
+            for _ in range(2000):
+                with app.tracer.start_as_current_span("http send", attributes=attributes):
+                    pass
+            answering.set_attribute("output.value", "so [1]")
+    (record,) = app.records()
+    assert (record.q, record.retrieved_ids, record.answer_json.claim) == ("Is it?", ["h1"], "so [1]")
+    assert not record.partial
+    assert app.dropped() == {"too_many_spans": 2000 - 128 + 1}
 
 
 def test_150_turns_in_one_span_are_150_records(traced):
@@ -554,16 +572,21 @@ def gathering(clock):
     return SpanBuffer(BufferLimits(idle=1.0, unended=30.0, age=600.0, spans=3, requests=2), clock)
 
 
+def ended(name):
+    """A span that tells something of its request."""
+    return ReadableSpan(str(name), attributes={"input.value": "Is it?"})
+
+
 def due(gathering):
-    return [(found.spans, found.complete) for _, found in gathering.due(gathering.clock())]
+    return [([span.name for span in found.spans], found.complete) for _, found in gathering.due(gathering.clock())]
 
 
 def test_it_lingers_for_spans_that_begin_after_the_last_one_ended(gathering, clock):
     gathering.begin(None, 7, 1)
-    gathering.end(1, "root")
+    gathering.end(1, ended("root"))
     clock.advance(0.9)
     gathering.begin(None, 7, 2, 1)
-    gathering.end(2, "detached")
+    gathering.end(2, ended("detached"))
     clock.advance(0.9)
     assert due(gathering) == []
     clock.advance(0.1)
@@ -574,12 +597,12 @@ def test_it_lingers_for_spans_that_begin_after_the_last_one_ended(gathering, clo
 def test_a_span_that_never_ends_holds_its_request_thirty_seconds_after_the_outermost_and_is_then_late(gathering, clock):
     gathering.begin(None, 7, 1)
     gathering.begin(None, 7, 2, 1)
-    gathering.end(1, "root")
+    gathering.end(1, ended("root"))
     clock.advance(29)
     assert due(gathering) == []
     clock.advance(1)
     assert due(gathering) == [(["root"], False)]
-    gathering.end(2, "late")
+    gathering.end(2, ended("late"))
     assert gathering.dropped["late"] == 1
 
 
@@ -592,7 +615,7 @@ def test_a_request_that_never_ends_is_taken_after_ten_minutes(gathering, clock):
 def test_a_request_whose_spans_have_all_ended_lingers_at_that_age_too(gathering, clock):
     gathering.begin(None, 7, 1)
     clock.advance(599.5)
-    gathering.end(1, "root")
+    gathering.end(1, ended("root"))
     clock.advance(0.75)
     assert due(gathering) == []
     clock.advance(0.25)
@@ -604,11 +627,11 @@ def test_spans_and_requests_past_the_caps_are_counted(gathering, clock):
         gathering.begin(None, span_id, span_id)
     for span_id in range(10, 16):
         gathering.begin(None, 1, span_id, 1)
-        gathering.end(span_id, span_id)
-    gathering.end(1, "root")
-    gathering.end(2, "root")
+        gathering.end(span_id, ended(span_id))
+    gathering.end(1, ended("root"))
+    gathering.end(2, ended("root"))
     clock.advance(1)
-    assert due(gathering) == [([10, 11, 12, "root"], False), (["root"], True)]
+    assert due(gathering) == [(["10", "11", "12", "root"], False), (["root"], True)]
     assert (gathering.dropped["too_many_requests"], gathering.dropped["too_many_spans"]) == (1, 3)
 
 
@@ -616,8 +639,8 @@ def test_nothing_is_remembered_of_requests_that_are_over(gathering, clock):
     for n in range(100):
         gathering.begin(None, n, n)
         gathering.begin(None, n, 1000 + n, n)
-        gathering.end(n, "root")
-        gathering.end(1000 + n, "child")
+        gathering.end(n, ended("root"))
+        gathering.end(1000 + n, ended("child"))
         clock.advance(1)
         assert len(due(gathering)) == 1
     assert (gathering._of, gathering._newest_of, gathering.traces, gathering._gone) == ({}, {}, {}, {})

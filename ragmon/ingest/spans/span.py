@@ -154,6 +154,19 @@ def from_sdk_span(span: Any) -> Span:
     )
 
 
+_PLAIN: Final = (
+    *("http.", "url.", "net.", "network.", "server.", "client.", "user_agent.", "asgi.", "db.", "rpc.", "messaging."),
+    *("peer.", "thread.", "code.", "otel.", "enduser.", "faas.", "cloud.", "aws."),
+)
+
+
+def is_plain(span: Any) -> bool:
+    """Whether an SDK span tells nothing of a request but its time: a chunk that is sent, a call of HTTP, a query."""
+    if span.events or not (span.status.is_ok or span.status.is_unset):
+        return False
+    return all(key.startswith(_PLAIN) and not key.startswith("db.vector") for key in span.attributes or ())
+
+
 def resource(span: Any) -> Mapping[str, Any]:
     """The resource attributes of an SDK span: `service.name`, `service.version`."""
     sdk_resource = getattr(span, "resource", None)
