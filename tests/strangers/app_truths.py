@@ -245,12 +245,14 @@ APPLICATIONS = [
             metrics={"refusal_rate": refused(MORNING) / len(MORNING), "coverage": None, "citation_scope": None},
             passes=("error_rate",),
             undecided={*OF_CITATIONS, *OF_GOLD, "empty_retrieval_rate"},
-            words=("ragmon.record(retrieved=...)", HOW_TO_CITE),
+            words=(
+                "ragmon.record(retrieved=...)",
+            ),  # its answers carry marks: the ids that they stand for are what lacks
             gaps=("no ids of retrieved documents", "in a call under `@ragmon.trace`"),
         ),
         questions=MORNING,
         pipeline="unknown_service:python",
-        captured={"question": 1, "answer": 1, "ids": 0, "contexts": 0, "citations": 0},
+        captured={"question": 1, "answer": 1, "ids": 0, "contexts": 0},
         logged=["no ids of retrieved documents in 20 of 20 records", "in a call under `@ragmon.trace`"],
     ),
     Application(
