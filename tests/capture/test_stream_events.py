@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import enum
 import json
@@ -17,6 +18,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseTextDeltaEvent
 from pydantic import BaseModel
 from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta, ThinkingPartDelta
+from sse_starlette import EventSourceResponse, ServerSentEvent
 
 import ragmon
 from ragmon.capture.objects import unread
@@ -300,13 +302,6 @@ class Named(NamedTuple):
 class Phase(enum.Enum):
     TOKEN = "token"
     THOUGHT = "thought"
-
-
-class ServerSentEvent:
-    """As sse-starlette's."""
-
-    def __init__(self, data=None, *, event=None, id=None, retry=None, comment=None):  # noqa: A002
-        self.data, self.event, self.id, self.retry, self.comment = data, event, id, retry, comment
 
 
 OBJECTS = {
@@ -665,3 +660,23 @@ def test_other_fields_stay_where_the_answer_is_unknown():
 
 def test_reduce_makes_the_answer_of_events_that_are_not_understood():
     assert said([{"t": word} for word in WORDS], reduce=lambda items: "".join(i["t"] for i in items))[0] == ANSWER
+
+
+def test_the_answer_of_a_response_of_sse_starlette_is_what_its_events_say():
+    async def events():
+        yield {"event": "sources", "data": json.dumps([{"id": "d1", "text": "The harbour opens at nine."}])}
+        for word in WORDS:
+            yield ServerSentEvent(data=json.dumps({"delta": word}), event="token")
+        yield {"event": "end", "data": ""}
+
+    async def answer(question):
+        return EventSourceResponse(events())
+
+    async def read():
+        response = await ragmon.trace(answer)("When?")
+        return [item async for item in response.body_iterator]
+
+    with capture_traces() as records:
+        asyncio.run(read())
+    (record,) = records
+    assert (record.retrieved_ids, record.answer_json.claim) == (["d1"], "".join(WORDS))
