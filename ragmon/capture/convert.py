@@ -68,7 +68,7 @@ from ragmon.core.shapes import ASSISTANT, ROLES, USER, document_hints, is_text_k
 from ragmon.core.text import Path, clean
 from ragmon.ingest.cells import cited_documents
 from ragmon.ingest.spans.mapper import covered, fill
-from ragmon.ingest.spans.span import from_sdk_span
+from ragmon.ingest.spans.span import SpanOptions, from_sdk_span
 
 _MAX_BODY: Final = 1 << 20
 _MAX_QUERY: Final = 1 << 16
@@ -864,10 +864,9 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
         **labels,
     )
     if call.spans:
-        spans, plan = map(from_sdk_span, call.spans), call.plan
-        filled = attempt(
-            "spans", lambda: fill(record, spans, id_from=id_from, retrievers=plan.retrievers, reasoning=plan.reasoning)
-        )
+        spans = map(from_sdk_span, call.spans)
+        options = SpanOptions(id_from, retrievers=call.plan.retrievers, reasoning=call.plan.reasoning)
+        filled = attempt("spans", fill, record, spans, options)
         record = filled or record
     attempt("sources", _add_sources, record, fields, id_from, documents.titles, steps=inf)
     if documents.ids is None and record.retrieved_ids and record.answer_json and fields.get("citations") is not None:

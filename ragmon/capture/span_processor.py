@@ -281,26 +281,16 @@ class RequestAssembler:
         if request.claimed:
             self.ignored[DECORATED] += 1
             return
-        options = self._options
-        spans = map(from_sdk_span, request.spans)
-        for trace in per_request(spans, options.retrievers, options.id_from, options.reasoning):
+        for trace in per_request(map(from_sdk_span, request.spans), self._options):
             if request.continues and not is_request(trace):
                 self.gathering.dropped[LATE] += len(trace.spans)
                 continue
             self._submit(trace, request.spans, request)
 
     def _submit(self, trace: Trace, spans: Sequence[Any], request: OpenRequest) -> None:
-        options, attributes = self._options, resource(spans[0]) if spans else {}
-        result = to_record(
-            trace,
-            id_from=options.id_from,
-            merge=options.merge,
-            retrievers=options.retrievers,
-            ignored=options.ignored,
-            pipeline=options.pipeline,
-            service=_text(attributes.get("service.name")),
-            build=_text(attributes.get("service.version")),
-        )
+        attributes = resource(spans[0]) if spans else {}
+        service, build = _text(attributes.get("service.name")), _text(attributes.get("service.version"))
+        result = to_record(trace, self._options, service=service, build=build)
         record = result.record
         if record is None:
             self.ignored[result.reason] += 1

@@ -198,18 +198,8 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         if not spans:
             yield Mapped(None, NO_SPAN)
             return
-        options = self._options
-        for request in per_request(spans, options.retrievers, options.id_from, options.reasoning):
-            mapped = to_record(
-                request,
-                id_from=options.id_from,
-                merge=options.merge,
-                retrievers=options.retrievers,
-                ignored=options.ignored,
-                pipeline=options.pipeline,
-                service=trace.service,
-                build=trace.build,
-            )
+        for request in per_request(spans, self._options):
+            mapped = to_record(request, self._options, service=trace.service, build=trace.build)
             yield mapped if trace.complete else incomplete(mapped)
 
     def end(self) -> Iterator[Mapped]:

@@ -224,7 +224,7 @@ class Assembler:
             if not spans:
                 count(counts.ignored, NO_SPAN)
                 return AssembledTrace(trace_id, waiting, records, counts)
-            requests = per_request(spans, self._options.retrievers, self._options.id_from, self._options.reasoning)
+            requests = per_request(spans, self._options)
             labels = [
                 Label(
                     trace_id=evaluation.trace_id,
@@ -245,16 +245,7 @@ class Assembler:
         for number, request in enumerate(requests):
             try:
                 _check_deadline(deadline)
-                mapped = to_record(
-                    request,
-                    id_from=self._options.id_from,
-                    merge=self._options.merge,
-                    retrievers=self._options.retrievers,
-                    ignored=self._options.ignored,
-                    pipeline=self._options.pipeline,
-                    service=service,
-                    build=build,
-                )
+                mapped = to_record(request, self._options, service=service, build=build)
                 if mapped.record is not None and not waiting.complete:
                     mapped = incomplete(mapped)
                 _check_deadline(deadline)

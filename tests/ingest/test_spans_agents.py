@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from ragmon.ingest.otlp import read
 from ragmon.ingest.spans.mapper import per_request, to_record
+from ragmon.ingest.spans.span import SpanOptions
 from tests.support.agent_model import QUESTIONS
 from tests.support.record_agents import PACKAGES
 from tests.support.recorded_agents import NAMES, questions, versions
@@ -50,8 +51,8 @@ def test_naming_a_tool_that_is_known_by_its_shape_changes_nothing(name):
     """Spans inside of its own, such as those of a request to an MCP server, may have the same name and no output."""
     named = ["search", "retrieve"]
     for one in questions(name):
-        (request,), (unnamed,) = per_request(one.spans, named), per_request(one.spans)
-        assert to_record(request, retrievers=named).record == to_record(unnamed).record
+        (request,), (unnamed,) = per_request(one.spans, SpanOptions(retrievers=named)), per_request(one.spans)
+        assert to_record(request, SpanOptions(retrievers=named)).record == to_record(unnamed).record
 
 
 @frameworks

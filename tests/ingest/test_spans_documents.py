@@ -10,7 +10,7 @@ from ragmon.core import constants, semconv
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
 from ragmon.core.written import REDACTED
 from ragmon.ingest.spans.mapper import to_record
-from ragmon.ingest.spans.span import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, Event
+from ragmon.ingest.spans.span import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, Event, SpanOptions
 from tests.support.recorded_spans import made
 
 RETRIEVER = {semconv.SPAN_KIND: semconv.RETRIEVER}
@@ -28,7 +28,7 @@ def flat(*documents, name=semconv.RETRIEVED, first=0):
 def read(attributes, **options):
     """The record of a lone retriever, and why its ids are missing."""
     fields = {name: options.pop(name) for name in ("dropped", "dropped_events", "events") if name in options}
-    mapped = to_record([made(attributes, **fields)], **options)
+    mapped = to_record([made(attributes, **fields)], SpanOptions(**options))
     return mapped.record, mapped.missing.get("retrieved_ids")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ragmon.core import semconv
 from ragmon.ingest.spans.mapper import to_record
-from ragmon.ingest.spans.span import Event
+from ragmon.ingest.spans.span import Event, SpanOptions
 from tests.support.recorded_spans import made
 
 CHAIN = {semconv.SPAN_KIND: semconv.CHAIN, semconv.INPUT_VALUE: "Is it?"}
@@ -25,7 +25,7 @@ def request(chain, events=(), *, failed=True, root=None, scope="openinference.in
 
 
 def told(spans, **options):
-    record = to_record(spans, **options).record
+    record = to_record(spans, SpanOptions(**options)).record
     return record.error, record.ended, record.partial, record.answer_json, record.retrieved_ids
 
 

@@ -14,7 +14,7 @@ from ragmon.core import semconv
 from ragmon.core.record import Answer, Record, encode
 from ragmon.core.written import REDACTED
 from ragmon.ingest.spans.mapper import fill, per_request, to_record
-from ragmon.ingest.spans.span import Event, Span
+from ragmon.ingest.spans.span import Event, Span, SpanOptions
 from tests.support.recorded_spans import TRACE
 
 WORDS = st.sampled_from(
@@ -129,7 +129,7 @@ RECORDS = st.builds(
 @pytest.mark.slow
 @given(SPANS, OPTIONS)
 def test_any_spans_become_a_record_that_can_be_read_or_a_reason(spans, options):
-    record, reason, missing, *_ = to_record(spans, **options)
+    record, reason, missing, *_ = to_record(spans, SpanOptions(**options))
     assert (record is None) == bool(reason)
     if record is not None:
         assert msgspec.json.decode(encode(record), type=Record) == record
@@ -144,12 +144,12 @@ def test_the_order_in_which_spans_arrive_does_not_matter(spans, options, random)
         for place, span in enumerate(spans, start=1)
     ]
     shuffled = random.sample(distinct, len(distinct))
-    assert to_record(shuffled, **options) == to_record(distinct, **options)
+    assert to_record(shuffled, SpanOptions(**options)) == to_record(distinct, SpanOptions(**options))
 
 
 @given(RECORDS, SPANS, OPTIONS)
 def test_filling_never_overrides(record, spans, options):
-    filled = fill(record, spans, **options)
+    filled = fill(record, spans, SpanOptions(**options))
     for field in ("q", "retrieved_ids", "contexts"):
         assert getattr(record, field) in (None, getattr(filled, field))
     before = record.answer_json or Answer()

@@ -11,7 +11,7 @@ from ragmon.core import constants, semconv
 from ragmon.core.record import Answer, Latency, Record, TextFacts, encode
 from ragmon.ingest.lines import decode
 from ragmon.ingest.spans.mapper import fill, per_request, to_record
-from ragmon.ingest.spans.span import OWN_SCOPE, Mapped
+from ragmon.ingest.spans.span import OWN_SCOPE, Mapped, SpanOptions
 from tests.support.recorded_spans import START, TRACE, made, recorded
 
 
@@ -58,7 +58,7 @@ class TestARootSpan:
 
     def test_other_spans_fill_what_it_lacks(self, foreign):
         seen = Record(v=1, trace_id=TRACE, ts=5.0, pipeline="support", q="Is it?")
-        record = to_record([*foreign, root(seen)], id_from=("metadata", "page")).record
+        record = to_record([*foreign, root(seen)], SpanOptions(id_from=("metadata", "page"))).record
         assert (record.q, record.pipeline, record.ts) == ("Is it?", "support", 5.0)
         assert record.retrieved_ids == ["2", "1"]
         assert record.answer_json == Answer(claim="X is 1", citations=["S1#0"])

@@ -19,7 +19,7 @@ import pytest
 from ragmon.core import constants
 from ragmon.core.record import Latency, Record
 from ragmon.ingest.spans.mapper import fill, to_record
-from ragmon.ingest.spans.span import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG, Event, Span
+from ragmon.ingest.spans.span import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG, Event, Span, SpanOptions
 from tests.support.recorded_spans import SECOND
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ class Run(NamedTuple):
     records: list[dict]
 
     def record(self, **options):
-        mapped = to_record(self.spans, **options)
+        mapped = to_record(self.spans, SpanOptions(**options))
         assert mapped.record is not None, mapped.reason
         return mapped.record
 

@@ -7,7 +7,7 @@ import pytest
 from ragmon.core import constants, semconv
 from ragmon.core.record import Latency
 from ragmon.ingest.spans.mapper import to_record
-from ragmon.ingest.spans.span import NOT_RAG, Event, Mapped
+from ragmon.ingest.spans.span import NOT_RAG, Event, Mapped, SpanOptions
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL
 from tests.support.alarming import GOLD
@@ -26,8 +26,8 @@ def measured(record, metric):
     return next(series for series in scorer.snapshot().series if series.window == ALL).estimate(metric)
 
 
-def record_of(*spans, **options):
-    mapped = to_record(spans, **options)
+def record_of(*spans, service=None, build=None, **options):
+    mapped = to_record(spans, SpanOptions(**options), service=service, build=build)
     assert mapped.record is not None, mapped.reason
     return mapped.record
 

@@ -6,7 +6,7 @@ import pytest
 
 from ragmon.core import constants
 from ragmon.ingest.spans.mapper import to_record
-from ragmon.ingest.spans.span import CONTENT_NOT_CAPTURED, NOT_RAG, Mapped
+from ragmon.ingest.spans.span import CONTENT_NOT_CAPTURED, NOT_RAG, Mapped, SpanOptions
 from tests.support.recorded_spans import recorded
 
 LANGCHAIN = ["S1#2", "S1#1"]
@@ -80,9 +80,9 @@ def test_building_an_index_is_no_request(data, name):
 @pytest.mark.parametrize("name", ["oi_langchain", "oi_langchain_dualgenai", "tl_langchain", "oi_haystack"])
 def test_id_from_goes_before_the_documents_own_ids(data, name):
     spans = recorded(data / "spans" / f"{name}.json")[-1]
-    pages = to_record(spans, id_from=("metadata", "page")).record.retrieved_ids
+    pages = to_record(spans, SpanOptions(id_from=("metadata", "page"))).record.retrieved_ids
     assert pages == (None if name == "oi_haystack" else ["2", "1"])
-    assert to_record(spans, id_from=("metadata", "source")).record.retrieved_ids == ["S1", "S1"]
+    assert to_record(spans, SpanOptions(id_from=("metadata", "source"))).record.retrieved_ids == ["S1", "S1"]
 
 
 def test_openllmetry_alone_on_langchain_needs_id_from(data):
@@ -91,7 +91,7 @@ def test_openllmetry_alone_on_langchain_needs_id_from(data):
     retriever = [span for span in chain if "VectorStoreRetriever" in span.name]
     mapped = to_record(retriever)
     assert (mapped.record.retrieved_ids, mapped.missing["retrieved_ids"]) == (None, constants.NO_IDS)
-    assert to_record(retriever, id_from=("metadata", "page")).record.retrieved_ids == ["2", "1"]
+    assert to_record(retriever, SpanOptions(id_from=("metadata", "page"))).record.retrieved_ids == ["2", "1"]
     assert to_record(chain).record.retrieved_ids == LANGCHAIN
 
 
@@ -101,7 +101,7 @@ def test_nested_retrieval_spans_count_once(data):
         spans = recorded(data / "spans" / f"{name}.json")[-1]
         retrievers = [span for span in spans if "Retriever." in span.name]
         assert len(retrievers) == 2
-        record = to_record(spans, merge="concat").record
+        record = to_record(spans, SpanOptions(merge="concat")).record
         assert (record.retrieved_ids, record.candidate_ids) == (LLAMA_INDEX, None)
         outer = max(retrievers, key=lambda span: span.end_ns - span.start_ns)
         assert record.latency_ms.retrieve == pytest.approx((outer.end_ns - outer.start_ns) / 1e6)

@@ -8,7 +8,7 @@ import pytest
 
 from ragmon.core import constants, semconv
 from ragmon.ingest.spans.mapper import to_record
-from ragmon.ingest.spans.span import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NO_RETRIEVAL, Event
+from ragmon.ingest.spans.span import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NO_RETRIEVAL, Event, SpanOptions
 from tests.support.recorded_spans import made
 
 CHAIN = {semconv.SPAN_KIND: semconv.CHAIN}
@@ -30,7 +30,7 @@ def reranker(*ids, given=(), **fields):
 
 def ranked(*spans, **options):
     """Final ids, candidates, and why ids are missing."""
-    mapped = to_record(spans, **options)
+    mapped = to_record(spans, SpanOptions(**options))
     return mapped.record.retrieved_ids, mapped.record.candidate_ids, mapped.missing.get("retrieved_ids")
 
 
@@ -221,7 +221,7 @@ class TestSeveral:
             return made({semconv.SPAN_KIND: semconv.RETRIEVER, semconv.DOCUMENTS: told}, **fields)
 
         spans = found(("a", "one"), ("b", "two")), found(("b", "<b>two</b>"), ("c", "three"), end=2)
-        record = to_record(spans, merge=merge).record
+        record = to_record(spans, SpanOptions(merge=merge)).record
         assert record.retrieved_ids == ids
         assert record.contexts == [{"a": "one", "b": "two", "c": "three"}[name] for name in ids]
 

@@ -9,7 +9,7 @@ import pytest
 from ragmon.core import constants, semconv
 from ragmon.core.written import MAX_LITERAL_CHARS, MAX_LITERAL_TOKENS, python_value
 from ragmon.ingest.spans.mapper import to_record
-from ragmon.ingest.spans.span import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, NOT_UNDERSTOOD
+from ragmon.ingest.spans.span import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, NOT_UNDERSTOOD, SpanOptions
 from ragmon.ingest.spans.tools import MAX_LITERALS_CHARS, LiteralBudget, RetrievingTools, documents_in, tool_names
 from tests.support.effort import effort
 from tests.support.recorded_spans import made
@@ -29,9 +29,8 @@ def tool(output, name="search", **fields):
 def read(*spans, **options):
     """Ids, contexts, scores, and why ids are missing."""
     agent = made(AGENT, end=99)
-    mapped = to_record(
-        [agent, *(span._replace(parent_id=span.parent_id or agent.span_id) for span in spans)], **options
-    )
+    inside = (span._replace(parent_id=span.parent_id or agent.span_id) for span in spans)
+    mapped = to_record([agent, *inside], SpanOptions(**options))
     record = mapped.record
     return record.retrieved_ids, record.contexts, record.scores, mapped.missing.get("retrieved_ids")
 
@@ -299,12 +298,12 @@ class TestNamed:
         ids=["tool", "task", "chain", "function", "MCP"],
     )
     def test_of_any_kind(self, span):
-        assert read(span, retrievers=["find"])[1] == ["one"]
+        assert read(span, retrievers=("find",))[1] == ["one"]
 
     def test_is_no_agent_and_no_model_call(self):
         agent = made(AGENT, name="find", end=9)
         spans = agent, made(CHAT | {semconv.OUTPUT_VALUE: "It is."}, name="find", parent=agent)
-        record = to_record(spans, retrievers=["find"]).record
+        record = to_record(spans, SpanOptions(retrievers=("find",))).record
         assert (record.retrieved_ids, record.answer_json.claim) == (None, "It is.")
 
     def test_leaves_it_to_the_retriever_inside_that_names_the_documents(self):

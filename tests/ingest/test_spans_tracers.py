@@ -17,6 +17,7 @@ from ragmon.ingest.spans.span import (
     NOT_UNDERSTOOD,
     UNKNOWN_CONVENTION,
     Event,
+    SpanOptions,
     count_scope,
 )
 from tests.support import instrumentation_table
@@ -45,7 +46,7 @@ class TestHaystack:
     def test_metadata_beside_the_document_may_be_its_id(self):
         retrieved = retriever("a", "b")
         assert to_record([retrieved]).record.retrieved_ids == ["a", "b"]
-        assert to_record([retrieved], id_from=("metadata", "page")).record.retrieved_ids == ["a", "b"]
+        assert to_record([retrieved], SpanOptions(id_from=("metadata", "page"))).record.retrieved_ids == ["a", "b"]
         assert to_record([retrieved]).record.scores == [0.5, 0.5]
 
     @pytest.mark.parametrize("type_", ["TransformersSimilarityRanker", "DocumentJoiner"])
@@ -157,7 +158,7 @@ class TestPlatforms:
         found = [{"page_content": "text", "metadata": {"doc_uri": "a"}, "id": None}]
         search = made(typed("RETRIEVER", {"query": Q}, found))
         call = made(typed("LLM", "Say who.", "Rollo"), start=2)
-        record = to_record([search, call], id_from=("metadata", "doc_uri")).record
+        record = to_record([search, call], SpanOptions(id_from=("metadata", "doc_uri"))).record
         assert (record.q, record.retrieved_ids, record.answer_json) == (Q, ["a"], Answer("Rollo"))
 
     def test_an_embedding_is_no_request(self):

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ragmon.ingest.spans.mapper import per_request, to_record
-from ragmon.ingest.spans.span import Event, Mapped, Span
+from ragmon.ingest.spans.span import Event, Mapped, Span, SpanOptions
 from tests.support import recorded_agents
 
 ROOT: Final = Path(__file__).parents[2]
@@ -217,7 +217,7 @@ def save(name: str, recording: Recording) -> None:
 
 def mapped(recording: Recording, options: Mapping[str, Any]) -> list[Mapped]:
     """What the spans are mapped to; a request is one record."""
-    return [to_record(request, **options) for request in per_request(recording.spans)]
+    return [to_record(request, SpanOptions(**options)) for request in per_request(recording.spans)]
 
 
 def cells(recording: Recording, options: Mapping[str, Any]) -> dict[str, str]:

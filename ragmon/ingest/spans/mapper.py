@@ -28,7 +28,6 @@ from ragmon.core.endings import ABANDONED, REJECTED, ending_of, status_in
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
 from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title
-from ragmon.core.text import Path
 from ragmon.core.written import as_text, is_null, mapping, nonempty_text, number
 from ragmon.ingest.lines import Rejected, Unknown, decode
 from ragmon.ingest.spans.conventions import translated
@@ -45,13 +44,13 @@ from ragmon.ingest.spans.span import (
     CONTENT_NOT_CAPTURED,
     INCOMPLETE,
     INPUT,
+    NO_OPTIONS,
     NO_RETRIEVAL,
     NOT_RAG,
     OUTPUT,
     OWN_SCOPE,
     UNKNOWN_CONVENTION,
     Mapped,
-    Merge,
     Role,
     Span,
     SpanOptions,
@@ -59,7 +58,7 @@ from ragmon.ingest.spans.span import (
     unknown_scope,
     why_no_text,
 )
-from ragmon.ingest.spans.tools import RetrievingTools, as_id, flattened
+from ragmon.ingest.spans.tools import as_id, flattened
 
 LISTS: Final = (semconv.ANNOTATIONS, semconv.EVALUATIONS, semconv.TRACE_ANNOTATIONS)
 CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "answer_correctness", "qa_correctness"})
@@ -290,25 +289,17 @@ _TRUNCATED: Final = "cut"
 """How a streamed call ended whose output was longer than ragmon keeps; other spans may hold the whole answer."""
 
 
-def fill(
-    record: Record,
-    spans: Iterable[Span],
-    *,
-    id_from: Path | None = None,
-    merge: Merge = "concat",
-    retrievers: Sequence[str] = (),
-    reasoning: Sequence[str] = (),
-) -> Record:
+def fill(record: Record, spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> Record:
     """Fill the unknown fields of a record from the spans that other instrumentations recorded for the same request.
 
     Known fields are never changed. Text that was withheld on purpose, as the record's `facts` show, is not filled in;
     so fill a record before it is redacted.
     """
     others = (span for span in spans if span.scope != OWN_SCOPE and semconv.RAGMON_RECORD not in span.attributes)
-    trace = Trace(translated(others), RetrievingTools(tuple(retrievers), id_from, tuple(reasoning)))
+    trace = Trace(translated(others), options.retrieving)
     if not trace.is_rag:
         return record
-    retrieved = Retrievals(trace, id_from).read(merge)
+    retrieved = Retrievals(trace, options.id_from).read(options.merge)
     values: dict[str, Any] = {
         **_labels(trace),
         "model": _answering_model(trace),
@@ -368,12 +359,7 @@ SLACK: Final = 5_000_000
 """The nanoseconds a span may extend beyond its request: ragmon and the SDK read different clocks."""
 
 
-def per_request(
-    spans: Iterable[Span],
-    retrievers: Sequence[str] = (),
-    id_from: Path | None = None,
-    reasoning: Sequence[str] = (),
-) -> list[Trace]:
+def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> list[Trace]:
     """Split a trace into requests: one per root of ragmon, else one per workflow that is a request by itself.
 
     The turns of a session or the questions of a batch may share a trace; their documents and answers must not be mixed.
@@ -384,7 +370,7 @@ def per_request(
         workflow that answered or failed, and two at least retrieved as well or failed: each of them with its
         descendants. Otherwise the trace as a whole.
     """
-    trace = Trace(translated(spans), RetrievingTools(tuple(retrievers), id_from, tuple(reasoning)))
+    trace = Trace(translated(spans), options.retrieving)
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if not roots and len(trace.outermost) > 1:
         turns = [trace.below(workflow) for workflow in trace.outermost]
@@ -435,7 +421,7 @@ def ended_requests(spans: Iterable[Span], running: Container[str], options: Span
         running: The ids of the spans that are running.
         options: How spans are read.
     """
-    trace = Trace(translated(spans), RetrievingTools(options.retrievers, options.id_from, options.reasoning))
+    trace = Trace(translated(spans), options.retrieving)
     turns = [trace.below(workflow) for workflow in trace.outermost if workflow.span_id not in running]
     return [turn for turn in turns if is_request(turn) and not any(span.span_id in running for span in turn.spans)]
 
@@ -457,12 +443,8 @@ _decode = msgspec.json.Decoder(Record).decode
 
 def to_record(
     spans: Iterable[Span] | Trace,
+    options: SpanOptions = NO_OPTIONS,
     *,
-    id_from: Path | None = None,
-    merge: Merge = "concat",
-    retrievers: Sequence[str] = (),
-    ignored: Sequence[str] = (),
-    pipeline: str | None = None,
     service: str | None = None,
     build: str | None = None,
 ) -> Mapped:
@@ -474,13 +456,7 @@ def to_record(
 
     Args:
         spans: All of the request's spans, in any order, or an element of the result of `per_request`.
-        id_from: The location of a document's id, `("metadata", "chunk_id")`; None tries its own id, then the metadata's
-            id, chunk_id and doc_id.
-        merge: How several independent retrievals become one list.
-        retrievers: The names of tools, tasks, functions and spans that retrieve whatever the shape of their output; `*`
-            stands for any characters. Elements of the result of `per_request` have their own.
-        ignored: The exceptions that are no errors, by the names of their types; `*` stands for any characters.
-        pipeline: The pipeline's name; None takes the workflow's, then the service's.
+        options: How they are read; an element of the result of `per_request` was read in a way of its own.
         service: The service's name (`service.name`).
         build: The application's version (`service.version`).
 
@@ -491,9 +467,7 @@ def to_record(
         >>> mapped.record.q, mapped.record.retrieved_ids, dict(mapped.missing)
         ('Is it?', ['d1', 'd2'], {'answer_json': 'no_answer'})
     """
-    retrieving = RetrievingTools(tuple(retrievers), id_from)
-    trace = spans if isinstance(spans, Trace) else Trace(translated(spans), retrieving)
-    thoughts = trace.retrieving.reasoning
+    trace = spans if isinstance(spans, Trace) else Trace(translated(spans), options.retrieving)
     own_spans = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if own_spans:
         own, reasons, unread = own_spans[0], dict[str, str](), dict[str, str]()
@@ -509,7 +483,7 @@ def to_record(
         )
         if isinstance(record, str):
             return Mapped(None, record)
-        filled = fill(record, trace.spans, id_from=id_from, merge=merge, retrievers=retrievers, reasoning=thoughts)
+        filled = fill(record, trace.spans, options)
         if record.facts is None:
             filled.answer_json = with_marks(filled.answer_json, filled.retrieved_ids)
         kept, out_of_range = bounded(filled)
@@ -517,8 +491,8 @@ def to_record(
     if not trace.is_rag:
         scope = unknown_scope(trace.spans)
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
-    retrieved = Retrievals(trace, id_from).read(merge)
-    (error, ended), ids, unread = _outcome(trace, ignored), ids_of(retrieved.final), dict[str, str]()
+    retrieved = Retrievals(trace, options.id_from).read(options.merge)
+    (error, ended), ids, unread = _outcome(trace, options.ignored), ids_of(retrieved.final), dict[str, str]()
     reply, miss = None, partial(unread.__setitem__, "citations")
     if error is None and ended is None:
         reply = with_marks(answer(trace, ids, titles_of(retrieved.final), miss), ids)
@@ -527,7 +501,7 @@ def to_record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
         ts=_event_time(_interval(trace)[1]),
-        pipeline=pipeline or _workflow_name(trace) or service or constants.DEFAULT_PIPELINE,
+        pipeline=options.pipeline or _workflow_name(trace) or service or constants.DEFAULT_PIPELINE,
         source=constants.LIVE,
         q=question(trace),
         retrieved_ids=ids,

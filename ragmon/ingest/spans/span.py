@@ -35,7 +35,18 @@ from ragmon.ingest.spans.tools import (
 
 @dataclass(frozen=True)
 class SpanOptions:
-    """How the spans of files become records: as those that a server gets (`to_record`)."""
+    """How spans become records.
+
+    Attributes:
+        id_from: The location of a document's id, `("metadata", "chunk_id")`; None tries its own id, then the metadata's
+            id, chunk_id and doc_id.
+        merge: How several independent retrievals become one list.
+        retrievers: The names of tools, tasks, functions and spans that retrieve whatever the shape of their output; `*`
+            stands for any characters.
+        pipeline: The pipeline's name; None takes the workflow's, then the service's.
+        reasoning: Names of thoughts in answers, beside the usual ones.
+        ignored: The exceptions that are no errors, by the names of their types; `*` stands for any characters.
+    """
 
     id_from: Path | None = None
     merge: Merge = "concat"
@@ -43,6 +54,11 @@ class SpanOptions:
     pipeline: str | None = None
     reasoning: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+
+    @property
+    def retrieving(self) -> RetrievingTools:
+        """What a trace needs to tell retrievers among tools."""
+        return RetrievingTools(self.retrievers, self.id_from, self.reasoning)
 
 
 NO_OPTIONS: Final = SpanOptions()
