@@ -342,7 +342,10 @@ def parse(text: str, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Repl
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping) and _names_answer(value[0]):
         (value,) = value
     if isinstance(value, str):
-        return parse(value, reasoning, depth - 1)
+        # A quotation may be the answer; what is escaped, or wrapped once more, was written by a program.
+        if "\\" in bare or value.lstrip()[:1] in _WRITTEN:
+            return parse(value, reasoning, depth - 1)
+        value = None
     if value is not None and _is_tool_call(value):
         return None
     if value is not None:

@@ -36,7 +36,7 @@ EventTime = Annotated[float, msgspec.Meta(ge=0, lt=LATEST)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Answer(msgspec.Struct, gc=False, omit_defaults=True):
+class Answer(msgspec.Struct, gc=False, omit_defaults=True, repr_omit_defaults=True):
     """The answer of the pipeline.
 
     Attributes:

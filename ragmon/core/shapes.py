@@ -145,7 +145,7 @@ def cited_names(
     Args:
         citations: A value of JSON: a list, or one citation. A citation is an id, a number, a mark, a title, or an
             object that names documents. Of the names in an object that is the document's which was retrieved, else the
-            one under the surest key. Entries that are null or empty are left out.
+            one under the surest key. Entries that are null are left out.
         retrieved_ids: The retrieved ids in rank order, for ranks that count from 0 by their definition.
         id_from: The location of a document's id, where the usual keys do not hold it.
 
@@ -160,7 +160,7 @@ def cited_names(
     if citations is None:
         return None
     entries = citations if isinstance(citations, list | tuple) else [citations]
-    if all(type(entry) is str and entry[:1] not in ("", "{") for entry in entries):  # as most lists are
+    if all(type(entry) is str and entry[:1] != "{" for entry in entries):  # as most lists are
         return list(entries)
     ids = retrieved_ids or ()
     names = _cited(entries, ids, frozenset(ids), id_from, CITED_DEPTH)
@@ -243,8 +243,10 @@ def named_by_title(names: list[str], titles: Iterable[tuple[Any, Any]]) -> list[
 
 
 def _cited(entry: Any, ids: Sequence[str], known: frozenset[str], id_from: Path | None, depth: int) -> list[str] | None:
-    if entry is None or entry == "" or (isinstance(entry, float) and math.isnan(entry)):
+    if entry is None or (isinstance(entry, float) and math.isnan(entry)):
         return []
+    if entry == "":  # a name that nobody retrieved
+        return [""]
     if isinstance(entry, str) and entry[:1] == "{":  # attributes of spans hold no objects
         entry = _decoded(entry)
     configured = None if id_from is None else _cited_name(look_up(entry, id_from))

@@ -435,7 +435,7 @@ def _check_ids(message: Any) -> None:
 _READ_KEYS: Final = frozenset(
     {
         *(semconv.RAGMON_RECORD, semconv.RAGMON_QID, semconv.RAGMON_CLAIM, semconv.RAGMON_CITATIONS),
-        *(semconv.RAGMON_INTERNAL, semconv.ERROR_TYPE),
+        *(semconv.RAGMON_INTERNAL, semconv.ERROR_TYPE, *semconv.HTTP_STATUS, *semconv.OF_SERVERS),
         # OpenTelemetry's GenAI conventions and MCP
         *(semconv.OPERATION, semconv.WORKFLOW_NAME, semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES),
         *(semconv.QUERY_TEXT, semconv.DOCUMENTS, semconv.GENAI_TOOL_NAME, semconv.TOOL_RESULT, semconv.MCP_METHOD),
@@ -476,7 +476,7 @@ def on_event(event: str, key: str) -> bool:
     return (
         event in HIT_EVENTS
         or (event in MESSAGE_EVENTS and key in EVENT_KEYS)
-        or (event == semconv.EXCEPTION and key == semconv.EXCEPTION_TYPE)
+        or (event == semconv.EXCEPTION and key in (semconv.EXCEPTION_TYPE, semconv.EXCEPTION_MESSAGE))
         or (event == semconv.EVALUATION and key in MEMBERS)
     )
 

@@ -147,6 +147,8 @@ def as_answer(value: Any) -> Any:
     >>> as_answer('{"answer": "So.", "citations": ["a"]}'), as_answer('"So."')
     ({'claim': 'So.', 'citations': ['a']}, 'So.')
     """
+    written = _json_in(value)
+    value = written if written and isinstance(written, str) else value  # an export writes a text as JSON, too
     reply = answers.read(value) if isinstance(value, list | dict) else answers.parse(as_text(value) or "")
     if reply is None or reply.claim is None:
         return as_text(value)

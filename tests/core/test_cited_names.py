@@ -112,6 +112,5 @@ def test_a_title_names_the_retrieved_documents_that_have_it():
 
 
 @pytest.mark.parametrize("others", [["d1"], ["d1", 7], [{"id": "d1"}]])
-def test_an_empty_citation_is_none_whatever_stands_beside_it(others):
-    assert cited_names([*others, ""]) == cited_names(others)
-    assert cited_names([""]) is None
+def test_an_empty_text_is_a_name_that_nobody_retrieved_whatever_stands_beside_it(others):
+    assert cited_names([*others, ""]) == [*cited_names(others), ""]

@@ -155,14 +155,15 @@ def test_what_nobody_asks_for_is_not_read():
     assert span.attributes == {semconv.QUERY_TEXT: "Is it?"}
 
 
-def test_of_events_hits_are_read_whole_and_of_exceptions_their_type_alone():
+def test_of_events_hits_are_read_whole_and_of_exceptions_their_type_and_message():
     events = [
         Event(semconv.QUERY_RESULT, {"db.query.result.id": "d1", "db.query.result.colour": "red"}),
-        Event("exception", {"exception.type": "TimeoutError", "exception.stacktrace": "..."}),
+        Event("exception", {"exception.type": "NotFound", "exception.message": "404", "exception.stacktrace": "..."}),
         Event("log", {"message": "m"}),
     ]
     (span,) = spans_of(received(export([made({}, events=events)])))
-    assert span.events == [events[0], Event("exception", {"exception.type": "TimeoutError"}), Event("log", {})]
+    raised = Event("exception", {"exception.type": "NotFound", "exception.message": "404"})
+    assert span.events == [events[0], raised, Event("log", {})]
 
 
 def test_keys_without_end_do_not_fill_the_memory():
