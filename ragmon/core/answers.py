@@ -19,9 +19,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from ragmon.core import shapes
 from ragmon.core.citations import split_citations
@@ -97,7 +98,7 @@ def reply_in(
     """The answer in the last message of one of the roles that has a text."""
     said = next((entry for entry in reversed(messages) if entry.role in roles and entry.text is not None), None)
     reply = None if said is None or said.text is None else parse(said.text, reasoning, depth)
-    return reply._replace(refused=True) if reply is not None and said is not None and said.refused else reply
+    return structs.replace(reply, refused=True) if reply is not None and said is not None and said.refused else reply
 
 
 def text_of(value: Any, depth: int = _MAX_PART_DEPTH) -> str | None:
@@ -163,9 +164,6 @@ def _marks(more: tuple[str, ...]) -> re.Pattern[str]:
     )
 
 
-_USUAL_MARKS: Final = _marks(())
-
-
 def without_reasoning(text: str, reasoning: Sequence[str] = ()) -> str:
     """A text without the thoughts of the model in it; one without thoughts as it is.
 
@@ -183,7 +181,7 @@ def without_reasoning(text: str, reasoning: Sequence[str] = ()) -> str:
             return text.rpartition(closing)[2].strip()
     while (details := _DETAILS.match(text)) is not None:
         text = text[details.end() :].strip()
-    marks = list((_marks(tuple(reasoning)) if reasoning else _USUAL_MARKS).finditer(text))
+    marks = list(_marks(tuple(reasoning)).finditer(text))
     if not marks:
         return text
     code = [found.span() for found in _CODE.finditer(text)] if "`" in text else []
@@ -298,7 +296,7 @@ REFUSES: Final = {
 """What an answer says of itself, where it is a refusal."""
 
 
-class Reply(NamedTuple):
+class Reply(msgspec.Struct, frozen=True, gc=False):
     """An answer: its text, its citations and documents as they are written, and whether it says that it refuses."""
 
     claim: str | None
@@ -442,7 +440,7 @@ def cited_in(reply: Any) -> list[Any] | None:
 def read(value: Any, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Reply | None:
     """The answer in an output: the value itself, or a member under one of the keys that frameworks use."""
     found = _read(value, reasoning, depth)
-    return found if found is None or found.citations is not None else found._replace(citations=cited_in(value))
+    return found if found is None or found.citations is not None else structs.replace(found, citations=cited_in(value))
 
 
 def _read(value: Any, reasoning: Sequence[str], depth: int) -> Reply | None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from ragmon.core.record import Answer
 from ragmon.core.text import DIGITS
@@ -131,7 +133,7 @@ def split_citations(answer: str) -> tuple[str, list[str] | None]:
     return rest.strip().removeprefix("- ").strip(), ids
 
 
-class Cited(NamedTuple):
+class Cited(msgspec.Struct, frozen=True, gc=False):
     """What an answer cites.
 
     Attributes:

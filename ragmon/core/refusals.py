@@ -220,7 +220,7 @@ class RefusalRule:
         if not self.matcher_counts:
             return False
         start = text.lstrip()[: self.window]
-        may_be_wrapped = start[:1] in OPENINGS or "</" in text or "[/" in text or "<|" in text  # ends of thoughts
+        may_be_wrapped = start[:1] in OPENINGS or "<" in text or "[/" in text  # the ends of thoughts
         is_plain = not self._own and start.isascii() and not may_be_wrapped
         if is_plain and _triggers().keys().isdisjoint(spaced_words(start).split()):
             return False

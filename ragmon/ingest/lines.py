@@ -566,7 +566,7 @@ def _decode_any_format(line: bytes, unknown: Unknown, options: TableOptions) -> 
         if fields.kind is None:
             for name in ("retrieved_ids", "candidate_ids", "chunks"):
                 entries = getattr(fields, name)
-                if isinstance(entries, list) and any(isinstance(entry, dict) for entry in entries):
+                if isinstance(entries, list) and dict in map(type, entries):
                     read = [as_document(entry, options.id_from) if isinstance(entry, dict) else {} for entry in entries]
                     entries = [
                         {**entry, **found} if found else entry for entry, found in zip(entries, read, strict=True)

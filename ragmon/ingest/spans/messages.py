@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
+from msgspec import structs
+
 from ragmon.core import semconv, shapes
 from ragmon.core.answers import Message, Reply, cited_in, last, messages, parse, read, reply_in, text_of
 from ragmon.core.record import Answer
@@ -109,13 +111,13 @@ def _reply(trace: Trace) -> Reply | None:
         if answered is None:
             continue
         if (own := span.attributes.get(semconv.RAGMON_CITATIONS)) is not None:
-            answered = answered._replace(citations=own)
+            answered = structs.replace(answered, citations=own)
         elif answered.citations is None:
-            answered = answered._replace(citations=_cited_on(span))
+            answered = structs.replace(answered, citations=_cited_on(span))
         if answered.citations is None:  # the application may hand on the text alone
             cited = ((call, found) for call in reversed(trace.calls) if (found := _cited_on(call)))
             same = (found for call, found in cited if (_reply_on(call, thoughts) or _NO_REPLY).claim == answered.claim)
-            answered = answered._replace(citations=next(same, None))
+            answered = structs.replace(answered, citations=next(same, None))
         if answered.claim != "" or span.span_id not in calls:
             return answered
         empty = empty or answered
