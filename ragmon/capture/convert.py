@@ -875,7 +875,7 @@ def call_to_record(call: Call, *, build: str | None = None) -> Record:
             record.answer_json.citations = own
     record.answer_json = with_marks(record.answer_json, record.retrieved_ids)
     if record.error is None and record.ended is None:
-        attempt("hints", _note_paths, call, record)
+        attempt("hints", _note_paths, call, record, steps=inf)
     return record
 
 
@@ -894,9 +894,8 @@ def _note_paths(call: Call, record: Record) -> None:
         if is_missing and shapes.path_hints.get(key) is None:
             asked = field == "question"
             where = arguments(call.traced_function, call.args, call.kwargs, defaults=False) if asked else call.result
-            found = max(_places(where, field == "ids"), default=None)
-            if found is not None:
-                shapes.path_hints.put(key, found[1])
+            _, path = max(_places(where, field == "ids"), default=(0, ""))
+            shapes.path_hints.put(key, path)  # none, too: it is looked for once
 
 
 def _places(value: Any, of_lists: bool, path: tuple[str, ...] = ()) -> Iterator[tuple[int, str]]:
