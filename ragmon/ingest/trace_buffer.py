@@ -23,6 +23,7 @@ they can know:
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Final, Generic, TypeVar
@@ -144,8 +145,9 @@ class TraceBuffer(Generic[Key, Open]):
 def remember(ended: dict[Key, None], key: Key, most: int) -> None:
     """Remember what has ended, to recognise what comes late; of more than `most` keys the oldest is forgotten."""
     ended[key] = None
-    if len(ended) > most:
-        ended.pop(next(iter(ended)), None)
+    while len(ended) > most:
+        with suppress(RuntimeError):  # another thread has just added one
+            ended.pop(next(iter(ended)), None)
 
 
 _IDLE_NS: Final = 300 * 1_000_000_000 + 1
