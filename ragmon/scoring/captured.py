@@ -26,7 +26,7 @@ from ragmon.core.record import Record
 from ragmon.core.text import fold
 from ragmon.ingest.gold import Items
 from ragmon.metrics.facts import CITES_ALIKE, IDS, IDS_ALIKE, REFUSAL_LIKE, SHIPPED, Key
-from ragmon.stats.histograms import add_counts, add_sums
+from ragmon.stats.histograms import add_counts, add_sums, count_name
 
 (
     NO_QUESTION,
@@ -43,18 +43,20 @@ from ragmon.stats.histograms import add_counts, add_sums
     WITHHELD_CONTEXTS,
     UNFINISHED,
     NOT_SHIPPED,
-    NOT_DECORATED,
+    OF_FILE,
     IN_GOLD,
     NOT_IN_GOLD,
     UNCOUNTED_REFUSAL,
     CITES,
     UNREAD_MARK,
     MARKED,
-) = (1 << i for i in range(21))
+    OF_SPANS,
+) = (1 << i for i in range(22))
 """What a record lacks; which texts were withheld by setting; that it failed, or that only its outcome was kept; that it
-ships no answer; that it is of spans or of a file; whether its ids occur in gold; that its answer sounds like a refusal
-and counts as an answer; that its answer cites something, which is counted elsewhere; that what looks like a mark in its
-answer is none that is understood; that its answer has marks, and there are no retrieved ids that they stand for."""
+ships no answer; that it is of a file; whether its ids occur in gold; that its answer sounds like a refusal and counts
+as an answer; that its answer cites something, which is counted elsewhere; that what looks like a mark in its answer is
+none that is understood; that its answer has marks, and there are no retrieved ids that they stand for; that it is of
+spans."""
 
 _USUAL: Final = SHIPPED | IDS
 _FLAGS: Final = _USUAL | REFUSAL_LIKE
@@ -126,7 +128,8 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
         self.ids += other.ids
         for path, count in other.candidates.items():
             self.add_candidate(path, count.documents, count.fitting)
-        add_counts(self.hidden_by, other.hidden_by)
+        for name, n in other.hidden_by.items():
+            count_name(self.hidden_by, name, n)
         for name in other.examples:
             self.add_example(name)
         for gold, ids in other.alike.items():
@@ -331,8 +334,10 @@ class CapturedSeries(msgspec.Struct):
             self.sessions.add(record.session)
         if record.latency_ms is None:
             mask |= NO_LATENCY
-        if record.sampling is None:
-            mask |= NOT_DECORATED
+        if record.instrumentation is not None:
+            mask |= OF_SPANS
+        elif record.sampling is None:
+            mask |= OF_FILE
         if flags & _FLAGS != _USUAL:
             mask |= 0 if flags & IDS else NO_IDS
             if not flags & SHIPPED:
@@ -347,11 +352,8 @@ class CapturedSeries(msgspec.Struct):
             mask |= IN_GOLD if in_gold else self._note_strange(record, items.ids)
         if flags & _ALIKE and item is not None:
             self._note_alike(record, item)
-        if mask & NOT_DECORATED and mask & (NO_QUESTION | NO_ANSWER):
-            # Count the instrumentation that left out question or answer, where it is known in this process.
-            name = None if record.trace_id is None else shapes.instrumentation_hints.get(record.trace_id)
-            if name is not None:
-                add_counts(self._at(record.ts).hidden_by, {name: 1})
+        if record.instrumentation is not None and mask & (NO_QUESTION | NO_ANSWER):
+            count_name(self._at(record.ts).hidden_by, record.instrumentation)
         return mask
 
     def add(self, ts: float | None, masks: Mapping[int, int]) -> None:

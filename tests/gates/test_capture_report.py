@@ -21,6 +21,7 @@ from ragmon.metrics.facts import FactReader
 from ragmon.monitor.replay import replay
 from ragmon.scoring.captured import FIRST, SESSIONS
 from ragmon.scoring.scorer import ReductionRules, Scorer
+from ragmon.stats.histograms import MAX_NAMES
 from tests.support.random_records import NOON
 
 SAMPLED = Sampling()
@@ -205,18 +206,33 @@ def test_refusals_in_plain_words_that_count_as_answers_name_their_setting():
         (semconv.GENAI, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY"),
         (semconv.OPENINFERENCE, "OPENINFERENCE_HIDE_INPUTS"),
         (semconv.OPENLLMETRY, "TRACELOOP_TRACE_CONTENT=true"),
+        (semconv.HAYSTACK, "HAYSTACK_CONTENT_TRACING_ENABLED=true"),
         ("someone.elses", "the content switch of the instrumentation"),
     ],
 )
-def test_spans_without_content_name_the_switch_of_their_instrumentation(family, switch):
-    records = []
-    for number in range(30):
-        trace_id = f"{number:032x}"
-        shapes.instrumentation_hints.put(trace_id, family)
-        records.append(call(number, q=None, trace_id=trace_id, sampling=None))
-    gap = report(records).worst
+@pytest.mark.parametrize("whole", [False, True])
+def test_spans_without_content_name_the_switch_of_their_instrumentation(family, switch, whole):
+    """Live and in a replay; whatever the records say of sampling."""
+    records = [call(number, q=None, instrumentation=family) for number in range(30)]
+    gap = report(records, whole=whole).worst
     assert gap.field == "question"
     assert switch in gap.remedy
+
+
+def test_of_decorated_calls_and_spans_the_remedy_is_that_of_most():
+    spans = [call(number, q=None, instrumentation=semconv.HAYSTACK) for number in range(20)]
+    decorated = [call(number, q=None) for number in range(30)]
+    assert report([*spans, *decorated]).worst.remedy.startswith("`@ragmon.trace(question=")
+    assert report([*spans, *decorated[:10]]).worst.remedy.startswith("HAYSTACK_CONTENT_TRACING_ENABLED=true")
+
+
+def test_instrumentations_are_counted_in_a_table_of_bounded_size():
+    scorer = Scorer(GOLD)
+    for number in range(200):
+        scorer.observe(call(number, q=None, instrumentation=f"scope.{number}"))
+    ((_, series),) = scorer.state.captured
+    counts = series.whole().hidden_by
+    assert (len(counts), sum(counts.values())) == (MAX_NAMES + 1, 200)
 
 
 def test_a_gap_of_a_file_names_the_field_of_its_lines():
@@ -229,7 +245,7 @@ def test_a_gap_of_a_file_names_the_field_of_its_lines():
 
 
 def test_every_gap_has_a_sentence_and_a_remedy_wherever_records_come_from():
-    origins = ("", "spans", "file", semconv.OPENINFERENCE)
+    origins = ("", "someone.elses", "file", *semconv.INSTRUMENTATIONS.values(), semconv.OPENINFERENCE)
     texts = {(name, origin): remedy(Gap(name, 1, 2, origin)) for name in (*FIELDS, "refusal") for origin in origins}
     assert all(texts.values())
     assert all(sentence(Gap(name, 1, 2)) for name in FIELDS)

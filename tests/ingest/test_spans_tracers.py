@@ -11,7 +11,6 @@ from ragmon.core.record import Answer
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.span import (
     CONTENT_NOT_CAPTURED,
-    MAX_SCOPES,
     NO_RETRIEVAL,
     NOT_RAG,
     NOT_UNDERSTOOD,
@@ -20,6 +19,7 @@ from ragmon.ingest.spans.span import (
     SpanOptions,
     count_scope,
 )
+from ragmon.stats.histograms import MAX_NAMES
 from tests.support import instrumentation_table
 from tests.support.recorded_spans import made
 
@@ -263,10 +263,10 @@ class TestUnknownConventions:
 
 def test_the_names_of_scopes_are_few_and_steer_nothing():
     scopes = {}
-    for n in range(2 * MAX_SCOPES):
+    for n in range(2 * MAX_NAMES):
         count_scope(scopes, f"scope{n}")
     count_scope(scopes, "a scope\x1b[31m")
-    assert (len(scopes), scopes["__other__"]) == (MAX_SCOPES + 1, MAX_SCOPES + 1)
+    assert (len(scopes), scopes["__other__"]) == (MAX_NAMES + 1, MAX_NAMES + 1)
     assert all(name.isprintable() for name in scopes)
 
 

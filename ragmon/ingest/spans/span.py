@@ -31,6 +31,7 @@ from ragmon.ingest.spans.tools import (
     returned_nothing,
     tool_names,
 )
+from ragmon.stats.histograms import count_name
 
 
 @dataclass(frozen=True)
@@ -511,20 +512,13 @@ def unknown_scope(spans: Iterable[Span]) -> str | None:
     return max(scopes, key=lambda scope: (scopes[scope], scope)) if scopes else None
 
 
-MAX_SCOPES: Final = 32
-"""How many instrumentations are named; further ones, and those whose name may be a text, are counted as `OTHER`."""
-
-
 def count_scope(into: dict[str, int], scope: str, n: int = 1) -> None:
     """Count requests of an instrumentation whose convention is not known, in a table of bounded size.
 
     >>> scopes = {}; count_scope(scopes, "acme.tracing"); scopes
     {'acme.tracing': 1}
     """
-    name = shown_name(scope or _NO_SCOPE, constants.OTHER)
-    if name not in into and len(into) >= MAX_SCOPES:
-        name = constants.OTHER
-    into[name] = into.get(name, 0) + n
+    count_name(into, shown_name(scope or _NO_SCOPE, constants.OTHER), n)
 
 
 def count_tools(into: dict[str, int], tools: Iterable[str]) -> None:
