@@ -27,6 +27,7 @@ from ragmon.ingest.spans.tools import (
     RetrievingTools,
     flattened,
     is_agent,
+    is_task,
     is_tool,
     returned_nothing,
     tool_names,
@@ -385,8 +386,17 @@ class Trace:
 
     @property
     def tools(self) -> list[str]:
-        """The names of the tools that were called, each once."""
-        spans = self.having(Role.TOOL)
+        """The names of the tools that may have retrieved, each once.
+
+        Tools of a model go before steps of a program, and those whose results its last call could read before others. A
+        step around a model's call is none.
+        """
+        called = self.having(Role.TOOL)
+        tools = [span for span in called if not is_task(span.attributes)]
+        generating = {span_id for span in self.having(Role.GENERATION) for span_id in self.above(span)}
+        last = max((span.start_ns for span in self.calls), default=0)
+        plain = [span for span in tools or called if span.span_id not in generating]
+        spans = [span for span in plain if span.start_ns < last] or plain or tools
         return list(dict.fromkeys(tool_names(span.attributes, span.name)[0] for span in spans))
 
     @property
@@ -536,7 +546,8 @@ def _tells_of_a_model(span: Span) -> bool:
     if any(isinstance(attributes.get(key), str) for key in _UNDERSTOOD):
         return False
     operation = attributes.get(semconv.OPERATION)
-    if (isinstance(operation, str) and operation in _OTHER_OPERATIONS) or _EMBEDDING.search(f"{span.name} {operation}"):
+    is_read = isinstance(operation, str) and (operation in _OPERATIONS or operation in _OTHER_OPERATIONS)
+    if is_read or _EMBEDDING.search(f"{span.name} {operation}"):
         return False
     return any(
         (MEANINGS[key] == "m" and not _EMBEDDING.search(value)) or (MEANINGS[key] == "k" and _KIND_WORDS.search(value))
