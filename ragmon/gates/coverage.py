@@ -221,6 +221,9 @@ FEW: Final = 0.05
 """Share of missing values that is no gap: one record of twenty."""
 NAMED: Final = 5
 """Gates that a sentence names."""
+ESSENTIAL: Final = (QUESTION, ANSWER, IDS)
+EARLY: Final = 5
+"""Records from which an essential field is named that all of them lack; other gaps are named from `FIRST` on."""
 HALF: Final = 0.5
 """Share of missing values above which no verdict is possible, whatever the other values are."""
 Needed = tuple[Gate, Outcome | None, frozenset[str]]
@@ -634,20 +637,22 @@ class _Reader:
     def report(self, gates: Sequence[Needed]) -> CaptureReport:
         shares = {name: share for name in FIELDS if (share := self._share(name)).of or share.withheld}
         gaps: list[CaptureGap] = []
+        for name, share in shares.items():
+            missing = share.of - share.present
+            is_gap = missing > FEW * share.of
+            if name in (GOLD, GOLD_IDS):  # most questions of users are in no gold set, and searches fail
+                is_gap = share.present == 0 and share.of >= FIRST
+            elif self._counts.records < FIRST:
+                is_gap = share.present == 0 and share.of >= EARLY and name in ESSENTIAL
+            if is_gap:
+                needing = [
+                    (gate.name, _is_blocked(name, share, outcome))
+                    for gate, outcome, needed in gates
+                    if name in needed and self._judges_here(gate, outcome)
+                ]
+                names, blocked = [n for n, _ in needing], [n for n, is_blocked in needing if is_blocked]
+                gaps.append(self._gap(name, missing, share.of, names, blocked))
         if self._counts.records >= FIRST:
-            for name, share in shares.items():
-                missing = share.of - share.present
-                is_gap = missing > FEW * share.of
-                if name in (GOLD, GOLD_IDS):  # most questions of users are in no gold set, and searches fail
-                    is_gap = share.present == 0 and share.of >= FIRST
-                if is_gap:
-                    needing = [
-                        (gate.name, _is_blocked(name, share, outcome))
-                        for gate, outcome, needed in gates
-                        if name in needed and self._judges_here(gate, outcome)
-                    ]
-                    names, blocked = [n for n, _ in needing], [n for n, is_blocked in needing if is_blocked]
-                    gaps.append(self._gap(name, missing, share.of, names, blocked))
             refusals = self._counts.count(lambda mask: bool(mask & lacks.UNCOUNTED_REFUSAL))
             answers = self._counts.count(lambda mask: not mask & lacks.NO_ANSWER)
             if refusals > FEW * answers:

@@ -14,7 +14,7 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.core.refusals import RefusalRule
 from ragmon.export.text import report_markdown, terminal_text
-from ragmon.gates.coverage import FIELDS, Gap, capture_reports, needs, remedy, sentence
+from ragmon.gates.coverage import EARLY, FIELDS, Gap, capture_reports, needs, remedy, sentence
 from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import FactReader
@@ -122,9 +122,19 @@ def test_a_retriever_that_often_fails_is_no_gap_of_ids():
     assert report([*records, call(59)]).gaps == ()
 
 
-def test_less_than_twenty_records_name_no_gap():
-    assert report(call(number, q=None) for number in range(FIRST - 1)).gaps == ()
-    assert report(call(number, q=None) for number in range(FIRST)).gaps != ()
+@pytest.mark.parametrize(
+    ("lacking", "having", "named"),
+    [(EARLY - 1, 0, False), (EARLY, 0, True), (FIRST - 2, 1, False), (FIRST - 1, 1, True)],
+)
+def test_of_less_than_twenty_records_a_field_is_named_that_all_of_them_lack(lacking, having, named):
+    records = [call(number, q=None) for number in range(lacking)] + [call(number) for number in range(having)]
+    assert [(gap.field, bool(gap.blocked)) for gap in report(records).gaps] == ([("question", True)] if named else [])
+
+
+def test_of_less_than_twenty_records_no_other_field_is_named():
+    """A newcomer has no sessions and no build at first."""
+    bare = [call(number, session=None, build=None, contexts=None, latency_ms=None) for number in range(FIRST - 1)]
+    assert report(bare).gaps == ()
 
 
 def test_the_report_follows_a_setting_that_was_mended():
