@@ -159,7 +159,7 @@ def _labels(trace: Trace) -> dict[str, Any]:
 def _answering_model(trace: Trace) -> str | None:
     # The last model call that names one. The reply's name goes before the request's: it has the version.
     names = (first_of(span.attributes, _MODEL_KEYS, nonempty_text) for span in reversed(trace.calls))
-    return next((name for name in names if name is not None), None)
+    return next((shown_name(name, constants.OTHER) for name in names if name is not None), None)
 
 
 def _workflow_name(trace: Trace) -> str | None:
