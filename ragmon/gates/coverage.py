@@ -354,7 +354,7 @@ def remedy(gap: Gap) -> str:
     >>> remedy(Gap("question", 349, 349))
     '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`'
     >>> remedy(Gap("answer", 20, 20, "OpenLLMetry"))
-    'TRACELOOP_TRACE_CONTENT=true, or unset it; else the span attribute `ragmon.answer.claim`'
+    'TRACELOOP_TRACE_CONTENT=true, or unset it; if that is so already, the span attribute `ragmon.answer.claim`'
     """
     if gap.field == "gold_ids" and gap.other_ids is not None:
         return f'`[capture] id_from = "{printable(gap.other_ids[0])}"`'
@@ -371,7 +371,7 @@ def remedy(gap: Gap) -> str:
     if gap.origin == FILE:
         return _OF_FILES[gap.field]
     switch = _SWITCHES.get(gap.origin, _ANY_SWITCH)
-    return _OF_SPANS.get(gap.field) or f"{switch}; else {_ATTRIBUTES[gap.field]}"
+    return _OF_SPANS.get(gap.field) or f"{switch}; if that is so already, {_ATTRIBUTES[gap.field]}"
 
 
 def remedy_of_reason(reason: str, source: str) -> str | None:

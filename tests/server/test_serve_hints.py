@@ -114,3 +114,21 @@ def test_no_page_blames_sampling_where_nothing_was_sampled(told):
     _, pages, traces, *_ = told
     assert [scope for scope, page in pages.items() if "[sampling]" in page or "kept for its outcome" in page] == []
     assert [scope for scope, trace in traces.items() if "[sampling]" in json.dumps(trace)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("turns", "present"), [(1, 0), (3, 60)])
+def test_a_conversation_id_that_a_framework_makes_for_each_run_is_no_session(tmp_path, turns, present):
+    """Pydantic AI does, unless it is given one."""
+    with serving(tmp_path) as running:
+        spans = []
+        for number in range(60):
+            agent, chat = request("pydantic-ai", number)
+            told = {semconv.CONVERSATION: f"019a-{number // turns}"}
+            spans += [agent._replace(attributes={**agent.attributes, **told}), chat]
+        send_body(running, export(spans).SerializeToString())
+        running.settled(60)
+        (report,) = running.status()["captured"]
+    assert (report["fields"]["session"]["present"], report["fields"]["session"]["of"]) == (present, 60)
+    findings = [gap["finding"] for gap in report["gaps"] if gap["field"] == "session"]
+    assert findings == ([] if present else ["no session in 60 of 60 records: their session ids never repeat"])
