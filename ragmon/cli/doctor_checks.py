@@ -25,6 +25,7 @@ from ragmon.config.services import ExportTable, StreamTable
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core.errors import RagmonError, UnavailableError, shorten
 from ragmon.core.network import Address
+from ragmon.core.semconv import GENAI, OPENINFERENCE, OPENLLMETRY
 from ragmon.export.text import shares
 from ragmon.gates.coverage import ESSENTIAL, FIELDS, CaptureReport
 from ragmon.ingest.gold import load_gold
@@ -289,9 +290,6 @@ def samplers(settings: Settings, environ: Mapping[str, str]) -> Instrumentation:
     return Instrumentation("sampler", note=message, hint=hint)
 
 
-GENAI: Final = "OpenTelemetry GenAI"
-OPENINFERENCE: Final = "OpenInference"
-OPENLLMETRY: Final = "OpenLLMetry"
 CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
 EXPERIMENTAL: Final = "gen_ai_latest_experimental"
