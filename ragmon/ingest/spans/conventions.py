@@ -170,6 +170,8 @@ _PLATFORMS: Final = (
         as_json=False,
     ),
 )
+_LEVEL, _ERROR_LEVEL = "langfuse.observation.level", "ERROR"
+"""Where Langfuse says that a step failed, beside a status that may be unset."""
 
 
 def _translate_platform(span: Span) -> Translation | None:
@@ -288,7 +290,7 @@ KEYS: Final = frozenset(
         *(_COMPONENT_TYPE, _HAYSTACK_TOOL_NAME, *(key for _, *keys in _HAYSTACK_SPANS.values() for key in keys)),
         *(key for platform in _PLATFORMS for key in (*platform[:5], *platform.others)),  # five fields are keys
         *(_OPERATION_ID, _FUNCTION, _PROMPT, _MESSAGES, _TEXT, _OBJECT, _TOOL_NAME, _ARGUMENTS, _RESULT),
-        *(_MODEL, _USED_MODEL),
+        *(_MODEL, _USED_MODEL, _LEVEL),
     }
 )
 """The keys of the attributes that are read here."""
@@ -317,7 +319,8 @@ def translated(spans: Iterable[Span]) -> Iterator[Span]:
         added |= {key: value for key, value in (translation or {}).items() if value is not None}
         if span.events and not any(key in span.attributes or key in added for key in _LISTS):
             added |= _messages_in(span.events)
-        yield span._replace(attributes={**added, **span.attributes}) if added else span
+        failed = span.failed or span.attributes.get(_LEVEL) == _ERROR_LEVEL
+        yield span._replace(attributes={**added, **span.attributes}, failed=failed) if added else span
 
 
 def _messages_in(events: Sequence[Event]) -> Translation:

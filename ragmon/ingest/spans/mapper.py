@@ -49,6 +49,7 @@ from ragmon.ingest.spans.span import (
     NOT_RAG,
     OUTPUT,
     OWN_SCOPE,
+    RAG_STEPS,
     UNKNOWN_CONVENTION,
     Mapped,
     Role,
@@ -192,6 +193,23 @@ def _outcome(trace: Trace, ignored: Sequence[str]) -> _Outcome:
     if outcome != _Outcome() or trace.root is None:
         return outcome
     return _Outcome(_outcome_of(trace.root, trace.root, ignored).error)
+
+
+def _outcome_below(trace: Trace, ignored: Sequence[str]) -> _Outcome:
+    """How a request ended that has no answer, and whose outer spans tell of no error: its steps may.
+
+    A step that failed tells nothing once a model call or a retrieval that began after it went well.
+    """
+    working = trace.having(RAG_STEPS)
+    inside = {span_id for span in working for span_id in trace.above(span)}
+    recovered_ns = max((span.start_ns for span in working if not span.failed), default=0)
+    outcomes = (
+        _outcome_of(span, trace.root, ignored)
+        for span in reversed(trace.spans)  # the inner spans have the more specific types
+        if span.failed and span.end_ns > recovered_ns and (trace.role(span) or span.span_id in inside)
+    )
+    told = [outcome for outcome in outcomes if outcome != _Outcome()]
+    return next((outcome for outcome in told if outcome.error != constants.ERROR), told[0] if told else _Outcome())
 
 
 def _outcome_of(span: Span, root: Span | None, ignored: Sequence[str]) -> _Outcome:
@@ -494,9 +512,16 @@ def to_record(
     retrieved = Retrievals(trace, options.id_from).read(options.merge)
     (error, ended), ids, unread = _outcome(trace, options.ignored), ids_of(retrieved.final), dict[str, str]()
     reply, miss = None, partial(unread.__setitem__, "citations")
+    if error == constants.ERROR and (below := _outcome_below(trace, options.ignored)) != _Outcome():
+        error, ended = below  # an inner span tells its type
     if error is None and ended is None:
         reply = with_marks(answer(trace, ids, titles_of(retrieved.final), miss), ids)
-        ended = _control_flow(trace) if reply is None else None
+        if reply is None or not (reply.claim or reply.refused):
+            error, ended = _outcome_below(trace, options.ignored)
+        if error is not None or ended is not None:
+            reply = None
+        elif reply is None:
+            ended = _control_flow(trace)
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,

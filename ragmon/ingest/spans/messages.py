@@ -12,7 +12,6 @@ and erased as spans are. Once the trace is taken, its event joins those of its s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from msgspec import structs
@@ -106,7 +105,7 @@ def _reply(trace: Trace) -> Reply | None:
     # A model call without text called a tool; its empty answer counts only where no other span has one.
     empty, thoughts = None, trace.retrieving.reasoning
     calls = {span.span_id for span in trace.calls}
-    for span in _answer_spans(trace, calls):
+    for span in _answer_spans(trace):
         answered = _reply_on(span, thoughts)
         if answered is None:
             continue
@@ -121,7 +120,7 @@ def _reply(trace: Trace) -> Reply | None:
         if answered.claim != "" or span.span_id not in calls:
             return answered
         empty = empty or answered
-    return empty or next(filter(None, map(_asked_for, _answer_spans(trace, calls))), None)
+    return empty or next(filter(None, map(_asked_for, _answer_spans(trace))), None)
 
 
 def _asked_for(span: Span) -> Reply | None:
@@ -152,8 +151,15 @@ def _cited_on(span: Span) -> list[Any] | None:
     return next(filter(None, map(cited_in, replies)), None)
 
 
-def _answer_spans(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
-    """The spans that may hold the answer: the request, then each outermost span and the model calls in it."""
+def _answer_spans(trace: Trace) -> Iterator[Span]:
+    """The spans that may hold the answer: the request, then each outermost span and the model calls in it.
+
+    What a failed agent or model call said on its way is none.
+    """
+    failed = {span.span_id for span in trace.having(Role.WORKFLOW | Role.GENERATION) if span.failed}
+    calls = {
+        call.span_id for call in trace.calls if not failed or failed.isdisjoint({call.span_id, *trace.above(call)})
+    }
     if trace.root is not None and not trace.is_outermost(trace.root):
         yield trace.root
     for span in reversed(trace.having(Role.WORKFLOW | Role.GENERATION)):

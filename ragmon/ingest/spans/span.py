@@ -28,6 +28,7 @@ from ragmon.ingest.spans.tools import (
     flattened,
     is_agent,
     is_tool,
+    is_whole,
     returned_nothing,
     tool_names,
 )
@@ -286,9 +287,10 @@ def _role_of(span: Span) -> int:
         or any(event.name in HIT_EVENTS for event in span.events)
     ):
         return Role.RETRIEVAL
-    # OpenLLMetry records the operation for some models only; another operation with messages is a step of an agent.
-    is_call = semconv.OUTPUT_MESSAGES in attributes and semconv.OPERATION not in attributes
-    return Role.GENERATION if is_call else Role.STEP
+    # OpenLLMetry records the operation for some models only; another operation with messages is a step of an agent. A
+    # call that failed has no output.
+    has_messages = semconv.OUTPUT_MESSAGES in attributes or (span.failed and semconv.INPUT_MESSAGES in attributes)
+    return Role.GENERATION if has_messages and semconv.OPERATION not in attributes else Role.STEP
 
 
 def _only_builds_a_prompt(attributes: Mapping[str, Any]) -> bool:
@@ -301,8 +303,9 @@ def _only_builds_a_prompt(attributes: Mapping[str, Any]) -> bool:
 
 
 _STEPS: Final = Role.RETRIEVAL | Role.RERANKING
-_RAG_STEPS: Final = _STEPS | Role.GENERATION
-_RAG_ROLES: Final = Role.WORKFLOW | _RAG_STEPS
+RAG_STEPS: Final = _STEPS | Role.GENERATION
+"""The roles of what a request is made of: retrievals, rerankings and model calls."""
+_RAG_ROLES: Final = Role.WORKFLOW | RAG_STEPS
 MAX_ANCESTORS: Final = 512
 """The maximum number of ancestors of a span that are considered, the nearest ones."""
 
@@ -372,7 +375,7 @@ class Trace:
         for span in tools:
             known = tool_names(span.attributes, span.name)
             is_datastore = span.attributes.get(semconv.TOOL_TYPE) == semconv.DATASTORE
-            by_name = (is_datastore or self.retrieving.has_name(known)) and not is_agent(span.attributes)
+            by_name = (is_datastore or self.retrieving.has_name(known)) and not is_whole(span.attributes)
             if (
                 by_name
                 or span.span_id in retrieving
@@ -390,9 +393,10 @@ class Trace:
 
     @property
     def is_rag(self) -> bool:
-        """Whether the request retrieved anything or called a model, or a workflow failed before that."""
-        rag_spans = self.having(_RAG_STEPS) or [span for span in self.having(Role.WORKFLOW) if span.failed]
-        return bool(rag_spans) or any(semconv.DOCUMENTS in span.attributes for span in self.spans)
+        """Whether the request retrieved anything, called a model or an agent, or a workflow failed before that."""
+        if self.having(RAG_STEPS) or any(semconv.DOCUMENTS in span.attributes for span in self.spans):
+            return True
+        return any(span.failed or is_agent(span.attributes) for span in self.having(Role.WORKFLOW))
 
     def role(self, span: Span) -> int:
         """The role of a span."""
