@@ -41,7 +41,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from ragmon.core import constants, semconv
+from ragmon.core import constants, semconv, shapes
 from ragmon.ingest.lines import Rejected, is_export, wrong_type
 from ragmon.ingest.spans.conventions import EVENT_KEYS, KEY_PREFIXES, KEYS, MESSAGE_EVENTS
 from ragmon.ingest.spans.mapper import MEMBERS
@@ -434,8 +434,9 @@ def _check_ids(message: Any) -> None:
 
 _READ_KEYS: Final = frozenset(
     {
-        *(semconv.RAGMON_RECORD, semconv.RAGMON_QID, semconv.RAGMON_CLAIM, semconv.RAGMON_CITATIONS),
-        *(semconv.RAGMON_INTERNAL, semconv.ERROR_TYPE, *semconv.HTTP_STATUS, *semconv.OF_SERVERS),
+        *(semconv.RAGMON_RECORD, semconv.RAGMON_QID, semconv.RAGMON_QUESTION, semconv.RAGMON_CLAIM),
+        *(semconv.RAGMON_CITATIONS, semconv.RAGMON_INTERNAL, semconv.ERROR_TYPE),
+        *(*semconv.HTTP_STATUS, *semconv.OF_SERVERS, *shapes.QUESTION_KEYS, semconv.RETURN),
         # OpenTelemetry's GenAI conventions and MCP
         *(semconv.OPERATION, semconv.WORKFLOW_NAME, semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES),
         *(semconv.QUERY_TEXT, semconv.DOCUMENTS, semconv.GENAI_TOOL_NAME, semconv.TOOL_RESULT, semconv.MCP_METHOD),

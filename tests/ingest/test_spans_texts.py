@@ -115,9 +115,9 @@ def flat_messages(*messages):
 
 
 def test_a_prompt_is_the_question_only_where_no_other_span_tells():
-    call = made({semconv.SPAN_KIND: semconv.LLM} | flat_messages(("user", "Context: ... Is it?")), start=1)
+    call = made({semconv.SPAN_KIND: semconv.LLM} | flat_messages(("user", "Is it? Be brief.")), start=1)
     told = made(CHAIN | {semconv.INPUT_VALUE: Q}, end=0.5)
-    assert to_record([call]).record.q == "Context: ... Is it?"
+    assert to_record([call]).record.q == "Is it? Be brief."
     assert to_record([call, told]).record.q == Q
 
 

@@ -33,13 +33,14 @@ from ragmon.ingest.lines import Rejected, Unknown, decode
 from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import (
     Retrievals,
+    Retrieved,
     SpanDocuments,
     ids_of,
     scores_of,
     texts_of,
     titles_of,
 )
-from ragmon.ingest.spans.messages import answer, question
+from ragmon.ingest.spans.messages import answer, asked_texts, question
 from ragmon.ingest.spans.span import (
     CONTENT_NOT_CAPTURED,
     INCOMPLETE,
@@ -49,6 +50,7 @@ from ragmon.ingest.spans.span import (
     NOT_RAG,
     OUTPUT,
     OWN_SCOPE,
+    PROMPT,
     RAG_STEPS,
     UNKNOWN_CONVENTION,
     Mapped,
@@ -334,7 +336,10 @@ def fill(record: Record, spans: Iterable[Span], options: SpanOptions = NO_OPTION
         values |= {"retrieved_ids": ids, "scores": scores_of(retrieved.final)}
     if record.facts is None:
         consistent = record.retrieved_ids in (None, ids)
-        values |= {"q": question(trace), "contexts": texts_of(retrieved.final) if consistent else None}
+        values |= {
+            "q": question(trace, _texts_in(retrieved)),
+            "contexts": texts_of(retrieved.final) if consistent else None,
+        }
     values = {field: value for field, value in values.items() if getattr(record, field) is None}
     latency = _latency(trace)
     if (own := record.latency_ms) is not None:
@@ -346,6 +351,11 @@ def fill(record: Record, spans: Iterable[Span], options: SpanOptions = NO_OPTION
     if own_answer is not None and own_answer.citations and known_ids == ids:
         own_answer.citations = named_by_title(own_answer.citations, titles_of(retrieved.final))
     return msgspec.structs.replace(record, **values, answer_json=own_answer, latency_ms=latency)
+
+
+def _texts_in(retrieved: Retrieved) -> Iterator[str]:
+    lists = (found.documents or () for found in (retrieved.final, retrieved.candidates) if found is not None)
+    return (document.text for documents in lists for document in documents if document.text)
 
 
 def _filled_answer(record: Record, trace: Trace, retrieved_ids: Sequence[str] | None) -> Answer | None:
@@ -528,7 +538,7 @@ def to_record(
         ts=_event_time(_interval(trace)[1]),
         pipeline=options.pipeline or _workflow_name(trace) or service or constants.DEFAULT_PIPELINE,
         source=constants.LIVE,
-        q=question(trace),
+        q=question(trace, _texts_in(retrieved)),
         retrieved_ids=ids,
         candidate_ids=ids_of(retrieved.candidates),
         scores=scores_of(retrieved.final),
@@ -587,7 +597,7 @@ def own_record(line: object, trace_id: str, end_ns: int, unknown: Unknown) -> Re
 def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str, str]:
     reasons = {}
     if record.q is None:
-        reasons["q"] = why_no_text(trace, INPUT)
+        reasons["q"] = PROMPT if any(True for _ in asked_texts(trace)) else why_no_text(trace, INPUT)
     if record.retrieved_ids is None and documents.reason:
         reasons["retrieved_ids"] = documents.reason
     if record.answer_json is None and record.error is None and record.ended is None:

@@ -22,6 +22,7 @@ from ragmon.core.record import Answer
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
 from ragmon.core.written import as_text, cut_off, decode, decode_container, mapping, nonempty_text
 from ragmon.ingest.cells import cited_documents
+from ragmon.ingest.spans.prompts import question_in_prompt
 from ragmon.ingest.spans.span import Role, Span, Trace
 from ragmon.ingest.spans.tools import flattened, listed
 
@@ -142,6 +143,7 @@ def _reply_on(span: Span, thoughts: Sequence[str]) -> Reply | None:
         or read(attributes.get(semconv.OUTPUT_VALUE), thoughts)
         or read(decode(attributes.get(semconv.ENTITY_OUTPUT)), thoughts)
         or read(attributes.get(semconv.TRULENS_OUTPUT), thoughts)
+        or read(attributes.get(semconv.RETURN), thoughts)
     )
 
 
@@ -171,7 +173,7 @@ def _answer_spans(trace: Trace) -> Iterator[Span]:
 
 _INPUT_KEYS: Final = (
     *(*shapes.QUESTION_KEYS, "str_or_query_bundle", "query_bundle", "input", "inputs"),
-    *("message", "user_msg", "messages", "kwargs", "args", "data"),
+    *("message", "user_msg", "messages", "kwargs", "args", "data", "task"),
 )
 """Keys of the question in an input, and those under which frameworks wrap it."""
 _QUERY_ATTRIBUTES: Final = (semconv.QUERY_TEXT, semconv.RERANKER_QUERY, semconv.TRULENS_QUERY)
@@ -180,13 +182,27 @@ _QUESTION_DEPTH: Final = 5
 """The maximum depth of a question: Haystack writes `{"data": {component: {"query": ...}}}`."""
 
 
-def question(trace: Trace) -> str | None:
+def question(trace: Trace, texts: Iterable[str] = ()) -> str | None:
     """The question of a request; None where no span has one.
 
     What the first model call was asked counts only where no other span has it: a prompt often has the documents in it.
+
+    Args:
+        trace: The request.
+        texts: The texts of the documents that it retrieved, to find the question in a prompt.
     """
+    given = (as_text(span.attributes.get(semconv.RAGMON_QUESTION)) for span in trace.spans)
+    texts = list(texts)
+    asked = (question_in_prompt(text, texts) for text in asked_texts(trace))
+    return next(filter(None, (*given, *asked)), None)
+
+
+def asked_texts(trace: Trace) -> Iterator[str]:
+    """The texts that ask something in a request, the likeliest question first; one of a prompt has more in it."""
+    tops = [span for span in trace.tops if trace.role(span) != Role.GENERATION]
+    inner = [span for span in trace.spans if trace.role(span) & Role.WORKFLOW]
     steps = sorted(trace.steps, key=lambda span: span.start_ns)
-    for span in (*(span for span in trace.tops if trace.role(span) != Role.GENERATION), *steps):
+    for span in {span.span_id: span for span in (*tops, *inner, *steps)}.values():
         attributes = span.attributes
         text = (
             first_of(attributes, _QUERY_ATTRIBUTES, nonempty_text)
@@ -194,11 +210,13 @@ def question(trace: Trace) -> str | None:
             or question_in(attributes.get(semconv.INPUT_VALUE))
             or question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
             or question_in(attributes.get(semconv.TRULENS_INPUT))
+            or (first_of(attributes, shapes.QUESTION_KEYS, nonempty_text) if span is trace.root else None)
         )
         if text:
-            return text
-    calls = sorted(trace.calls, key=lambda span: span.start_ns)
-    return next((text for call in calls if (text := _first_of_turn(input_messages(call))) is not None), None)
+            yield text
+    for call in sorted(trace.calls, key=lambda span: span.start_ns):
+        if (text := _first_of_turn(input_messages(call))) is not None:
+            yield text
 
 
 def _first_of_turn(conversation: list[Message]) -> str | None:

@@ -79,6 +79,8 @@ CONTENT_NOT_CAPTURED: Final = "content_not_captured"
 """The reason for an unknown field: the instrumentation was not configured to record it, or redacted it."""
 NOT_UNDERSTOOD: Final = "not_understood"
 """The reason for an unknown field: spans carry texts where it would be, in a form that is not read."""
+PROMPT: Final = "prompt"
+"""The reason for an unknown question: a prompt holds more than a question, and which part that is cannot be told."""
 NO_RETRIEVAL: Final = "no_retrieval"
 """The reason for unknown ids: no span is a retrieval."""
 

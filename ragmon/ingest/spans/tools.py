@@ -269,7 +269,7 @@ def tool_names(attributes: Mapping[str, Any], span_name: str) -> list[str]:
     return list(dict.fromkeys((*names, plain, span_name)))
 
 
-_OUTPUTS: Final = (semconv.TOOL_RESULT, semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT)
+_OUTPUTS: Final = (semconv.TOOL_RESULT, semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT, semconv.RETURN)
 
 
 def tool_output(attributes: Mapping[str, Any]) -> Any:
