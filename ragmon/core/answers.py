@@ -62,6 +62,8 @@ def message(value: Any) -> Message | None:
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str):
         return Message(ROLES.get(value[0], value[0]), text_of(value[1]))
     outer = unwrapped(JSON.fields(value), JSON) if isinstance(value, Mapping) else {}
+    if isinstance(outer.get("message"), Mapping):  # a choice of OpenAI's
+        outer = JSON.fields(outer["message"])
     inner = mapping(outer.get("data")) or outer
     role = next((role for key in shapes.ROLE_KEYS if isinstance(role := outer.get(key), str)), None)
     if role is None or inner.keys().isdisjoint(shapes.CONTENT_KEYS):

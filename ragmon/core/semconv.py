@@ -34,6 +34,10 @@ RAGMON_INTERNAL: Final = "ragmon.internal"
 OPERATION: Final = "gen_ai.operation.name"
 INVOKE_WORKFLOW: Final = "invoke_workflow"
 RETRIEVAL: Final = "retrieval"
+SEARCH_MEMORY: Final = "search_memory"
+MEMORY_QUERY: Final = "gen_ai.memory.query.text"
+MEMORY_RECORDS: Final = "gen_ai.memory.records"
+"""A JSON array of `{"id", "content", "score", ...}`, what a search in the memory of an agent found."""
 WORKFLOW_NAME: Final = "gen_ai.workflow.name"
 INPUT_MESSAGES: Final = "gen_ai.input.messages"
 OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
@@ -145,6 +149,12 @@ ENTITY_INPUT: Final = "traceloop.entity.input"
 ENTITY_OUTPUT: Final = "traceloop.entity.output"
 """Always JSON, even where the value is a text."""
 ASSOCIATION: Final = "traceloop.association.properties"
+METADATA_PREFIXES: Final = (
+    *(f"{ASSOCIATION}.", "ai.telemetry.metadata.", "ai.settings.context.", "mlflow.traceTag."),
+    *("langfuse.trace.metadata.", "langfuse.observation.metadata.", "langsmith.metadata.", "mastra.metadata."),
+    "lmnr.association.properties.",
+)
+"""What precedes the names of members of the application's metadata where each is an attribute of its own."""
 TASK_STATUS: Final = "gen_ai.task.status"
 REQUEST_TYPE: Final = "llm.request.type"
 

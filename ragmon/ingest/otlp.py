@@ -43,7 +43,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from ragmon.core import constants, semconv, shapes
 from ragmon.ingest.lines import Rejected, is_export, wrong_type
-from ragmon.ingest.spans.conventions import EVENT_KEYS, KEY_PREFIXES, KEYS, MESSAGE_EVENTS
+from ragmon.ingest.spans.conventions import EVENT_KEYS, KEYS, MESSAGE_EVENTS
 from ragmon.ingest.spans.mapper import MEMBERS
 from ragmon.ingest.spans.messages import LOG_SCOPE
 from ragmon.ingest.spans.span import HIT_EVENTS, MEANINGS, OWN_SCOPE, Event, Span
@@ -441,7 +441,7 @@ _READ_KEYS: Final = frozenset(
         *(semconv.OPERATION, semconv.WORKFLOW_NAME, semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES),
         *(semconv.QUERY_TEXT, semconv.DOCUMENTS, semconv.GENAI_TOOL_NAME, semconv.TOOL_RESULT, semconv.MCP_METHOD),
         *(semconv.FINAL_RESULT, semconv.OUTPUT_TYPE),
-        semconv.TOOL_TYPE,
+        *(semconv.TOOL_TYPE, semconv.MEMORY_QUERY, semconv.MEMORY_RECORDS),
         *(semconv.CONVERSATION, semconv.REQUEST_MODEL, semconv.RESPONSE_MODEL, semconv.END_USER),
         # OpenInference
         *(semconv.SPAN_KIND, semconv.INPUT_VALUE, semconv.OUTPUT_VALUE, semconv.RERANKER_QUERY, semconv.LLM_MODEL),
@@ -458,7 +458,7 @@ _READ_KEYS: Final = frozenset(
     }
 )
 """The attributes of spans that the mapper reads: the others stay undecoded, which takes half as long."""
-_READ_PREFIXES: Final = (*(f"{name}." for name in (*LISTS, semconv.ASSOCIATION)), *KEY_PREFIXES)
+_READ_PREFIXES: Final = (*(f"{name}." for name in LISTS), *semconv.METADATA_PREFIXES)
 
 
 IS_READ: Final[Memo[str, bool]] = Memo(

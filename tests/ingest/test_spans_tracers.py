@@ -16,6 +16,7 @@ from ragmon.ingest.spans.span import (
     NOT_RAG,
     NOT_UNDERSTOOD,
     UNKNOWN_CONVENTION,
+    UPLOADED,
     Event,
     SpanOptions,
     count_scope,
@@ -318,3 +319,128 @@ class TestHonestReasons:
         silent = made({semconv.SPAN_KIND: semconv.RETRIEVER, "input.value": Q})
         assert to_record([search]).missing["retrieved_ids"] == NOT_UNDERSTOOD
         assert to_record([silent]).missing["retrieved_ids"] == CONTENT_NOT_CAPTURED
+
+
+FOUND = [
+    {"id": "d1", "page_content": "text d1", "metadata": {}},
+    {"id": "d2", "page_content": "text d2", "metadata": {}},
+]
+MESSAGES = [{"lc": 1, "type": "constructor", "id": ["HumanMessage"], "kwargs": {"content": Q, "type": "human"}}]
+
+
+def told(spans):
+    record = to_record(spans).record
+    answer = None if record.answer_json is None else (record.answer_json.claim, record.answer_json.citations)
+    return record.q, record.retrieved_ids, answer, record.session, record.user, record.error
+
+
+def langsmith(kind, given, returned, **fields):
+    attributes = {
+        "langsmith.span.kind": kind,
+        "langsmith.metadata.thread_id": "s-1",
+        "langsmith.metadata.user_id": "u-1",
+    }
+    content = {"gen_ai.prompt": json.dumps(given), "gen_ai.completion": json.dumps(returned)}
+    operation = {"llm": "chat", "retriever": "embeddings"}.get(kind, kind)  # as LangSmith writes it
+    return made(attributes | content | {semconv.OPERATION: operation}, scope="langsmith", **fields)
+
+
+class TestLangSmith:
+    def test_a_chain_with_a_retriever(self):
+        root = langsmith("chain", {"input": Q}, {"output": "Rollo [1]."}, end=9)
+        retrieved = langsmith("retriever", {"query": "rewritten"}, {"documents": FOUND}, parent=root)
+        assert told([root, retrieved]) == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]), "s-1", "u-1", None)
+
+    def test_a_model_call_and_a_tool_with_an_artifact(self):
+        generations = {"generations": [[{"text": "Rollo [2].", "type": "ChatGeneration"}]]}
+        root = made({}, end=9)
+        artifact = {"output": {"content": "text d1", "artifact": FOUND, "type": "tool"}}
+        searched = langsmith("tool", {"input": "{}"}, artifact, parent=root, name="search")
+        said = langsmith("llm", {"messages": [MESSAGES]}, generations, parent=root, start=2, end=3)
+        assert told([root, searched, said])[:3] == (Q, ["d1", "d2"], ("Rollo [2].", ["d2"]))
+
+
+class TestLaminar:
+    def span(self, kind, given, returned, **fields):
+        held = {"lmnr.span.type": kind, "lmnr.span.input": json.dumps(given), "lmnr.span.output": json.dumps(returned)}
+        return made(held | {"lmnr.association.properties.session_id": "s-1"}, **fields)
+
+    def test_a_decorated_function_and_its_model_call(self):
+        root = self.span("DEFAULT", {"question": Q}, "Rollo [1].", end=9)
+        said = self.span("LLM", [{"role": "user", "content": "Be brief."}], "Rollo [1].", parent=root)
+        assert told([root, said])[::2] == (Q, ("Rollo [1].", None), None)
+        assert told([root, said])[3] == "s-1"
+
+    def test_a_model_call_that_failed_is_one(self):
+        said = self.span("LLM", [{"role": "user", "content": Q}], None, failed=True)
+        assert told([said])[0::5] == (Q, "error")
+
+    def test_choices_in_the_output_messages(self):
+        choices = [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Rollo."}}]
+        call = {"lmnr.span.type": "LLM", semconv.OUTPUT_MESSAGES: json.dumps(choices)}
+        assert told([made(call)])[2] == ("Rollo.", None)
+
+
+class TestEventsInAnAttribute:
+    EVENTS = json.dumps(
+        [
+            {"event.name": "gen_ai.user.message", "role": "user", "content": Q},
+            {"event.name": "gen_ai.choice", "index": 0, "message": {"role": "assistant", "content": "Rollo [1]."}},
+        ]
+    )
+
+    def test_agents_of_openai_under_logfire(self):
+        root = made({"name": "clerk", "group_id": "s-1"}, name="OpenAI Agents trace: {name}", end=9)
+        returned = {"name": "search", "input": "{}", "output": json.dumps(documents("d1", "d2"))}
+        searched = made(returned, name="Function: {name}", parent=root)
+        said = made({semconv.OPERATION: "chat", "events": self.EVENTS}, parent=root, start=2, end=3)
+        assert told([root, searched, said])[:4] == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]), "s-1")
+
+    def test_pydantic_ai_before_version_1(self):
+        root = made({"all_messages_events": self.EVENTS, "final_result": "Rollo [1]."}, name="agent run", end=9)
+        returned = {semconv.GENAI_TOOL_NAME: "search", "tool_response": json.dumps(documents("d1"))}
+        searched = made(returned, name="running tool", parent=root)
+        said = made({semconv.OPERATION: "chat", "events": self.EVENTS}, parent=root, start=2, end=3)
+        assert told([root, searched, said])[:3] == (Q, ["d1"], ("Rollo [1].", ["d1"]))
+
+
+def test_the_input_of_mastras_agents():
+    agent = {semconv.OPERATION: "invoke_agent", "mastra.agent_run.input": json.dumps([{"role": "user", "content": Q}])}
+    metadata = {"mastra.metadata.threadId": "s-1", "mastra.metadata.userId": "u-1"}
+    assert told([made(agent | metadata)])[::3] == (Q, "s-1")
+
+
+@pytest.mark.parametrize("prefix", semconv.METADATA_PREFIXES)
+@pytest.mark.parametrize("name", ["session_id", "sessionId", "thread_id", "chatId"])
+def test_a_session_in_the_metadata_of_every_tracer(prefix, name):
+    assert told([made(LLM | {f"{prefix}{name}": "s-1"})])[3] == "s-1"
+
+
+@pytest.mark.parametrize("name", ["session_id", "threadId"])
+def test_a_session_in_the_metadata_of_openinference(name):
+    assert told([made(LLM | {semconv.METADATA: json.dumps({name: "s-1"})})])[3] == "s-1"
+
+
+class TestMemory:
+    FOUND = json.dumps([{"id": "m1", "content": "Likes trams.", "score": 0.5}])
+
+    def test_a_search_in_the_memory_of_an_agent_is_its_retrieval(self):
+        searched = made(
+            {semconv.OPERATION: "search_memory", semconv.MEMORY_QUERY: Q, semconv.MEMORY_RECORDS: self.FOUND}
+        )
+        record = to_record([searched]).record
+        assert (record.q, record.retrieved_ids, record.contexts, record.scores) == (Q, ["m1"], ["Likes trams."], [0.5])
+
+    def test_beside_a_retrieval_it_is_none(self):
+        root = made(CHAIN, end=9)
+        searched = made({semconv.OPERATION: "search_memory", semconv.MEMORY_RECORDS: self.FOUND}, parent=root)
+        assert to_record([root, searched, retriever("a", parent=root)]).record.retrieved_ids == ["a"]
+
+
+def test_content_that_was_uploaded_is_named():
+    held = {"gen_ai.input.messages_ref": "s3://bucket/in.json", "gen_ai.output.messages_ref": "s3://bucket/out.json"}
+    assert to_record([made(LLM | held)]).missing == {
+        "q": UPLOADED,
+        "retrieved_ids": NO_RETRIEVAL,
+        "answer_json": UPLOADED,
+    }

@@ -129,6 +129,7 @@ def _from_hits(span: Span) -> DocumentList:
 
 _RETRIEVED: Final = (
     _from_attribute(semconv.DOCUMENTS),
+    _from_attribute(semconv.MEMORY_RECORDS),
     _from_flattened(semconv.RETRIEVED),
     _from_attribute(semconv.OUTPUT_VALUE),
     _from_attribute(semconv.ENTITY_OUTPUT),

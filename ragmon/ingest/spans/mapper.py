@@ -21,13 +21,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.core import constants, semconv, shapes
+from ragmon.core import constants, semconv, shapes, written
 from ragmon.core.citations import with_marks
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.endings import ABANDONED, REJECTED, ending_of, status_in
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
-from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title
+from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title, normalised
 from ragmon.core.written import as_text, is_null, mapping, nonempty_text, number
 from ragmon.ingest.lines import Rejected, Unknown, decode
 from ragmon.ingest.spans.conventions import translated
@@ -61,7 +61,7 @@ from ragmon.ingest.spans.span import (
     unknown_scope,
     why_no_text,
 )
-from ragmon.ingest.spans.tools import as_id, flattened
+from ragmon.ingest.spans.tools import Memo, as_id, flattened
 
 LISTS: Final = (semconv.ANNOTATIONS, semconv.EVALUATIONS, semconv.TRACE_ANNOTATIONS)
 CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "answer_correctness", "qa_correctness"})
@@ -136,28 +136,41 @@ _LABELS: Final = {
     "session": ((semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION), shapes.SESSION_KEYS),
     "user": ((semconv.USER, semconv.END_USER), shapes.USER_KEYS),
 }
-"""The keys of attributes that hold a field, and the members of the metadata on a span that hold it."""
-_MODEL_KEYS: Final = (semconv.RESPONSE_MODEL, semconv.LLM_MODEL, semconv.REQUEST_MODEL)
-_WORKFLOW_KEYS: Final = (semconv.WORKFLOW_NAME, semconv.TRACELOOP_WORKFLOW)
-_DEFAULT_NAMES: Final = ("Runnable", "LangGraph", "AgentExecutor")
-"""The names that LangChain's instrumentations give to a workflow without a name."""
+"""The keys of attributes that hold a field, and the members of the application's metadata that hold it."""
+_MEMBERS_OF_METADATA: Final[Memo[str, str]] = Memo(
+    lambda key: next((normalised(key.removeprefix(p)) for p in semconv.METADATA_PREFIXES if key.startswith(p)), "")
+)
+"""The member of the metadata that an attribute holds, by its key."""
 
 
 def _labels(trace: Trace) -> dict[str, Any]:
     """The fields of a record that the application puts on its spans, outer spans first: its qid, session and user."""
-    labels: dict[str, Any] = {}
-    metadata = [mapping(span.attributes.get(semconv.METADATA)) for span in trace.spans]
-    for field, (keys, members) in _LABELS.items():
-        own = (*keys, *(f"{semconv.ASSOCIATION}.{member}" for member in members))
-        labels[field] = next(
+    metadata = [_metadata(span.attributes) for span in trace.spans]
+    return {
+        field: next(
             (
                 label
-                for span, inner in zip(trace.spans, metadata, strict=True)
-                if (label := first_of(span.attributes, own, as_id) or first_of(inner, members, as_id))
+                for span, members in zip(trace.spans, metadata, strict=True)
+                if (label := first_of(span.attributes, keys, as_id) or first_of(members, names, as_id))
             ),
             None,
         )
-    return labels
+        for field, (keys, names) in _LABELS.items()
+    }
+
+
+def _metadata(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    members = {normalised(str(key)): value for key, value in mapping(attributes.get(semconv.METADATA)).items()}
+    for key, value in attributes.items():
+        if name := _MEMBERS_OF_METADATA[key]:
+            members.setdefault(name, written.decode(value) or value)  # MLflow writes texts as JSON
+    return members
+
+
+_MODEL_KEYS: Final = (semconv.RESPONSE_MODEL, semconv.LLM_MODEL, semconv.REQUEST_MODEL)
+_WORKFLOW_KEYS: Final = (semconv.WORKFLOW_NAME, semconv.TRACELOOP_WORKFLOW)
+_DEFAULT_NAMES: Final = ("Runnable", "LangGraph", "AgentExecutor")
+"""The names that LangChain's instrumentations give to a workflow without a name."""
 
 
 def _answering_model(trace: Trace) -> str | None:

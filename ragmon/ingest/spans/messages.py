@@ -176,7 +176,7 @@ _INPUT_KEYS: Final = (
     *("message", "user_msg", "messages", "kwargs", "args", "data", "task"),
 )
 """Keys of the question in an input, and those under which frameworks wrap it."""
-_QUERY_ATTRIBUTES: Final = (semconv.QUERY_TEXT, semconv.RERANKER_QUERY, semconv.TRULENS_QUERY)
+_QUERY_ATTRIBUTES: Final = (semconv.QUERY_TEXT, semconv.MEMORY_QUERY, semconv.RERANKER_QUERY, semconv.TRULENS_QUERY)
 """The query of a retriever or reranker: the question, unless it was rewritten before."""
 _QUESTION_DEPTH: Final = 5
 """The maximum depth of a question: Haystack writes `{"data": {component: {"query": ...}}}`."""

@@ -77,6 +77,8 @@ ATTRIBUTES_DROPPED: Final = "attributes_dropped"
 """The reason for an unknown field: a limit removed attributes or events of the span, so its lists may be incomplete."""
 CONTENT_NOT_CAPTURED: Final = "content_not_captured"
 """The reason for an unknown field: the instrumentation was not configured to record it, or redacted it."""
+UPLOADED: Final = "uploaded"
+"""The reason for an unknown field: the instrumentation put the text into a storage, and a reference on the span."""
 NOT_UNDERSTOOD: Final = "not_understood"
 """The reason for an unknown field: spans carry texts where it would be, in a form that is not read."""
 PROMPT: Final = "prompt"
@@ -345,6 +347,13 @@ class Trace:
             spans = [span for span in spans if not (self.role(span) | self.around(span)) & Role.ASIDE]
         self.spans = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
         self.ended = sorted(self.spans, key=attrgetter("end_ns"))
+        if not any(roles & Role.RETRIEVAL for roles in self._roles.values()):
+            # Beside a retrieval, what an agent remembers of its users is no document.
+            self._roles |= {
+                span.span_id: Role.RETRIEVAL
+                for span in spans
+                if span.attributes.get(semconv.OPERATION) == semconv.SEARCH_MEMORY
+            }
         rag_spans = [span for span in self.spans if self._roles[span.span_id] & _RAG_ROLES]
         self.outermost = [span for span in rag_spans if not self.around(span) & _RAG_ROLES]
         self._outermost = {span.span_id for span in self.outermost}
@@ -474,13 +483,18 @@ OUTPUT: Final = ("output", "completion", "answer", "response", "reply", "replies
 
 
 def _meaning(key: str) -> str:
-    """`c` for a text, followed by `i` or `o` where it goes in or comes out; `m` for a model's name; `k` for a kind."""
+    """What an attribute tells, in letters.
+
+    `c` for a text, `r` for a reference to one, followed by `i` or `o` where it goes in or comes out; `m` for a model's
+    name; `k` for a kind.
+    """
     if key.startswith(_ABOUT_SERVERS) or "token" in key:
         return ""
-    if _CONTENT.search(key):
+    text = key.removesuffix("_ref")
+    if _CONTENT.search(text):
         lower = key.casefold()
         goes_in, comes_out = (any(word in lower for word in words) for words in (INPUT, OUTPUT))
-        return "c" + ("" if goes_in == comes_out else "i" if goes_in else "o")
+        return ("c" if text == key else "r") + ("" if goes_in == comes_out else "i" if goes_in else "o")
     return "m" if _MODEL.search(key) else "k" if _KIND.search(key) else ""
 
 
@@ -491,13 +505,16 @@ MEANINGS: Final = Memo(_meaning)
 def unread(spans: Iterable[Span], words: tuple[str, ...]) -> str:
     """The reason for unknown content of spans: other texts, input or output as asked, or no text at all."""
     other = "o" if words is INPUT else "i"
+    reason = CONTENT_NOT_CAPTURED
     for span in spans:
         for key, value in span.attributes.items():
-            if MEANINGS[key].startswith("c") and not MEANINGS[key].endswith(other):
+            if MEANINGS[key].startswith(("c", "r")) and not MEANINGS[key].endswith(other):
                 text = isinstance(value, str) and value.strip() not in _EMPTY
                 if text or (isinstance(value, list | tuple | Mapping) and value):
-                    return NOT_UNDERSTOOD
-    return CONTENT_NOT_CAPTURED
+                    if MEANINGS[key].startswith("c"):
+                        return NOT_UNDERSTOOD
+                    reason = UPLOADED
+    return reason
 
 
 def why_no_text(trace: Trace, words: tuple[str, ...]) -> str:
