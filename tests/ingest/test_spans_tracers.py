@@ -21,7 +21,7 @@ from ragmon.ingest.spans.span import (
     SpanOptions,
     count_scope,
 )
-from tests.support import instrumentation_table
+from tests.support import recorded_agents
 from tests.support.recorded_spans import made
 
 Q = "Who ruled Normandy?"
@@ -297,10 +297,12 @@ class TestModelAndUser:
     def test_the_user(self, told):
         assert to_record([made(LLM | told)]).record.user == "u1"
 
-    @pytest.mark.parametrize(("name", "user"), [("langfuse", "user-1"), ("vercel", "user-1"), ("haystack", None)])
-    def test_of_real_tracers(self, name, user):
-        (mapped,) = instrumentation_table.mapped(instrumentation_table.load(name), {})
-        assert (mapped.record.model, mapped.record.user) == ("fixed-1", user)
+    @pytest.mark.parametrize(
+        ("name", "model", "user"), [("vercel", "fixed-1", "user-1"), ("langchain-openinference", "fake", None)]
+    )
+    def test_of_real_tracers(self, name, model, user):
+        (mapped,) = recorded_agents.questions(name)[0].mapped(SpanOptions())
+        assert (mapped.record.model, mapped.record.user) == (model, user)
 
 
 class TestHonestReasons:
