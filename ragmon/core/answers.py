@@ -466,6 +466,13 @@ def _read(value: Any, reasoning: Sequence[str], depth: int) -> Reply | None:
     return _of_object(output, reasoning, depth)
 
 
+def _are_objects(entries: Any) -> bool:
+    """Whether a list holds Python's representations of objects, which name no document: LlamaIndex's `sources`."""
+    return (
+        isinstance(entries, list) and bool(entries) and all(isinstance(e, str) and _REPR.fullmatch(e) for e in entries)
+    )
+
+
 def _of_object(output: Mapping[str, Any], reasoning: Sequence[str], depth: int) -> Reply | None:
     fields = {normalised(str(name)): member for name, member in islice(output.items(), _AROUND)}
     found, is_named = None, False
@@ -476,7 +483,8 @@ def _of_object(output: Mapping[str, Any], reasoning: Sequence[str], depth: int) 
                 break
     if found is None and not is_named:
         found = _first((fields[name] for name in (*shapes.ANSWER_KEYS, "raw") if name in fields), reasoning, depth)
-    citations = next((fields[name] for name in shapes.CITATION_LIST_KEYS if fields.get(name) is not None), None)
+    listed = (fields.get(name) for name in shapes.CITATION_LIST_KEYS)
+    citations = next((entries for entries in listed if entries is not None and not _are_objects(entries)), None)
     refused = any(fields.get(name) is says for name, says in REFUSES.items())
     if found is None and (is_named or refused or (citations is not None and not fields.keys().isdisjoint(_NAMED))):
         found = Reply(None)

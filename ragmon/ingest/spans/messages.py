@@ -103,9 +103,11 @@ def answer(
 
 
 def _reply(trace: Trace) -> Reply | None:
-    # A model call without text called a tool; its empty answer counts only where no other span has one.
+    # A model call without text called a tool, and a workflow that returns before its model ends streams: such an empty
+    # answer counts only where no other span has one.
     empty, thoughts = None, trace.retrieving.reasoning
     calls = {span.span_id for span in trace.calls}
+    last_ns = trace.calls[-1].end_ns if trace.calls else 0
     for span in _answer_spans(trace):
         answered = _reply_on(span, thoughts)
         if answered is None:
@@ -118,7 +120,7 @@ def _reply(trace: Trace) -> Reply | None:
             cited = ((call, found) for call in reversed(trace.calls) if (found := _cited_on(call)))
             same = (found for call, found in cited if (_reply_on(call, thoughts) or _NO_REPLY).claim == answered.claim)
             answered = structs.replace(answered, citations=next(same, None))
-        if answered.claim != "" or span.span_id not in calls:
+        if answered.claim != "" or (span.span_id not in calls and last_ns <= span.end_ns):
             return answered
         empty = empty or answered
     return empty or next(filter(None, map(_asked_for, _answer_spans(trace))), None)

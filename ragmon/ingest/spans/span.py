@@ -269,7 +269,7 @@ def _role_of(span: Span) -> int:
         if isinstance(value, str):
             role = roles.get(value, role)
             if role > Role.WORKFLOW:
-                return Role.STEP if role == Role.GENERATION and _only_builds_a_prompt(attributes) else role
+                return Role.STEP if role == Role.GENERATION and _calls_no_model(span) else role
     name = attributes.get(semconv.ENTITY_NAME)
     if isinstance(name, str) and _LLAMA_INDEX_RETRIEVER.search(name):
         return Role.RETRIEVAL
@@ -297,11 +297,13 @@ def _role_of(span: Span) -> int:
     return Role.GENERATION if has_messages and semconv.OPERATION not in attributes else Role.STEP
 
 
-def _only_builds_a_prompt(attributes: Mapping[str, Any]) -> bool:
-    """Whether an LLM span is only a prompt builder, which OpenInference's Haystack instrumentation calls LLM too."""
-    if semconv.PROMPT_TEMPLATE not in attributes or semconv.LLM_MODEL in attributes:
+def _calls_no_model(span: Span) -> bool:
+    """Whether an LLM span of OpenInference is something else: Haystack's prompt builders, LlamaIndex's history."""
+    attributes = span.attributes
+    if span.failed or semconv.LLM_MODEL in attributes:
         return False
-    return not any(
+    has_input_alone = semconv.INPUT_VALUE in attributes and semconv.OUTPUT_VALUE not in attributes
+    return (has_input_alone or semconv.PROMPT_TEMPLATE in attributes) and not any(
         _ROLE in row for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT) for row in flattened(attributes, name).rows[:1]
     )
 
