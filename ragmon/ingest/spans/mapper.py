@@ -48,6 +48,7 @@ from ragmon.ingest.spans.span import (
     NO_OPTIONS,
     NO_RETRIEVAL,
     NOT_RAG,
+    NOT_UNDERSTOOD,
     OUTPUT,
     OWN_SCOPE,
     PROMPT,
@@ -490,10 +491,15 @@ def is_request(turn: Trace) -> bool:
 
 
 def _is_turn(turn: Trace) -> bool:
-    """Whether a workflow with its descendants answered or failed; a turn of a conversation may need no documents."""
+    """Whether a workflow with its descendants answered or failed; a turn of a conversation may need no documents.
+
+    With texts on its spans and no answer among them it is a step: its model called a tool.
+    """
     if len(turn.outermost) != 1 or not turn.role(workflow := turn.outermost[0]) & Role.WORKFLOW:
         return False
-    return bool(workflow.failed or turn.having(Role.GENERATION) or answer(turn) is not None)
+    if workflow.failed or answer(turn) is not None:
+        return True
+    return bool(turn.having(Role.GENERATION)) and why_no_text(turn, OUTPUT) != NOT_UNDERSTOOD
 
 
 _decode = msgspec.json.Decoder(Record).decode
