@@ -149,7 +149,7 @@ _ANY_SWITCH: Final = (
     "TRACELOOP_TRACE_CONTENT=true, or OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS unset"
 )
 _ATTRIBUTES: Final[Mapping[str, str]] = {
-    "question": f"`{semconv.INPUT_VALUE}` on the application's own root span",
+    "question": f"the span attribute `{semconv.RAGMON_QUESTION}`",
     "answer": f"the span attribute `{semconv.RAGMON_CLAIM}`",
 }
 """What says question and answer where no switch does."""
