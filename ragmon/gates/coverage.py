@@ -130,7 +130,7 @@ _SWITCHES: Final[Mapping[str, str]] = {
     semconv.OPENLLMETRY: "TRACELOOP_TRACE_CONTENT=true, or unset it",
     semconv.AGENT_FRAMEWORK: "ENABLE_SENSITIVE_DATA=true",
     semconv.AUTOGEN: (
-        "AutoGen's own spans hold neither: openinference-instrumentation-autogen-agentchat, or another instrumentation"
+        "openinference-instrumentation-autogen-agentchat: AutoGen's own spans hold neither question nor answer"
     ),
     semconv.GOOGLE_ADK: f"ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true {_GENAI_SWITCH}",
     semconv.HAYSTACK: "HAYSTACK_CONTENT_TRACING_ENABLED=true, before haystack is imported",

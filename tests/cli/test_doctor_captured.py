@@ -189,9 +189,9 @@ def test_the_first_requests_of_a_newcomer_that_lack_everything_are_not_well(tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(EARLY - 1, 0), (20, 1)])
 def test_where_no_request_makes_a_record_that_is_said_and_is_not_well(tmp_path, number, code):
-    """AutoGen's own spans: agents in the words of OpenTelemetry, without a call of a model."""
+    """Only the web server is instrumented."""
     with serving(tmp_path, GATES) as running:
-        received(running, [spans_of(n, AGENT, scope="autogen-core") for n in range(number)])
+        received(running, [spans_of(n, {"http.route": "/ask"}, scope="web") for n in range(number)])
         exit_code, ((line, hint),) = told(tmp_path, running)
     assert exit_code == code
     assert line.endswith(f"nothing: {number} of {number} requests made no record: not_rag {number}")

@@ -271,7 +271,7 @@ class TestUnknownConventions:
             {"acme.embedding.model": "m"},
             {semconv.SPAN_KIND: "EMBEDDING", "embedding.model_name": "m"},
             {"messaging.operation.name": "completion"},
-            {"gen_ai.operation.name": "invoke_agent", "gen_ai.system": "autogen"},
+            {"gen_ai.operation.name": "create_agent", "gen_ai.system": "autogen"},
         ],
     )
     def test_a_trace_without_either_is_not_rag(self, attributes):

@@ -26,6 +26,7 @@ SILENT = {
     "gcp.vertex.agent": (AGENT, CHAT, "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true OTEL_INSTRUMENTATION_GENAI"),
     "haystack": ({}, STEP, "HAYSTACK_CONTENT_TRACING_ENABLED=true"),
     "langfuse-sdk": ({}, {"langfuse.observation.type": "generation"}, "LANGFUSE_OBSERVE_DECORATOR_IO_CAPTURE_ENABLED"),
+    "autogen-core": (AGENT, {semconv.OPERATION: semconv.EXECUTE_TOOL}, "AutoGen's own spans hold neither"),
     "langsmith": (AGENT, CHAT, "unset LANGSMITH_HIDE_INPUTS"),
     "pydantic-ai": (AGENT, CHAT, "include_content=True"),
     "semantic_kernel.utils.telemetry": (AGENT, CHAT, "ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true"),
