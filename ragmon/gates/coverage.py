@@ -223,7 +223,7 @@ NAMED: Final = 5
 """Gates that a sentence names."""
 ESSENTIAL: Final = (QUESTION, ANSWER, IDS)
 EARLY: Final = 5
-"""Records from which an essential field is named that all of them lack; other gaps are named from `FIRST` on."""
+"""Live records from which an essential field is named that all of them lack; other gaps are named from `FIRST` on."""
 HALF: Final = 0.5
 """Share of missing values above which no verdict is possible, whatever the other values are."""
 Needed = tuple[Gate, Outcome | None, frozenset[str]]
@@ -643,7 +643,7 @@ class _Reader:
             if name in (GOLD, GOLD_IDS):  # most questions of users are in no gold set, and searches fail
                 is_gap = share.present == 0 and share.of >= FIRST
             elif self._counts.records < FIRST:
-                is_gap = share.present == 0 and share.of >= EARLY and name in ESSENTIAL
+                is_gap = not self._whole and share.present == 0 and share.of >= EARLY and name in ESSENTIAL
             if is_gap:
                 needing = [
                     (gate.name, _is_blocked(name, share, outcome))

@@ -129,6 +129,7 @@ def test_a_retriever_that_often_fails_is_no_gap_of_ids():
 def test_of_less_than_twenty_records_a_field_is_named_that_all_of_them_lack(lacking, having, named):
     records = [call(number, q=None) for number in range(lacking)] + [call(number) for number in range(having)]
     assert [(gap.field, bool(gap.blocked)) for gap in report(records).gaps] == ([("question", True)] if named else [])
+    assert report(records, whole=True).gaps == report(records).gaps[: len(records) // FIRST]
 
 
 def test_of_less_than_twenty_records_no_other_field_is_named():
