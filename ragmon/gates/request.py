@@ -205,7 +205,7 @@ def _mend(why: str, record: Record) -> str | None:
         has_contexts = facts.contexts is not None or record.contexts is not None
         field = coverage.ANSWER if not has_answer else None if has_contexts else coverage.CONTEXTS
     if record.instrumentation is None or field is None:
-        return coverage.remedy_of_reason(why, record.source or constants.REPLAY)
+        return coverage.BY_REASON.get(why)
     return coverage.remedy(coverage.Gap(field, 1, 1, record.instrumentation))
 
 
