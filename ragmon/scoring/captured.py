@@ -544,8 +544,8 @@ def shortened(name: str) -> str:
 def _explained(mask: int, record: Record) -> int:
     # A trace without an answer or some of its spans is partial as well: there it is missing, not left out by the draw.
     sampling, facts = record.sampling, record.facts
-    ended = record.ended not in (None, CUT)
-    if record.error is not None or ended or (record.partial and sampling is not None and not sampling.audit):
+    without_details = record.ended not in (None, CUT) or (sampling is not None and not sampling.audit)
+    if record.error is not None or (record.partial and without_details):
         mask |= UNFINISHED
     if facts is None:
         return mask
