@@ -122,7 +122,7 @@ def test_an_empty_trace_is_no_trace_id_wherever_it_is_looked_for(folder, trace, 
     ("told", "why"),
     [
         ({"sampling": {"audit": False}}, "the call was kept for its outcome; `[sampling] detail = true` keeps more"),
-        ({"ended": "abandoned"}, "the call was abandoned"),
+        ({"ended": "abandoned"}, "the line has none"),
         ({}, "the line has none"),
     ],
 )
