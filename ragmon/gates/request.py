@@ -601,7 +601,8 @@ def _why_missing(record: Record, chars: int | None, content: str) -> str:
         return f'not captured: `[capture] content = "{content}"`; {_KEEPS}'
     if chars is not None:
         return f"not captured: `[capture] content` of the application left it out; {_KEEPS}"
-    if record.partial:
+    sampling = record.sampling
+    if record.partial and sampling is not None and not sampling.audit:
         return "not captured: the call was kept for its outcome; `[sampling] detail = true` keeps more"
     return "not captured: " + ("the record came without" if content else "the line has none")
 
