@@ -109,6 +109,27 @@ class IncidentLog:
         return IncidentTransition(ts, *known, state)
 
 
+def incidents_of(transitions: Iterable[AlarmTransition]) -> list[Incident]:
+    """The incidents that transitions of alarms make, in the order in which they began."""
+    log = IncidentLog()
+    for _ in log.see(transitions):
+        pass
+    return log.incidents
+
+
+def as_incident(incident: Incident) -> dict[str, Any]:
+    """An incident in JSON."""
+    return {
+        "incident": incident.name,
+        "pipeline": incident.pipeline,
+        "severity": incident.severity,
+        "metrics": incident.metrics,
+        "began": incident.began,
+        "ended": incident.ended,
+        "alarms": sorted(incident.firing),
+    }
+
+
 def as_incident_line(edge: IncidentTransition) -> dict[str, Any]:
     """A transition as a line of an incidents file."""
     return {**vars(edge), "metrics": list(edge.metrics)}
