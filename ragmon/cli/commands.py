@@ -649,6 +649,9 @@ _published = partial(click.option, hidden=True)
 @click.option(
     "--alerts-out", metavar="FILE", callback=writable, help="Run the alarms over the traces; write a line per edge."
 )
+@click.option(
+    "--incidents-out", metavar="FILE", callback=writable, help="The same for incidents: alarms that fire together."
+)
 @table_options("TRACE", of="traces")
 @no_color_option
 @click.option(

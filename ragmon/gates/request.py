@@ -618,7 +618,8 @@ def _why_missing(record: Record, field: str, chars: int | None, content: str) ->
         return f'not captured: `[capture] content = "{content}"`; {_KEEPS}'
     if chars is not None:
         return f"not captured: `[capture] content` of the application left it out; {_KEEPS}"
-    if record.partial and record.sampling is not None and not record.sampling.audit:
+    sampling = record.sampling
+    if record.partial and sampling is not None and not sampling.audit:
         return "not captured: the call was kept for its outcome; `[sampling] detail = true` keeps more"
     return "not captured: " + ("the record came without" if content else "the line has none")
 

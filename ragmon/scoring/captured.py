@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ragmon.core import shapes
-from ragmon.core.citations import read_marks, unread_mark
+from ragmon.core.citations import has_marks, unread_mark
 from ragmon.core.endings import CUT
 from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
@@ -72,7 +72,6 @@ PATHS: Final = 64
 REPEATED: Final = 40  # equal answers that cite nothing from which they are proposed as a token of refusals
 LONGEST_REPEATED: Final = 120  # characters of such an answer
 REPEATS: Final = 256
-_ANY_IDS: Final = ("",) * 20  # in place of the documents that marks stand for, where nobody knows them
 SESSIONS: Final = 50  # records, each with a session of its own, from which these ids are no sessions
 
 
@@ -401,7 +400,7 @@ class CapturedSeries(msgspec.Struct):
     def _note_uncited(self, record: Record, claim: str, flags: int, *, shows_text: bool) -> int:
         # An answer that cites nothing: it may be a refusal in words that nobody knows, or cite in a form of its own.
         trace, is_shipped = record.trace_id or "", bool(flags & SHIPPED)
-        if is_shipped and record.retrieved_ids is None and read_marks(claim, _ANY_IDS) is not None:
+        if is_shipped and record.retrieved_ids is None and has_marks(claim):
             return MARKED
         if len(claim) <= LONGEST_REPEATED:
             self.repeats.add(claim, trace, is_shipped=is_shipped, shows_text=shows_text)
@@ -546,8 +545,8 @@ def shortened(name: str) -> str:
 def _explained(mask: int, record: Record) -> int:
     # A trace without an answer or some of its spans is partial as well: there it is missing, not left out by the draw.
     sampling, facts = record.sampling, record.facts
-    ended = record.ended not in (None, CUT)
-    if record.error is not None or ended or (record.partial and sampling is not None and not sampling.audit):
+    without_details = record.ended not in (None, CUT) or (sampling is not None and not sampling.audit)
+    if record.error is not None or (record.partial and without_details):
         mask |= UNFINISHED
     if facts is None:
         return mask

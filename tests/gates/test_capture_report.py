@@ -175,6 +175,12 @@ def test_where_answers_carry_marks_the_ids_lack_and_no_citations(claim):
     assert {"citation_scope", "coverage"} <= set(found.worst.blocked)
 
 
+def test_a_number_in_parentheses_is_no_mark_where_no_ids_are_known():
+    claims = ["Rome won the most medals (16).", *["yes"] * 59]
+    found = report(call(retrieved_ids=None, answer_json=Answer(claim=claim)) for claim in claims)
+    assert ("citations", 60) in [(gap.field, gap.missing) for gap in found.gaps]
+
+
 def test_answers_that_lack_citations_now_and_then_are_a_gap_of_the_gates_that_need_them():
     gap = report(call(number, answer_json=Answer("yes", None if number % 4 else ["x"])) for number in range(60)).worst
     assert (gap.field, gap.finding) == ("citations", "no list of citations in 45 of 60 answers")

@@ -55,6 +55,17 @@ def world(tmp_path_factory):
         yield running
 
 
+def test_one_fault_is_one_incident(world):
+    status = world.status()
+    code, text = world.get("/api/incidents")
+    (incident,) = json.loads(text)["incidents"]
+    assert (code, incident["pipeline"], incident["severity"], incident["ended"]) == (200, "support", "confirmed", None)
+    fire = [alarm for alarm in status["alarms"] if not alarm["alert"].endswith(":drift")]
+    assert incident["alarms"] == sorted(alarm["alert"] for alarm in fire)
+    assert set(incident["metrics"]) >= {alarm["alert"].partition(":")[0] for alarm in fire}
+    assert abs(status["now"] - BROKEN * 60 - incident["began"]) <= 180
+
+
 def explained(running, name):
     code, text = running.get(f"/api/why?{urlencode({'gate': f'support/{name}'})}")
     assert code == 200, (name, text)
