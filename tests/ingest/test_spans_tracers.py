@@ -298,7 +298,7 @@ class TestModelAndUser:
         assert to_record([made(LLM | told)]).record.user == "u1"
 
     @pytest.mark.parametrize(
-        ("name", "model", "user"), [("vercel", "fixed-1", "user-1"), ("langchain-openinference", "fake", None)]
+        ("name", "model", "user"), [("vercel", "fake", "user-1"), ("langchain-openinference", "fake", None)]
     )
     def test_of_real_tracers(self, name, model, user):
         (mapped,) = recorded_agents.questions(name)[0].mapped(SpanOptions())

@@ -45,6 +45,7 @@ _AGENT: Final = ("langgraph", "langchain-openai")
 _OI_LANGCHAIN: Final = "openinference-instrumentation-langchain"
 _OLM_LANGCHAIN: Final = "opentelemetry-instrumentation-langchain"
 
+_OI_LANGCHAIN_JS: Final = "@arizeai/openinference-instrumentation-langchain"
 _LLAMA_MODEL: Final = ("llama-index-llms-openai-like",)
 _LANGSMITH: Final = {
     "LANGSMITH_OTEL_ENABLED": "true",
@@ -172,270 +173,55 @@ COMBINATIONS: Final[dict[str, Combination]] = {
             ("-citation", "`CitationQueryEngine`", "query_engine", "citation"),
             ("-chat", "`ContextChatEngine`", "chat_engine"),
             ("-agent", "`FunctionAgent` with a `RetrieverTool`", "agent"),
-            ("-agent-dicts", "`FunctionAgent`, a tool that returns dicts", "agent", "dicts"),
         )
     },
-    "llama-index-0.12-openinference": Combination(
-        "LlamaIndex 0.12 query engine, OpenInference 4.2",
-        "llama_index:query_engine",
-        "openinference",
-        ("llama-index-core==0.12.30", "openinference-instrumentation-llama-index==4.2.1"),
-        also=("llama-index-llms-openai-like<0.4", "wrapt<2"),
-    ),
     **{
-        f"llama-index{name}-openllmetry": Combination(
-            f"LlamaIndex {what}, OpenLLMetry",
-            f"llama_index:{program}",
-            "openllmetry",
-            ("llama-index-core", "opentelemetry-instrumentation-llamaindex"),
-            tuple(arguments),
-            also=_LLAMA_MODEL,
-        )
-        for name, what, program, *arguments in (
-            ("", "query engine", "query_engine"),
-            ("-citation", "`CitationQueryEngine`", "query_engine", "citation"),
-            ("-agent", "`FunctionAgent` with a `RetrieverTool`", "agent"),
-        )
-    },
-    "haystack": Combination(
-        "Haystack pipeline, its own tracer",
-        "haystack:pipeline",
-        "sdk",
-        ("haystack-ai", "opentelemetry-haystack"),
-        ("own",),
-        setting="`HAYSTACK_CONTENT_TRACING_ENABLED=true`",
-        has_session=False,
-    ),
-    "haystack-openinference": Combination(
-        "Haystack pipeline, OpenInference",
-        "haystack:pipeline",
-        "openinference",
-        ("haystack-ai", "openinference-instrumentation-haystack"),
-    ),
-    "haystack-2.9-openinference": Combination(
-        "Haystack 2.9 pipeline, OpenInference 0.1.20",
-        "haystack:pipeline",
-        "openinference",
-        ("haystack-ai==2.9.0", "openinference-instrumentation-haystack==0.1.20"),
-        also=("wrapt<2",),
-    ),
-    "haystack-agent": Combination(
-        "Haystack `Agent`, its own tracer",
-        "haystack:agent",
-        "sdk",
-        ("haystack-ai", "opentelemetry-haystack"),
-        setting="`HAYSTACK_CONTENT_TRACING_ENABLED=true`",
-        has_session=False,
-    ),
-    **{
-        f"dspy{name}-{tracer}": Combination(
-            f"DSPy {what}, {whose}",
-            "agents:dspy",
-            tracer,
-            ("dspy", package),
+        f"vercel{name}": Combination(
+            f"Vercel AI SDK {version}, {what}",
+            "vercel.mjs",
+            "sdk",
+            (f"ai@{version}", "@opentelemetry/sdk-trace-node"),
             (kind,),
-            has_session=tracer == "openinference",
+            setting="`experimental_telemetry: { isEnabled: true }`",
+            also=(f"@ai-sdk/openai@{provider}", f"zod@{zod}"),
         )
-        for name, what, kind in (("", "`ReAct`", "react"), ("-module", "module with a retriever", "module"))
-        for tracer, whose, package in (
-            ("openinference", "OpenInference", "openinference-instrumentation-dspy"),
-            ("mlflow", "MLflow's `autolog`", "mlflow"),
-        )
-    },
-    **{
-        f"crewai-{tracer}-{returns}": Combination(
-            f"CrewAI, a tool that returns {returns}, {whose}",
-            "agents:crewai",
-            tracer,
-            ("crewai", package),
-            (returns,),
-        )
-        for tracer, whose, package in (
-            ("openinference", "OpenInference", "openinference-instrumentation-crewai"),
-            ("openllmetry", "OpenLLMetry", "opentelemetry-instrumentation-crewai"),
-        )
-        for returns in ("dicts", "text")
-    },
-    "autogen": Combination(
-        "AutoGen AgentChat, its own",
-        "agents:autogen",
-        "sdk",
-        ("autogen-agentchat",),
-        has_session=False,
-        also=("autogen-ext[openai]",),
-    ),
-    "autogen-openinference": Combination(
-        "AutoGen AgentChat, OpenInference",
-        "agents:autogen",
-        "openinference",
-        ("autogen-agentchat", "openinference-instrumentation-autogen-agentchat"),
-        also=("autogen-ext[openai]",),
-    ),
-    **{
-        f"agent-framework-{returns}": Combination(
-            f"Microsoft Agent Framework, a tool that returns {returns}, its own",
-            "agents:agent_framework",
-            "sdk",
-            ("agent-framework-core",),
-            (returns,),
-            setting="`enable_instrumentation(enable_sensitive_data=True)`",
-            has_session=False,
-            also=("agent-framework-openai",),
-        )
-        for returns in ("dicts", "text")
-    },
-    **{
-        f"semantic-kernel{name}": Combination(
-            f"Semantic Kernel agent, {what}",
-            "agents:semantic_kernel",
-            "sdk",
-            ("semantic-kernel",),
-            tuple(arguments),
-            setting="`SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true`",
-            environment={"SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE": "true"},
-            has_session=False,
-        )
-        for name, what, *arguments in (("", "its spans alone"), ("-logs", "its spans and logs", "logs"))
-    },
-    **{
-        f"openai-agents-{returns}-openinference": Combination(
-            f"OpenAI Agents SDK, a tool that returns {returns}, OpenInference",
-            "agents:openai_agents",
-            "openinference",
-            ("openai-agents", "openinference-instrumentation-openai-agents"),
-            (returns,),
-        )
-        for returns in ("dicts", "text")
-    },
-    "openai-agents-0.2-openinference": Combination(
-        "OpenAI Agents SDK 0.2, OpenInference 1.2",
-        "agents:openai_agents",
-        "openinference",
-        ("openai-agents==0.2.11", "openinference-instrumentation-openai-agents==1.2.0"),
-        also=("wrapt<2",),
-    ),
-    "openai-agents-v2": Combination(
-        "OpenAI Agents SDK, OpenTelemetry's `openai-agents-v2`",
-        "agents:openai_agents",
-        "contrib",
-        ("openai-agents", "opentelemetry-instrumentation-openai-agents-v2"),
-        ("dicts", "group"),
-        has_session=False,
-    ),
-    "openai-agents-logfire": Combination(
-        "OpenAI Agents SDK, Logfire",
-        "agents:openai_agents",
-        "logfire",
-        ("openai-agents", "logfire"),
-        ("dicts", "group"),
-        setting="`OTEL_EXPORTER_OTLP_ENDPOINT`",
-    ),
-    **{
-        f"pydantic-ai-{kind}": Combination(
-            f"Pydantic AI, {what}, its own",
-            "agents:pydantic_ai",
-            "sdk",
-            ("pydantic-ai-slim",),
-            (kind,),
-            has_session=False,
-            also=("openai",),
-        )
-        for kind, what in (
-            ("dicts", "a tool that returns dicts"),
-            ("structured", "`output_type` with fields"),
+        for name, what, kind, version, provider, zod in (
+            ("", "a tool that retrieves", "tool", 6, 3, 4),
+            ("5-stream", "`streamText` with a tool that retrieves", "streamed", 5, 2, 3),
+            ("5-prompt", "the documents in the prompt", "prompt", 5, 2, 3),
         )
     },
-    "pydantic-ai-logfire": Combination(
-        "Pydantic AI, a tool that returns text, Logfire",
-        "agents:pydantic_ai",
-        "logfire",
-        ("pydantic-ai-slim", "logfire"),
-        ("text",),
-        setting="`OTEL_EXPORTER_OTLP_ENDPOINT`",
-        has_session=False,
-        also=("openai",),
-    ),
-    "pydantic-ai-0.4": Combination(
-        "Pydantic AI 0.4, its own",
-        "agents:pydantic_ai",
-        "sdk",
-        ("pydantic-ai-slim==0.4.11",),
-        has_session=False,
-        also=("openai<2",),
-    ),
-    "pydantic-ai-mcp": Combination(
-        "Pydantic AI with an MCP server, their own",
-        "agents:mcp",
-        "sdk",
-        ("mcp", "fastmcp-slim[server]", "pydantic-ai-slim[mcp]"),
-        has_session=False,
-        also=("openai",),
-    ),
-    **{
-        f"smolagents-{returns}-openinference": Combination(
-            f"smolagents, {what}, OpenInference",
-            "agents:smolagents",
-            "openinference",
-            ("smolagents", "openinference-instrumentation-smolagents"),
-            (returns,),
-            also=("openai",),
-        )
-        for returns, what in (("dicts", "a tool that returns dicts"), ("text", "`RetrieverTool` of the tutorial"))
-    },
-    **{
-        f"agno-{kind}-openinference": Combination(
-            f"Agno, {what}, OpenInference",
-            "agents:agno",
-            "openinference",
-            ("agno", "openinference-instrumentation-agno"),
-            (kind,),
-            also=("openai",),
-        )
-        for kind, what in (("dicts", "a tool that returns dicts"), ("knowledge", "`knowledge_retriever`"))
-    },
-    **{
-        f"strands-{returns}": Combination(
-            f"Strands, a tool that returns {returns}, its own",
-            "agents:strands",
-            "sdk",
-            ("strands-agents[openai]>=1.60",),
-            (returns,),
-            setting='`trace_attributes={"session.id": …}`',
-        )
-        for returns in ("dicts", "text")
-    },
-    "strands-0.2": Combination(
-        "Strands 0.2, its own",
-        "agents:strands",
-        "sdk",
-        ("strands-agents[openai]==0.2.1",),
-        setting='`trace_attributes={"session.id": …}`',
-    ),
-    **{
-        f"google-adk{name}": Combination(
-            f"Google ADK, its own, {what}",
-            "agents:adk",
-            "sdk",
-            ("google-adk",),
-            setting=f"`ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS={value}`",
-            environment={"ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS": value},
-        )
-        for name, what, value in (("", "with content", "true"), ("-no-content", "without content", "false"))
-    },
-    "vercel": Combination(
-        "Vercel AI SDK 6, a tool that retrieves",
-        "instrumented_vercel.mjs",
-        "node",
-        ("ai", "@opentelemetry/sdk-trace-node"),
-        setting="`experimental_telemetry: { isEnabled: true }`",
-    ),
     "vercel7": Combination(
         "Vercel AI SDK 7, a tool that retrieves",
-        "instrumented_vercel7.mjs",
-        "node",
-        ("ai", "@ai-sdk/otel"),
+        "vercel.mjs",
+        "otel",
+        ("ai@7", "@ai-sdk/otel"),
+        ("tool",),
         setting="`new OpenTelemetry({ runtimeContext: true })`, "
         "`telemetry: { includeRuntimeContext: { sessionId: true } }`",
+        also=("@ai-sdk/openai@4", "zod"),
+    ),
+    **{
+        f"langchain-js-{kind}-{tracer}": Combination(
+            f"LangChain.js {'LCEL' if kind == 'lcel' else '`createAgent`, a tool with an artifact'}, {whose}",
+            "langchain.mjs",
+            tracer,
+            ("langchain", package),
+            (kind,),
+            also=("@langchain/core", "@langchain/openai", "zod", *also),
+        )
+        for kind, tracer, whose, package, *also in (
+            ("lcel", "openinference", "OpenInference", _OI_LANGCHAIN_JS),
+            ("agent", "openinference", "OpenInference", _OI_LANGCHAIN_JS),
+            ("agent", "langfuse", "Langfuse", "@langfuse/langchain", "@langfuse/otel"),
+        )
+    },
+    "mastra": Combination(
+        "Mastra agent, a tool that returns objects, its own",
+        "mastra.mjs",
+        "otel",
+        ("@mastra/core", "@mastra/otel-exporter"),
+        also=("@mastra/observability", "@ai-sdk/openai", "zod", "node"),
     ),
 }
 """The rows by the name of their recording, in the order of the matrix."""

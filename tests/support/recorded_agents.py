@@ -16,7 +16,7 @@ from ragmon.ingest.trace_buffer import FileTraceBuffer
 from tests.support.agent_model import REFUSAL, cited_places
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "agents"
-NAMES: Final = tuple(sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.jsonl.gz")))
+NAMES: Final = tuple(sorted(path.name.removesuffix(".jsonl.gz") for path in FOLDER.glob("*.jsonl.gz")))
 
 
 class AskedQuestion(NamedTuple):
@@ -71,13 +71,14 @@ class AskedQuestion(NamedTuple):
         return [json.dumps(request, ensure_ascii=False).encode() for request in self.requests]
 
     def mapped(self, options: SpanOptions) -> list[Mapped]:
-        """What ragmon makes of the export requests; a request is one record."""
+        """What ragmon makes of the export requests: a request is one record, and traces beside it may be none."""
         buffer = FileTraceBuffer(options=options)
         told = chain.from_iterable(chain(spans(body, _refuse), log_spans(body)) for body in self.bodies)
-        return [
+        made = [
             *(mapped for span, origin in told for mapped in buffer.add(span, origin.service, origin.build)),
             *buffer.end(),
         ]
+        return [mapped for mapped in made if mapped.record is not None] or made
 
 
 def _refuse(rejected: Exception) -> None:

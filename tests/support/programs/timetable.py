@@ -27,6 +27,11 @@ def search(query: str) -> list[dict[str, typing.Any]]:
     return documents
 
 
+def returned(documents):
+    """Note what a retrieval returned in the end, in place of what it searched."""
+    found[:] = [documents]
+
+
 def search_text(query: str) -> str:
     """Search the timetable of the ferries.
 
