@@ -80,7 +80,7 @@ def next_step(messages, *, has_tools):
     if "[[ ## next_tool_name ## ]]" in since[-1][1] and "[[ ## observation_0 ## ]]" not in since[-1][1]:
         return None, ""  # the first step of DSPy's agent
     if has_tools and not any(role == "tool" or OBSERVED in text for role, text in since):
-        return {"query": question}, ""
+        return {"query": question.rstrip("?")}, ""  # as a model does: not quite what the user asked
     if question == FAILING:
         raise FailedCallError
     if question == UNANSWERABLE:
@@ -157,7 +157,7 @@ def _in_fields(messages, answer):
             fields = {"next_thought": "I know.", "next_tool_name": "finish", "next_tool_args": "{}"}
         else:
             fields = {"next_thought": "I look it up.", "next_tool_name": "search"}
-            fields["next_tool_args"] = json.dumps({"query": question})
+            fields["next_tool_args"] = json.dumps({"query": question.rstrip("?")})
     elif "[[ ## answer ## ]]" in asked:
         fields = {"reasoning": "It is in the timetable.", "answer": answer}
     else:
@@ -391,10 +391,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: frameworks ask often."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """Nothing: clients break off when they end."""
+
+
 @contextmanager
 def model():
     """Run the model; gives its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

@@ -176,6 +176,22 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         )
     },
     **{
+        f"{store}-openllmetry": Combination(
+            f"{title} and OpenAI's SDK, OpenLLMetry",
+            "sdks:vectors",
+            "openllmetry",
+            (package, instrumentation, "opentelemetry-instrumentation-openai"),
+            (store,),
+            also=("openai", *also),
+        )
+        for store, title, package, instrumentation, *also in (
+            ("chroma", "Chroma", "chromadb", "opentelemetry-instrumentation-chromadb"),
+            ("qdrant", "Qdrant", "qdrant-client", "opentelemetry-instrumentation-qdrant"),
+            ("milvus", "Milvus Lite", "pymilvus", "opentelemetry-instrumentation-milvus", "milvus-lite"),
+            ("lancedb", "LanceDB", "lancedb", "opentelemetry-instrumentation-lancedb"),
+        )
+    },
+    **{
         f"vercel{name}": Combination(
             f"Vercel AI SDK {version}, {what}",
             "vercel.mjs",

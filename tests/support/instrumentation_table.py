@@ -37,7 +37,7 @@ def verdicts(asked: AskedQuestion, options: SpanOptions) -> dict[str, str]:
     records = [mapped.record for mapped in asked.mapped(options) if mapped.record is not None]
     record = records[0] if len(records) == 1 else None
     answer = None if record is None else record.answer_json
-    claim = None if answer is None else answer.claim
+    claim = None if answer is None or answer.claim is None else answer.claim.strip()
     is_torn = len({record.trace_id for record in records}) > 1  # nothing on the spans says that they are one request
     written = json.dumps(asked.requests, ensure_ascii=False)
     failed = '"STATUS_CODE_ERROR"' in written or '"ERROR"' in written or "exception.type" in written

@@ -91,7 +91,9 @@ def run(name, python):
         inherited |= {"TURNS": json.dumps(TURNS), "PATH": f"{cwd}/node_modules/.bin:{inherited['PATH']}"}
     with model() as url, receiving() as receiver:
         settings = {"MODEL_URL": url, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, **QUIET, **row.environment}
-        with subprocess.Popen(command, cwd=cwd, env=inherited | settings, stdout=subprocess.PIPE, text=True) as running:
+        with subprocess.Popen(
+            command, cwd=cwd, env=inherited | settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as running:
             taken = 0
             for line in running.stdout:
                 if line.startswith(MARK):
@@ -101,6 +103,8 @@ def run(name, python):
                     requests = [scrubbed(json.loads(as_json(one.message))) for one in exports[taken:]]
                     lines.append({**told, "requests": requests})
                     taken = len(exports)
+                    running.stdin.write("\n")
+                    running.stdin.flush()
                 else:
                     sys.stderr.write(line)
         if running.returncode:

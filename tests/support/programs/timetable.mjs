@@ -1,4 +1,6 @@
 // What the programs in JavaScript share: the search, OpenTelemetry's SDK, and the questions, which are asked in order.
+import { once } from "node:events";
+
 const { MODEL_URL, TURNS } = process.env;
 export const SERVICE = "ferries";
 export const KEY = "unused";
@@ -46,6 +48,7 @@ export async function run({ ask, stream }, flush) {
     }
     await flush();
     console.log("RECORDED " + JSON.stringify({ ...told, found }));
+    await once(process.stdin, "data"); // until what came is kept
   }
   process.exit(0); // threads of telemetry that cannot reach anybody are not waited for
 }
