@@ -55,6 +55,12 @@ _LANGSMITH: Final = {
     "LANGSMITH_ENDPOINT": "http://127.0.0.1:9",
 }
 
+_CONTENT: Final = {
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
+    "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
+}
+_CONTENT_SETTING: Final = ", ".join(f"`{name}={value}`" for name, value in _CONTENT.items())
+
 COMBINATIONS: Final[dict[str, Combination]] = {
     "langchain-openinference": Combination(
         "LangChain LCEL, OpenInference",
@@ -175,9 +181,62 @@ COMBINATIONS: Final[dict[str, Combination]] = {
             ("-agent", "`FunctionAgent` with a `RetrieverTool`", "agent"),
         )
     },
+    "anthropic-openinference": Combination(
+        "Anthropic's SDK, an own search and an own span, OpenInference",
+        "sdks:anthropic",
+        "openinference",
+        ("anthropic", "openinference-instrumentation-anthropic"),
+    ),
+    "anthropic-openllmetry": Combination(
+        "Anthropic's SDK, an own search and an own span, OpenLLMetry",
+        "sdks:anthropic",
+        "openllmetry",
+        ("anthropic", "opentelemetry-instrumentation-anthropic"),
+    ),
+    "bedrock-openinference": Combination(
+        "Bedrock's `converse` and an own search, OpenInference",
+        "sdks:bedrock",
+        "openinference",
+        ("boto3", "openinference-instrumentation-bedrock"),
+    ),
+    "bedrock-botocore": Combination(
+        "Bedrock's `converse` and an own search, OpenTelemetry's `botocore`",
+        "sdks:bedrock",
+        "contrib",
+        ("boto3", "opentelemetry-instrumentation-botocore"),
+        setting="`OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true`",
+        environment={"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"},
+        has_session=False,
+    ),
+    "google-genai-tool-openinference": Combination(
+        "Google GenAI, a function that the SDK calls, OpenInference",
+        "sdks:google_genai",
+        "openinference",
+        ("google-genai", "openinference-instrumentation-google-genai"),
+        ("tool",),
+    ),
+    "google-genai-openinference": Combination(
+        "Google GenAI and an own search, OpenInference",
+        "sdks:google_genai",
+        "openinference",
+        ("google-genai", "openinference-instrumentation-google-genai"),
+    ),
+    **{
+        f"google-genai{name}-contrib": Combination(
+            f"Google GenAI{what}, OpenTelemetry's own",
+            "sdks:google_genai",
+            "contrib",
+            ("google-genai<3", "opentelemetry-instrumentation-google-genai"),
+            tuple(arguments),
+            setting=_CONTENT_SETTING,
+            environment=_CONTENT,
+            has_session=False,
+        )
+        for name, what, *arguments in (("", " and an own search"), ("-tool", ", a function that the SDK calls", "tool"))
+    },
     **{
         f"{store}-openllmetry": Combination(
-            f"{title} and OpenAI's SDK, OpenLLMetry",
+            f"{title} and OpenAI's SDK, an own span, OpenLLMetry",
             "sdks:vectors",
             "openllmetry",
             (package, instrumentation, "opentelemetry-instrumentation-openai"),

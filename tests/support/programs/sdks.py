@@ -29,6 +29,12 @@ def _client(made=None):
     return (made or OpenAI)(base_url=openai_url, api_key=KEY)
 
 
+def _whole(tracer, session, question=None):
+    """A span of the application's own around a request, with what its users put on it."""
+    told = {"session.id": session} | ({} if question is None else {"input.value": question})
+    return tracer.provider.get_tracer("ferries").start_as_current_span("answer", attributes=told)
+
+
 def openai(tracer):
     """OpenAI's SDK; the search leaves no span."""
 
@@ -59,7 +65,7 @@ def litellm(tracer):
 
 
 def anthropic(tracer):
-    """Anthropic's SDK; the search leaves no span."""
+    """Anthropic's SDK; the search leaves no span, and the request has one: a stream would leave two traces."""
     from anthropic import Anthropic
 
     client = Anthropic(base_url=model_url, api_key=KEY)
@@ -68,11 +74,15 @@ def anthropic(tracer):
         asked = [{"role": "user", "content": prompt(question, search(question))}]
         return {"model": "fake", "max_tokens": 99, "system": INSTRUCTIONS, "messages": asked}
 
+    def ask(question, session):
+        with _whole(tracer, session, question):
+            return client.messages.create(**request(question)).content[0].text
+
     def stream(question, session):
-        with client.messages.stream(**request(question)) as events:
+        with _whole(tracer, session, question), client.messages.stream(**request(question)) as events:
             return "".join(events.text_stream)
 
-    return lambda question, session: client.messages.create(**request(question)).content[0].text, stream
+    return ask, stream
 
 
 def bedrock(tracer):
@@ -251,15 +261,12 @@ def vectors(tracer, store):
         returned(documents)
         return documents
 
-    def whole(session):
-        return tracer.provider.get_tracer("ferries").start_as_current_span("answer", attributes={"session.id": session})
-
     def ask(question, session):
-        with whole(session):
+        with _whole(tracer, session):
             return _chat(question, retrieve(question))
 
     def stream(question, session):
-        with whole(session):
+        with _whole(tracer, session):
             return _chat_stream(question, retrieve(question))
 
     return ask, stream

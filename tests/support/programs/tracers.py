@@ -70,9 +70,11 @@ def _instrumentor(package):
     """The instrumentor that a package declares, or that its module defines."""
     from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 
-    for entry in entry_points(group="opentelemetry_instrumentor"):
-        if _plain(entry.dist.name) == package:
-            return entry.load()
+    entries = [
+        entry for entry in entry_points(group="opentelemetry_instrumentor") if _plain(entry.dist.name) == package
+    ]
+    if entries:  # that of botocore declares one for aiobotocore too
+        return max(entries, key=lambda entry: package.endswith(_plain(entry.name))).load()
     organisation, _, name = package.partition("-instrumentation-")
     module = importlib.import_module(f"{organisation}.instrumentation.{name.replace('-', '_')}")
     defined = [value for value in vars(module).values() if isinstance(value, type)]
@@ -227,7 +229,7 @@ class Laminar(Sdk):
         from lmnr import Laminar as Installed
 
         endpoint, _, port = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"].rpartition(":")
-        Installed.initialize(project_api_key=KEY, base_url=endpoint, http_port=int(port))
+        Installed.initialize(project_api_key=KEY, base_url=endpoint, http_port=int(port), force_http=True)
 
     def flush(self):
         from lmnr import Laminar as Installed
