@@ -250,6 +250,14 @@ COMBINATIONS: Final[dict[str, Combination]] = {
             ("lancedb", "LanceDB", "lancedb", "opentelemetry-instrumentation-lancedb"),
         )
     },
+    "trulens": Combination(
+        "OpenAI's SDK, TruLens's `TruApp` and `@instrument`",
+        "apps:trulens",
+        "trulens",
+        ("openai", "trulens-core"),
+        setting='`TruSession(otel_exporter="otlp", otlp_protocol="http/protobuf")`',
+        also=("trulens-otel-semconv",),
+    ),
     **{
         f"vercel{name}": Combination(
             f"Vercel AI SDK {version}, {what}",

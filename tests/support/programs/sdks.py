@@ -8,7 +8,7 @@ import os
 from tests.support.programs.timetable import INSTRUCTIONS, KEY, SERVICE, messages, model_url, openai_url, prompt, search
 
 
-def _chat(question, documents, client=None):
+def chat(question, documents, client=None):
     """The answer of OpenAI's chat completions."""
     return (
         _client(client)
@@ -18,7 +18,7 @@ def _chat(question, documents, client=None):
     )
 
 
-def _chat_stream(question, documents, client=None):
+def chat_stream(question, documents, client=None):
     chunks = _client(client).chat.completions.create(model="fake", messages=messages(question, documents), stream=True)
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
@@ -39,10 +39,10 @@ def openai(tracer):
     """OpenAI's SDK; the search leaves no span."""
 
     def ask(question, session):
-        return _chat(question, search(question))
+        return chat(question, search(question))
 
     def stream(question, session):
-        return _chat_stream(question, search(question))
+        return chat_stream(question, search(question))
 
     return ask, stream
 
@@ -139,11 +139,11 @@ def decorated(tracer, whose):
 
     @whole
     def answer(question, session):
-        return _chat(question, retrieve(question), client)
+        return chat(question, retrieve(question), client)
 
     @whole
     def answer_streamed(question, session):
-        return _chat_stream(question, retrieve(question), client)
+        return chat_stream(question, retrieve(question), client)
 
     return answer, answer_streamed
 
@@ -263,11 +263,11 @@ def vectors(tracer, store):
 
     def ask(question, session):
         with _whole(tracer, session):
-            return _chat(question, retrieve(question))
+            return chat(question, retrieve(question))
 
     def stream(question, session):
         with _whole(tracer, session):
-            return _chat_stream(question, retrieve(question))
+            return chat_stream(question, retrieve(question))
 
     return ask, stream
 

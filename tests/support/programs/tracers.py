@@ -252,10 +252,23 @@ class Phoenix(OpenInference):
         self.provider.force_flush()
 
 
+class TruLens(Sdk):
+    def __init__(self, combination):
+        from tempfile import mkdtemp
+
+        from trulens.core.session import TruSession
+
+        database = f"sqlite:///{mkdtemp()}/trulens.sqlite"
+        self.client = TruSession(database_url=database, otel_exporter="otlp", otlp_protocol="http/protobuf")
+
+    def flush(self):
+        self.client.force_flush()
+
+
 TRACERS = {
     tracer.__name__.lower(): tracer
     for tracer in (
         *(Sdk, Contrib, OpenInference, OpenLLMetry, Traceloop, Langfuse),
-        *(LangSmith, OpenLit, MLflow, Logfire, Laminar, Phoenix),
+        *(LangSmith, OpenLit, MLflow, Logfire, Laminar, Phoenix, TruLens),
     )
 }
