@@ -3,7 +3,7 @@
 # ruff: noqa: PLC0415 - only one of the tracers is installed
 from __future__ import annotations
 
-from tests.support.programs.sdks import chat, chat_stream
+from tests.support.programs.sdks import chat
 from tests.support.programs.timetable import SERVICE, search
 
 
