@@ -299,6 +299,25 @@ COMBINATIONS: Final[dict[str, Combination]] = {
             ("agent", "langfuse", "Langfuse", "@langfuse/langchain", "@langfuse/otel"),
         )
     },
+    **{
+        f"openai-js-{tracer}": Combination(
+            f"OpenAI's SDK in JavaScript, {whose}",
+            "openai.mjs",
+            tracer,
+            ("openai", package),
+            also=also,
+        )
+        for tracer, whose, package, *also in (
+            (
+                "openinference",
+                "OpenInference and its `withSpan`",
+                "@arizeai/openinference-instrumentation-openai",
+                "@arizeai/openinference-core",
+            ),
+            ("traceloop", "Traceloop's `withWorkflow` and `withTask`", "@traceloop/node-server-sdk"),
+            ("langfuse", "Langfuse's `observe`", "@langfuse/openai", "@langfuse/otel", "@langfuse/tracing"),
+        )
+    },
     "mastra": Combination(
         "Mastra agent, a tool that returns objects, its own",
         "mastra.mjs",
