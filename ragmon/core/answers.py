@@ -274,6 +274,11 @@ _REPR: Final = re.compile(
 )
 """Python's representation of an object in place of its text: a stream that has not been read, Haystack's messages,
 LangChain's, the results of agents; LlamaIndex's instrumentation cuts it off."""
+_FIELDS: Final = re.compile(r"[a-z_]{2,40}=(?:['\"]|None )[^\n]{0,400}? [a-z_]{2,40}=.*", re.DOTALL)
+"""The fields of an object of Pydantic, which shows no class: AutoGen's messages."""
+_OF_ASSISTANT: Final = re.compile(r"ChatMessage\(_?role=<\w+\.ASSISTANT\b")
+_TEXT_OF_MESSAGE: Final = re.compile(r"\btext=('(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")", re.DOTALL)
+"""The messages of Haystack and LlamaIndex, and the texts in them."""
 _TOOL_CALL: Final = re.compile(
     r"tool_calls=|\[TOOL_CALLS\]|<tool_call|<function_calls?>|<function=|<invoke |<\|python_tag\|>|<\|tool_call"
     r"|<｜tool|functools\["
@@ -305,6 +310,15 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     citations: Any = None
     documents: Any = None
     refused: bool = False
+
+
+def is_representation(text: str) -> bool:
+    """Whether a text is an object as Python shows it, in place of what the object says.
+
+    >>> is_representation("id='m1' source='user' content='Is it?'"), is_representation("x = 1 and y = 2")
+    (True, False)
+    """
+    return bool(_REPR.fullmatch(text) or _FIELDS.fullmatch(text))
 
 
 def is_plain(text: str) -> bool:
@@ -358,8 +372,10 @@ def parse(text: str, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Repl
         return parse(spoken, reasoning, depth - 1)
     if (found := _amid_talk(bare, reasoning, depth)) is not None:
         return found
-    if _REPR.fullmatch(bare):
-        return None
+    if is_representation(bare):
+        texts = _TEXT_OF_MESSAGE.findall(bare) if _OF_ASSISTANT.match(bare) else []
+        said = "".join(text for written in texts for text in python_value(f"[{written}]") or ())
+        return Reply(said) if said else None
     return Reply(text) if "[" not in text else Reply(*split_citations(text))
 
 
@@ -447,6 +463,8 @@ def read(value: Any, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Repl
 
 def _read(value: Any, reasoning: Sequence[str], depth: int) -> Reply | None:
     output = decode_container(value)
+    if isinstance(output, str) and output.startswith("[{"):  # objects as Python shows them: what a tool returned
+        output = python_value(output) or output
     if isinstance(output, str):
         text = None if cut_off(output) else as_text(output)
     elif isinstance(output, list):
@@ -469,7 +487,9 @@ def _read(value: Any, reasoning: Sequence[str], depth: int) -> Reply | None:
 def _are_objects(entries: Any) -> bool:
     """Whether a list holds Python's representations of objects, which name no document: LlamaIndex's `sources`."""
     return (
-        isinstance(entries, list) and bool(entries) and all(isinstance(e, str) and _REPR.fullmatch(e) for e in entries)
+        isinstance(entries, list)
+        and bool(entries)
+        and all(isinstance(e, str) and is_representation(e) for e in entries)
     )
 
 

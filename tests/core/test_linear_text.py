@@ -215,6 +215,7 @@ FUNCTIONS = {
     answers.messages: answers.messages,
     answers.parse: answers.parse,
     answers.is_plain: answers.is_plain,
+    answers.is_representation: answers.is_representation,
     entries.document: entries.document,
     _name: _name,
     documents.as_id: documents.as_id,

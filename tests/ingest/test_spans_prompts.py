@@ -47,6 +47,7 @@ def test_a_question_under_a_label_or_in_a_tag(prompt):
         f"{Q}\n\nUse these documents:\n{DOCUMENTS}\nBe brief.",
         f"Documents: {json.dumps([{'text': text} for text in TEXTS])}\n{Q}",
         f"Answer from these.\n{DOCUMENTS}\n\n{Q}\nBe brief and cite.",
+        f"Answer from [Document(id='a', page_content='{TEXTS[1]}', metadata={{'page': (1, 2)}})] {Q}",
     ],
 )
 def test_a_question_beside_the_documents_that_were_retrieved(prompt):

@@ -8,7 +8,7 @@ import pytest
 
 from ragmon.core import semconv
 from ragmon.core.record import Answer
-from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.mapper import per_request, to_record
 from ragmon.ingest.spans.span import (
     CONTENT_NOT_CAPTURED,
     MAX_SCOPES,
@@ -209,7 +209,8 @@ def test_the_model_is_the_assistant():
 
 
 REPRS = [
-    "ChatMessage(_role=<ChatRole.ASSISTANT: 'assistant'>, _content=[TextContent(text='not in context')], _meta={})",
+    "ChatMessage(_role=<ChatRole.USER: 'user'>, _content=[TextContent(text='not in context')], _meta={})",
+    "[{'id': 'd1', 'score': 0.5, 'text': 'Rollo ruled.'}]",
     "Response(response='Rollo', source_nodes=[NodeWithScore(node=TextNode(id_='a'))], metadata={})",
     "content='Rollo' additional_kwargs={} response_metadata={'model': 'm'}",
     "<openai.Stream object at 0x7f2b3c4d5e6f>",
@@ -224,6 +225,22 @@ def test_the_repr_of_an_object_is_no_answer(written):
         assert to_record([chain, made(LLM | message, parent=chain)]).record.answer_json == Answer("Rollo")
         mapped = to_record([chain, made(LLM, parent=chain)])
         assert (mapped.record.answer_json, mapped.missing["answer_json"]) == (None, NOT_UNDERSTOOD)
+
+
+SAID = """'It\\'s "so".'"""
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        f"ChatMessage(_role=<ChatRole.ASSISTANT: 'assistant'>, _content=[TextContent(text={SAID})], _name=None)",
+        f"ChatMessage(role=<MessageRole.ASSISTANT: 'assistant'>, blocks=[TextBlock(block_type='text', text={SAID})])",
+    ],
+    ids=["haystack", "llama_index"],
+)
+def test_the_representation_of_the_assistants_message_has_its_text(written):
+    chain = made(CHAIN | {semconv.OUTPUT_VALUE: json.dumps({"llm": {"replies": [written]}})})
+    assert to_record([chain, made(LLM, parent=chain)]).record.answer_json == Answer('It\'s "so".')
 
 
 @pytest.mark.parametrize("text", ["Rollo (911).", "f(x=1) = 2", "See Rollo(n=1) and others", "content='a' is set"])
@@ -421,6 +438,80 @@ def test_a_session_in_the_metadata_of_every_tracer(prefix, name):
 @pytest.mark.parametrize("name", ["session_id", "threadId"])
 def test_a_session_in_the_metadata_of_openinference(name):
     assert told([made(LLM | {semconv.METADATA: json.dumps({name: "s-1"})})])[3] == "s-1"
+
+
+class TestAdk:
+    def test_of_google_before_version_2(self):
+        root = made({}, name="invocation", scope="gcp.vertex.agent", end=9)
+        agent = made({}, name="agent_run [clerk]", scope="gcp.vertex.agent", parent=root, end=8)
+        asked = {"contents": [{"role": "user", "parts": [{"text": Q}]}]}
+        replies = [{"parts": [{"function_call": {"name": "search", "args": {}}}], "role": "model"}]
+        replies += [{"parts": [{"text": "Rollo [1]."}], "role": "model"}]
+        calls = [
+            made(
+                {
+                    "gcp.vertex.agent.llm_request": json.dumps(asked),
+                    "gcp.vertex.agent.llm_response": json.dumps({"content": reply}),
+                    "gcp.vertex.agent.session_id": "s-1",
+                },
+                name="call_llm",
+                scope="gcp.vertex.agent",
+                parent=agent,
+                start=start,
+                end=start + 2,
+            )
+            for start, reply in zip((1, 4), replies, strict=True)
+        ]
+        returned = {"gcp.vertex.agent.tool_response": json.dumps({"result": documents("d1", "d2")})}
+        tool = {semconv.OPERATION: "execute_tool", semconv.GENAI_TOOL_NAME: "search", **returned}
+        spans = [root, agent, *calls, made(tool, scope="gcp.vertex.agent", parent=calls[0], start=2, end=3)]
+        assert told(spans)[:4] == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]), "s-1")
+
+
+class TestSmolagents:
+    def test_a_streamed_run_answers_by_its_last_tool(self):
+        given = {
+            semconv.INPUT_VALUE: json.dumps({"task": Q}),
+            semconv.OUTPUT_VALUE: "ToolCall(name='search')ToolOutput(id=1)",
+        }
+        root = made({semconv.SPAN_KIND: semconv.AGENT, **given}, end=9)
+        tools = {"search": json.dumps(documents("d1")), "final_answer": "Rollo [1]."}
+        spans = [
+            made(
+                {semconv.SPAN_KIND: semconv.TOOL, semconv.TOOL_NAME: name, semconv.OUTPUT_VALUE: returned}, parent=root
+            )
+            for name, returned in tools.items()
+        ]
+        assert told([root, *spans])[:3] == (Q, ["d1"], ("Rollo [1].", ["d1"]))
+
+    def test_steps_without_their_agents_span_are_one_request(self):
+        """The first one ends with what its tool returned, as Python shows it."""
+        found = str([{"id": "d1", "score": 0.5, "text": "Rollo ruled."}])
+        first = made(CHAIN | {semconv.OUTPUT_VALUE: found}, end=3, parent=made())
+        called = {semconv.OUTPUT_VALUE: json.dumps({"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]})}
+        asked = {"llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": f"New task:\n{Q}"}
+        tool = {
+            semconv.SPAN_KIND: semconv.TOOL,
+            semconv.TOOL_NAME: "search",
+            semconv.OUTPUT_VALUE: json.dumps(documents("d1")),
+        }
+        query = {semconv.INPUT_VALUE: json.dumps({"kwargs": {"query": "ruler of Normandy"}})}
+        second = made(CHAIN, start=4, end=6, failed=True)._replace(parent_id=first.parent_id)
+        spans = [
+            *(first, made(LLM | called | asked, parent=first, end=1), made(tool | query, parent=first, start=1, end=2)),
+            *(second, made(LLM, parent=second, start=4, end=5, failed=True)),
+        ]
+        (request,) = per_request(spans)
+        record = to_record(request).record
+        assert (record.q, record.retrieved_ids, record.answer_json, record.error) == (Q, ["d1"], None, "error")
+
+
+def test_the_fields_of_a_message_that_python_shows_are_no_question():
+    """AutoGen's; the model call below has what was asked."""
+    shown = f"id='m1' source='user' models_usage=None metadata={{}} content='{Q}' type='TextMessage'"
+    agent = made({semconv.SPAN_KIND: semconv.AGENT, semconv.INPUT_VALUE: json.dumps({"messages": [shown]})}, end=9)
+    asked = {"llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": Q}
+    assert told([agent, made(LLM | asked, parent=agent)])[0] == Q
 
 
 class TestMemory:

@@ -44,17 +44,7 @@ _MODEL: Final = ("langchain-openai",)
 _AGENT: Final = ("langgraph", "langchain-openai")
 _OI_LANGCHAIN: Final = "openinference-instrumentation-langchain"
 _OLM_LANGCHAIN: Final = "opentelemetry-instrumentation-langchain"
-
 _OI_LANGCHAIN_JS: Final = "@arizeai/openinference-instrumentation-langchain"
-_LLAMA_MODEL: Final = ("llama-index-llms-openai-like",)
-_LANGSMITH: Final = {
-    "LANGSMITH_OTEL_ENABLED": "true",
-    "LANGSMITH_TRACING": "true",
-    "LANGSMITH_API_KEY": "unused",
-    "LANGSMITH_OTEL_ONLY": "true",
-    "LANGSMITH_ENDPOINT": "http://127.0.0.1:9",
-}
-
 _CONTENT: Final = {
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
     "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
@@ -69,13 +59,6 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         ("langchain-core", _OI_LANGCHAIN),
         also=_MODEL,
     ),
-    "langchain-0.3-openinference": Combination(
-        "LangChain 0.3 LCEL, OpenInference 0.1.29",
-        "langchain:lcel",
-        "openinference",
-        ("langchain-core==0.3.86", f"{_OI_LANGCHAIN}==0.1.29"),
-        also=("langchain-openai<1",),
-    ),
     "langchain-openllmetry": Combination(
         "LangChain LCEL, OpenLLMetry",
         "langchain:lcel",
@@ -83,104 +66,20 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         ("langchain-core", _OLM_LANGCHAIN),
         also=_MODEL,
     ),
-    "langchain-langfuse": Combination(
-        "LangChain LCEL, Langfuse's callback",
-        "langchain:lcel",
-        "langfuse",
-        ("langchain-core", "langfuse"),
-        also=("langchain", *_MODEL),
-    ),
-    "langchain-openlit": Combination(
-        "LangChain LCEL, OpenLIT", "langchain:lcel", "openlit", ("langchain-core", "openlit"), also=_MODEL
-    ),
-    "langchain-langsmith": Combination(
-        "LangChain LCEL, LangSmith's OpenTelemetry export",
-        "langchain:lcel",
-        "langsmith",
-        ("langchain-core", "langsmith[otel]"),
-        setting="`LANGSMITH_OTEL_ENABLED=true`, `LANGSMITH_TRACING=true`",
-        environment=_LANGSMITH,
-        also=_MODEL,
-    ),
-    "langchain-mlflow": Combination(
-        "LangChain LCEL, MLflow's `autolog`",
-        "langchain:lcel",
-        "mlflow",
-        ("langchain", "mlflow"),
-        setting="`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`",
-        also=_MODEL,
-    ),
-    "langchain-reranker-openinference": Combination(
-        "LangChain compression retriever with a reranker, OpenInference",
-        "langchain:reranked",
-        "openinference",
-        ("langchain-classic", _OI_LANGCHAIN),
-        also=_MODEL,
-    ),
     "langgraph-openinference": Combination(
-        "LangGraph, nodes `retrieve` and `generate`, OpenInference",
-        "langchain:graph",
+        "LangGraph, a graph of functions, OpenInference",
+        "langchain:search_graph",
         "openinference",
         ("langgraph", _OI_LANGCHAIN),
         also=_MODEL,
     ),
-    "langgraph-openllmetry": Combination(
-        "LangGraph, nodes `retrieve` and `generate`, OpenLLMetry",
-        "langchain:graph",
-        "openllmetry",
-        ("langgraph", _OLM_LANGCHAIN),
-        also=_MODEL,
+    "langchain-agent-openinference": Combination(
+        "LangChain `create_agent`, a tool with an artifact, OpenInference",
+        "langchain:agent",
+        "openinference",
+        ("langchain", _OI_LANGCHAIN),
+        also=_AGENT,
     ),
-    **{
-        f"langchain-agent-{tracer}": Combination(
-            f"LangChain `create_agent`, a tool with an artifact, {whose}",
-            "langchain:agent",
-            tracer,
-            ("langchain", package),
-            setting="`LANGSMITH_OTEL_ENABLED=true`, `LANGSMITH_TRACING=true`" if tracer == "langsmith" else "",
-            environment=_LANGSMITH if tracer == "langsmith" else {},
-            also=_AGENT,
-        )
-        for tracer, whose, package in (
-            ("openinference", "OpenInference", _OI_LANGCHAIN),
-            ("openllmetry", "OpenLLMetry", _OLM_LANGCHAIN),
-            ("langfuse", "Langfuse's callback", "langfuse"),
-            ("mlflow", "MLflow's `autolog`", "mlflow"),
-            ("langsmith", "LangSmith's OpenTelemetry export", "langsmith[otel]"),
-        )
-    },
-    **{
-        f"langchain-agent-{kind}-openinference": Combination(
-            f"LangChain `create_agent`, {what}, OpenInference",
-            "langchain:agent",
-            "openinference",
-            ("langchain", _OI_LANGCHAIN),
-            (kind,),
-            also=_AGENT,
-        )
-        for kind, what in (
-            ("retriever", "`create_retriever_tool`"),
-            ("dicts", "a tool that returns dicts"),
-            ("structured", "`create_retriever_tool` and `response_format`"),
-        )
-    },
-    **{
-        f"llama-index{name}-openinference": Combination(
-            f"LlamaIndex {what}, OpenInference",
-            f"llama_index:{program}",
-            "openinference",
-            ("llama-index-core", "openinference-instrumentation-llama-index"),
-            tuple(arguments),
-            also=_LLAMA_MODEL,
-        )
-        for name, what, program, *arguments in (
-            ("", "query engine", "query_engine"),
-            ("-reranked", "query engine with a postprocessor", "query_engine", "reranked"),
-            ("-citation", "`CitationQueryEngine`", "query_engine", "citation"),
-            ("-chat", "`ContextChatEngine`", "chat_engine"),
-            ("-agent", "`FunctionAgent` with a `RetrieverTool`", "agent"),
-        )
-    },
     "anthropic-openinference": Combination(
         "Anthropic's SDK, an own search and an own span, OpenInference",
         "sdks:anthropic",

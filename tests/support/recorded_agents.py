@@ -71,14 +71,11 @@ class AskedQuestion(NamedTuple):
         return [json.dumps(request, ensure_ascii=False).encode() for request in self.requests]
 
     def mapped(self, options: SpanOptions) -> list[Mapped]:
-        """What ragmon makes of the export requests: a request is one record, and traces beside it may be none."""
+        """The records of the export requests; a request is one, beside traces that ragmon ignores."""
         buffer = FileTraceBuffer(options=options)
         told = chain.from_iterable(chain(spans(body, _refuse), log_spans(body)) for body in self.bodies)
-        made = [
-            *(mapped for span, origin in told for mapped in buffer.add(span, origin.service, origin.build)),
-            *buffer.end(),
-        ]
-        return [mapped for mapped in made if mapped.record is not None] or made
+        found = [mapped for span, origin in told for mapped in buffer.add(span, origin.service, origin.build)]
+        return [mapped for mapped in (*found, *buffer.end()) if mapped.record is not None]
 
 
 def _refuse(rejected: Exception) -> None:

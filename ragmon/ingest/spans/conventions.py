@@ -269,6 +269,7 @@ def _translate_vercel(span: Span) -> Translation | None:
 
 _EVENT_LISTS: Final = ("all_messages_events", "events")
 _TOOL_RESPONSE: Final = "tool_response"
+_RESPONSE: Final = "response"
 _LOGFIRE_NAME, _LOGFIRE_GROUP = "name", "group_id"
 _LOGFIRE_KINDS: Final = {
     "Function: {name}": semconv.TOOL,
@@ -290,8 +291,32 @@ def _translate_logfire(span: Span) -> Translation | None:
         listed = decode_container(attributes.get(key))
         if isinstance(listed, list):
             events = [Event(str(entry.get("event.name")), entry) for entry in listed if isinstance(entry, Mapping)]
-            return _messages_in(events)
+            return _messages_in(events) | {semconv.OUTPUT_VALUE: attributes.get(_RESPONSE)}
     return None
+
+
+# Google's ADK before version 2: requests and replies of Gemini's API, as JSON.
+
+_ADK_SCOPE: Final = "gcp.vertex.agent"
+_ADK_REQUEST, _ADK_REPLY, _ADK_RETURNED, _ADK_SESSION = (
+    f"{_ADK_SCOPE}.{name}" for name in ("llm_request", "llm_response", "tool_response", "session_id")
+)
+
+
+def _translate_adk(span: Span) -> Translation | None:
+    if span.scope != _ADK_SCOPE:
+        return None
+    attributes = span.attributes
+    asked, replied = mapping(attributes.get(_ADK_REQUEST)), mapping(attributes.get(_ADK_REPLY))
+    result: Translation = {semconv.SESSION: attributes.get(_ADK_SESSION)}
+    if asked or replied:
+        messages = {semconv.INPUT_MESSAGES: asked.get("contents"), semconv.OUTPUT_MESSAGES: [replied.get("content")]}
+        result |= {semconv.SPAN_KIND: semconv.LLM, **messages}
+    elif _ADK_RETURNED in attributes:
+        result[semconv.OUTPUT_VALUE] = attributes[_ADK_RETURNED]
+    elif span.name.startswith("agent_run") or semconv.OPERATION not in attributes:
+        result[semconv.SPAN_KIND] = semconv.AGENT
+    return result
 
 
 # Mastra: the input of an agent stands in an attribute of its own, beside GenAI's.
@@ -305,7 +330,14 @@ def _translate_mastra(span: Span) -> Translation | None:
 
 
 _TRANSLATIONS: Final = (
-    *(_translate_haystack, _translate_vercel, _translate_platform, _translate_logfire, _translate_mastra),
+    *(
+        _translate_haystack,
+        _translate_vercel,
+        _translate_platform,
+        _translate_logfire,
+        _translate_adk,
+        _translate_mastra,
+    ),
 )
 KEYS: Final = frozenset(
     {
@@ -314,6 +346,7 @@ KEYS: Final = frozenset(
         *(_OPERATION_ID, _FUNCTION, _PROMPT, _MESSAGES, _TEXT, _OBJECT, _TOOL_NAME, _ARGUMENTS, _RESULT),
         *(_MODEL, _USED_MODEL, _LEVEL),
         *(*_EVENT_LISTS, _TOOL_RESPONSE, _LOGFIRE_NAME, _LOGFIRE_GROUP, _MASTRA_INPUT, "input", "output"),
+        *(_RESPONSE, _ADK_REQUEST, _ADK_REPLY, _ADK_RETURNED, _ADK_SESSION),
     }
 )
 """The keys of the attributes that are read here."""

@@ -48,6 +48,7 @@ from ragmon.ingest.spans.span import (
     NO_OPTIONS,
     NO_RETRIEVAL,
     NOT_RAG,
+    NOT_UNDERSTOOD,
     OUTPUT,
     OWN_SCOPE,
     PROMPT,
@@ -409,14 +410,16 @@ def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> lis
         With several roots of ragmon: each root, its descendants, and the spans within its time and that of no other
         root; a span that fits several requests belongs to none. Without such a root, if every outermost span is a
         workflow that answered or failed, and two at least retrieved as well or failed: each of them with its
-        descendants. Otherwise the trace as a whole.
+        descendants, one where two instrumentations tell of the same. Otherwise the trace as a whole.
     """
     trace = Trace(translated(spans), options.retrieving)
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if not roots and len(trace.outermost) > 1:
         turns = [trace.below(workflow) for workflow in trace.outermost]
-        if all(map(_is_turn, turns)) and sum(map(is_request, turns)) >= 2:
-            return turns
+        if all(map(_is_turn, turns)):
+            turns = _told_once(turns)
+            if sum(map(is_request, turns)) >= 2:
+                return turns
     if len(roots) < 2:
         return [trace]
     requests = {root.span_id: [root] for root in roots}
@@ -428,6 +431,21 @@ def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> lis
             if owner is not None:
                 requests[owner].append(span)
     return [Trace(members, trace.retrieving) for members in requests.values()]
+
+
+def _told_once(turns: Sequence[Trace]) -> list[Trace]:
+    """Turns without those that another instrumentation tells of, too: at the same time, with the same question."""
+
+    def is_same(one: Trace, other: Trace) -> bool:
+        (start, end), (other_start, other_end) = _interval(one), _interval(other)
+        overlap = start <= other_end and other_start <= end
+        return overlap and one.outermost[0].scope != other.outermost[0].scope and question(one) == question(other)
+
+    once: list[Trace] = []
+    for turn in turns:
+        if not any(is_same(turn, other) for other in once):
+            once.append(turn)
+    return once
 
 
 class _RootIntervals:
@@ -473,10 +491,15 @@ def is_request(turn: Trace) -> bool:
 
 
 def _is_turn(turn: Trace) -> bool:
-    """Whether a workflow with its descendants answered or failed; a turn of a conversation may need no documents."""
+    """Whether a workflow with its descendants answered or failed; a turn of a conversation may need no documents.
+
+    With texts on its spans and no answer among them it is a step: its model called a tool.
+    """
     if len(turn.outermost) != 1 or not turn.role(workflow := turn.outermost[0]) & Role.WORKFLOW:
         return False
-    return bool(workflow.failed or turn.having(Role.GENERATION) or answer(turn) is not None)
+    if workflow.failed or answer(turn) is not None:
+        return True
+    return bool(turn.having(Role.GENERATION)) and why_no_text(turn, OUTPUT) != NOT_UNDERSTOOD
 
 
 _decode = msgspec.json.Decoder(Record).decode

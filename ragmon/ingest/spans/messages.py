@@ -12,19 +12,31 @@ and erased as spans are. Once the trace is taken, its event joins those of its s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from msgspec import structs
 
 from ragmon.core import semconv, shapes
-from ragmon.core.answers import Message, Reply, cited_in, last, messages, parse, read, reply_in, text_of
+from ragmon.core.answers import (
+    Message,
+    Reply,
+    cited_in,
+    is_representation,
+    last,
+    messages,
+    parse,
+    read,
+    reply_in,
+    text_of,
+)
 from ragmon.core.record import Answer
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
 from ragmon.core.written import as_text, cut_off, decode, decode_container, mapping, nonempty_text
 from ragmon.ingest.cells import cited_documents
 from ragmon.ingest.spans.prompts import question_in_prompt
 from ragmon.ingest.spans.span import Role, Span, Trace
-from ragmon.ingest.spans.tools import flattened, listed
+from ragmon.ingest.spans.tools import flattened, listed, tool_names, tool_output
 
 _MEMBER: Final = f"{semconv.MESSAGE}."
 
@@ -86,6 +98,7 @@ def tool_results(span: Span) -> list[Any]:
 
 
 _NO_REPLY: Final = Reply(None)
+_FINAL_ANSWER: Final = "final_answer"
 
 
 def answer(
@@ -123,7 +136,13 @@ def _reply(trace: Trace) -> Reply | None:
         if answered.claim != "" or (span.span_id not in calls and last_ns <= span.end_ns):
             return answered
         empty = empty or answered
-    return empty or next(filter(None, map(_asked_for, _answer_spans(trace))), None)
+    final = (read(tool_output(span.attributes), thoughts) for span in trace.having(Role.TOOL) if _is_final(span))
+    return next(final, None) or empty or next(filter(None, map(_asked_for, _answer_spans(trace))), None)
+
+
+def _is_final(span: Span) -> bool:
+    # The tool by which agents of smolagents answer.
+    return _FINAL_ANSWER in tool_names(span.attributes, span.name)
 
 
 def _asked_for(span: Span) -> Reply | None:
@@ -204,21 +223,27 @@ def asked_texts(trace: Trace) -> Iterator[str]:
     tops = [span for span in trace.tops if trace.role(span) != Role.GENERATION]
     inner = [span for span in trace.spans if trace.role(span) & Role.WORKFLOW]
     steps = sorted(trace.steps, key=lambda span: span.start_ns)
-    for span in {span.span_id: span for span in (*tops, *inner, *steps)}.values():
-        attributes = span.attributes
-        text = (
-            first_of(attributes, _QUERY_ATTRIBUTES, nonempty_text)
-            or last(input_messages(span), USER)
-            or question_in(attributes.get(semconv.INPUT_VALUE))
-            or question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
-            or question_in(attributes.get(semconv.TRULENS_INPUT))
-            or (first_of(attributes, shapes.QUESTION_KEYS, nonempty_text) if span is trace.root else None)
-        )
-        if text:
-            yield text
-    for call in sorted(trace.calls, key=lambda span: span.start_ns):
-        if (text := _first_of_turn(input_messages(call))) is not None:
-            yield text
+    called = {span.span_id for span in steps if (trace.role(span) | trace.around(span)) & Role.TOOL}
+    retrievers = [span for span in steps if span.span_id not in called]
+    own_words = shapes.QUESTION_KEYS if trace.root is not None and not trace.is_outermost(trace.root) else ()
+    asked = (_asked_on(span, own_words if span is trace.root else ()) for span in (*tops, *inner, *retrievers))
+    calls = sorted(trace.calls, key=lambda span: span.start_ns)
+    prompts = (_first_of_turn(input_messages(call)) for call in calls)
+    # What a tool is asked is the model's wording.
+    queries = (_asked_on(span) for span in steps if span.span_id in called)
+    return filter(None, chain(asked, prompts, queries))
+
+
+def _asked_on(span: Span, own_words: Sequence[str] = ()) -> str | None:
+    attributes = span.attributes
+    return (
+        first_of(attributes, _QUERY_ATTRIBUTES, nonempty_text)
+        or last(input_messages(span), USER)
+        or question_in(attributes.get(semconv.INPUT_VALUE))
+        or question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
+        or question_in(attributes.get(semconv.TRULENS_INPUT))
+        or first_of(attributes, own_words, nonempty_text)
+    )
 
 
 def _first_of_turn(conversation: list[Message]) -> str | None:
@@ -236,7 +261,7 @@ def question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
     """The question in an input: the value itself, or a member under one of the keys frameworks use."""
     input_value = decode_container(value)
     if isinstance(input_value, str):
-        return None if cut_off(input_value) else as_text(input_value)
+        return None if cut_off(input_value) or is_representation(input_value) else as_text(input_value)
     if not depth:
         return None
     if isinstance(input_value, list):

@@ -48,6 +48,8 @@ _ORNAMENT: Final = "#*_-=>`~ \t"
 _NUMBERED: Final = re.compile(
     r"\W{0,3}(?:[\[({]\d{1,3}[\])}]|(?:document|doc|source|passage|chunk|result)\W{0,2}\d{1,3}\b)", re.IGNORECASE
 )
+_SHOWN: Final = re.compile(r"\A['\"][^\n]{0,2000}[\])}>](?=\s)")
+"""The end of documents as Python shows them, behind the text of the last one."""
 _LONGEST_LABEL: Final = 40
 _QUESTION_MARKS: Final = ("?", "？", "؟")
 
@@ -96,7 +98,7 @@ def question_in_prompt(prompt: str, texts: Iterable[str] = ()) -> str | None:
         return prompt
     if len(parts) == 1:
         return None
-    beside = [_said_in(part) for part in (parts[-1], parts[0])]
+    beside = [_said_in(part) for part in (_SHOWN.sub("", parts[-1]), parts[0])]
     questions = [[text for text in said if text.endswith(_QUESTION_MARKS)] for said in beside]
     candidates = questions if any(questions) else beside
     said = candidates[0] or candidates[1]
