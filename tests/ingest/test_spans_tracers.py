@@ -423,6 +423,14 @@ class TestEventsInAnAttribute:
         assert told([root, searched, said])[:3] == (Q, ["d1"], ("Rollo [1].", ["d1"]))
 
 
+def test_a_search_under_the_decorator_of_logfire():
+    root = made({"question": Q, "return": "Rollo [1]."}, name="Calling app.answer", scope="logfire", end=9)
+    returned = {"query": Q, "code.function": "search", "return": json.dumps(documents("d1", "d2"))}
+    searched = made(returned, name="Calling app.search", scope="logfire", parent=root)
+    said = made({semconv.OPERATION: "chat", "events": TestEventsInAnAttribute.EVENTS}, parent=root, start=2, end=3)
+    assert told([root, searched, said])[:3] == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]))
+
+
 def test_the_input_of_mastras_agents():
     agent = {semconv.OPERATION: "invoke_agent", "mastra.agent_run.input": json.dumps([{"role": "user", "content": Q}])}
     metadata = {"mastra.metadata.threadId": "s-1", "mastra.metadata.userId": "u-1"}

@@ -277,6 +277,8 @@ _LOGFIRE_KINDS: Final = {
     "OpenAI Agents trace: {name}": semconv.CHAIN,
 }
 """The kind of a span by its name, of which Logfire leaves the template."""
+_LOGFIRE_SCOPE, _LOGFIRE_FUNCTION, _LOGFIRE_RETURNED = "logfire", "code.function", "return"
+"""A function under `@logfire.instrument(record_return=True)`; one that returns a list may be a search."""
 
 
 def _translate_logfire(span: Span) -> Translation | None:
@@ -285,6 +287,9 @@ def _translate_logfire(span: Span) -> Translation | None:
         result = _call(_LOGFIRE_KINDS[span.name], attributes.get("input"), attributes.get("output"))
         named = {semconv.TOOL_NAME: attributes.get(_LOGFIRE_NAME), semconv.SESSION: attributes.get(_LOGFIRE_GROUP)}
         return result | named
+    if span.scope == _LOGFIRE_SCOPE and isinstance(decode_container(attributes.get(_LOGFIRE_RETURNED)), list):
+        returned = _call(semconv.TOOL, None, attributes[_LOGFIRE_RETURNED])
+        return returned | {semconv.TOOL_NAME: attributes.get(_LOGFIRE_FUNCTION)}
     if _TOOL_RESPONSE in attributes:
         return _call(semconv.TOOL, None, attributes[_TOOL_RESPONSE])
     for key in _EVENT_LISTS:
@@ -346,6 +351,7 @@ KEYS: Final = frozenset(
         *(_OPERATION_ID, _FUNCTION, _PROMPT, _MESSAGES, _TEXT, _OBJECT, _TOOL_NAME, _ARGUMENTS, _RESULT),
         *(_MODEL, _USED_MODEL, _LEVEL),
         *(*_EVENT_LISTS, _TOOL_RESPONSE, _LOGFIRE_NAME, _LOGFIRE_GROUP, _MASTRA_INPUT, "input", "output"),
+        *(_LOGFIRE_FUNCTION, _LOGFIRE_RETURNED),
         *(_RESPONSE, _ADK_REQUEST, _ADK_REPLY, _ADK_RETURNED, _ADK_SESSION),
     }
 )
