@@ -431,6 +431,21 @@ def test_a_search_under_the_decorator_of_logfire():
     assert told([root, searched, said])[:3] == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]))
 
 
+@pytest.mark.parametrize("as_returned", [lambda found: found, lambda found: {"context": found}])
+def test_retrievers_that_langfuse_calls_spans(as_returned):
+    """So does LangChain in JavaScript: a retriever returns a list, a step of a graph its state."""
+
+    def observed(kind, returned=None, **fields):
+        held = {"type": kind, "input": Q, "output": returned}
+        return made({f"langfuse.observation.{key}": value for key, value in held.items() if value}, **fields)
+
+    root = observed("span", end=9)
+    found = [{"pageContent": f"text {name}", "id": name, "metadata": {}} for name in ("d1", "d2")]
+    searched = observed("span", json.dumps(as_returned(found)), parent=root)
+    called = observed("generation", json.dumps({"role": "assistant", "content": "Rollo [1]."}), parent=root, start=2)
+    assert told([root, searched, called])[:2] == (Q, ["d1", "d2"])
+
+
 def test_the_input_of_mastras_agents():
     agent = {semconv.OPERATION: "invoke_agent", "mastra.agent_run.input": json.dumps([{"role": "user", "content": Q}])}
     metadata = {"mastra.metadata.threadId": "s-1", "mastra.metadata.userId": "u-1"}

@@ -207,8 +207,11 @@ def _translate_platform(span: Span) -> Translation | None:
         result[semconv.OUTPUT_MESSAGES] = _replies(decode_container(returned)) or None
         result[semconv.OUTPUT_VALUE] = returned
     else:
-        # A span without a kind that holds the request, as a decorated function, is the workflow.
-        result = _call(kind or ("" if span.parent_id else semconv.CHAIN), given, returned, model)
+        # A span without a kind that holds the request, as a decorated function, is the workflow. One inside it may
+        # return documents, or the state of a graph.
+        held = decode_container(returned)
+        inner = semconv.TOOL if isinstance(held, list) else semconv.CHAIN if isinstance(held, Mapping) else ""
+        result = _call(kind or (inner if span.parent_id else semconv.CHAIN), given, returned, model)
     result[semconv.WORKFLOW_NAME] = value(platform.workflow)
     return result | {meaning: value(key) for key, meaning in platform.others.items() if key in attributes}
 
