@@ -45,6 +45,11 @@ _AGENT: Final = ("langgraph", "langchain-openai")
 _OI_LANGCHAIN: Final = "openinference-instrumentation-langchain"
 _OLM_LANGCHAIN: Final = "opentelemetry-instrumentation-langchain"
 _OI_LANGCHAIN_JS: Final = "@arizeai/openinference-instrumentation-langchain"
+_LANGCHAIN_JS: Final = {
+    "lcel": "LCEL",
+    "graph": "LangGraph, nodes `retrieve` and `generate`",
+    "agent": "`createAgent`, a tool with an artifact",
+}
 _CONTENT: Final = {
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
     "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
@@ -185,7 +190,7 @@ COMBINATIONS: Final[dict[str, Combination]] = {
     ),
     **{
         f"langchain-js-{kind}-{tracer}": Combination(
-            f"LangChain.js {'LCEL' if kind == 'lcel' else '`createAgent`, a tool with an artifact'}, {whose}",
+            f"LangChain.js {_LANGCHAIN_JS[kind]}, {whose}",
             "langchain.mjs",
             tracer,
             ("langchain", package),
@@ -194,7 +199,10 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         )
         for kind, tracer, whose, package, *also in (
             ("lcel", "openinference", "OpenInference", _OI_LANGCHAIN_JS),
+            ("graph", "openinference", "OpenInference", _OI_LANGCHAIN_JS),
             ("agent", "openinference", "OpenInference", _OI_LANGCHAIN_JS),
+            ("lcel", "langfuse", "Langfuse", "@langfuse/langchain", "@langfuse/otel"),
+            ("graph", "langfuse", "Langfuse", "@langfuse/langchain", "@langfuse/otel"),
             ("agent", "langfuse", "Langfuse", "@langfuse/langchain", "@langfuse/otel"),
         )
     },

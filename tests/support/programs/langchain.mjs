@@ -1,10 +1,12 @@
-// LangChain in JavaScript: `lcel`, the chain of the tutorials, or `agent`, `createAgent` with a tool with an artifact.
+// LangChain in JavaScript: `lcel`, the chain of the tutorials; `graph`, LangGraph's tutorial; `agent`, `createAgent` with
+// a tool with an artifact.
 import { Document } from "@langchain/core/documents";
 import { StringOutputParser } from "@langchain/core/output_parsers";
 import { ChatPromptTemplate } from "@langchain/core/prompts";
 import { BaseRetriever } from "@langchain/core/retrievers";
 import { RunnablePassthrough, RunnableSequence } from "@langchain/core/runnables";
 import { tool } from "@langchain/core/tools";
+import { Annotation, START, StateGraph } from "@langchain/langgraph";
 import { ChatOpenAI } from "@langchain/openai";
 import { createAgent } from "langchain";
 import { z } from "zod";
@@ -23,23 +25,41 @@ class Timetable extends BaseRetriever {
   }
 }
 
+const prompt = ChatPromptTemplate.fromMessages([
+  ["system", INSTRUCTIONS],
+  ["user", "Answer from the context.\n\n{context}\n\nQuestion: {question}"],
+]);
+const joined = (retrieved) => numbered(retrieved.map(({ pageContent }) => ({ text: pageContent })));
+
 function lcel() {
-  const joined = (retrieved) => numbered(retrieved.map(({ pageContent }) => ({ text: pageContent })));
-  const chain = RunnableSequence.from([
-    { context: new Timetable().pipe(joined), question: new RunnablePassthrough() },
-    ChatPromptTemplate.fromMessages([
-      ["system", INSTRUCTIONS],
-      ["user", "Answer from the context.\n\n{context}\n\nQuestion: {question}"],
-    ]),
-    model,
-    new StringOutputParser(),
-  ]);
+  const inputs = { context: new Timetable().pipe(joined), question: new RunnablePassthrough() };
+  const chain = RunnableSequence.from([inputs, prompt, model, new StringOutputParser()]);
   return {
     ask: (question, config) => chain.invoke(question, config),
     stream: async (question, config) => {
       let text = "";
       for await (const part of await chain.stream(question, config)) text += part;
       return text;
+    },
+  };
+}
+
+function graph() {
+  const built = new StateGraph(Annotation.Root({ question: Annotation, context: Annotation, answer: Annotation }))
+    .addNode("retrieve", async ({ question }) => ({ context: documents(await search(question)) }))
+    .addNode("generate", async ({ question, context }) => {
+      const filled = await prompt.invoke({ question, context: joined(context) });
+      return { answer: (await model.invoke(filled)).content };
+    })
+    .addEdge(START, "retrieve")
+    .addEdge("retrieve", "generate")
+    .compile();
+  return {
+    ask: async (question, config) => (await built.invoke({ question }, config)).answer,
+    stream: async (question, config) => {
+      let last;
+      for await (const state of await built.stream({ question }, { ...config, streamMode: "values" })) last = state;
+      return last.answer;
     },
   };
 }
@@ -69,5 +89,5 @@ function agent() {
   };
 }
 
-const program = { lcel, agent }[given[0]]();
+const program = { lcel, graph, agent }[given[0]]();
 await run({ ask: inSession(program.ask), stream: inSession(program.stream) }, flush);
