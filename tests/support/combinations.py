@@ -85,6 +85,16 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         ("langchain", _OI_LANGCHAIN),
         also=_AGENT,
     ),
+    "openai-v2": Combination(
+        "OpenAI's SDK and an own search, OpenTelemetry's `openai-v2`",
+        "sdks:openai",
+        "contrib",
+        ("openai", "opentelemetry-instrumentation-openai-v2"),
+        also=("httpx<1", "wrapt<2"),
+        setting="`OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true`",
+        environment={"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"},
+        has_session=False,
+    ),
     "anthropic-openinference": Combination(
         "Anthropic's SDK, an own search and an own span, OpenInference",
         "sdks:anthropic",
@@ -154,6 +164,41 @@ COMBINATIONS: Final[dict[str, Combination]] = {
             ("lancedb", "LanceDB", "lancedb", "opentelemetry-instrumentation-lancedb"),
         )
     },
+    "langchain-agent-both": Combination(
+        "LangChain `create_agent`, a tool with an artifact, OpenInference and OpenLLMetry at once",
+        "langchain:agent",
+        "openinference",
+        ("langchain", _OI_LANGCHAIN, _OLM_LANGCHAIN),
+        also=_AGENT,
+    ),
+    **{
+        f"langchain-fastapi-{name}": Combination(
+            f"LangChain LCEL behind FastAPI, OpenTelemetry's `fastapi` and {whose}",
+            "apps:fastapi",
+            tracer,
+            ("langchain-core", *instrumentations, "fastapi"),
+            also=("langchain", "opentelemetry-instrumentation-fastapi", "uvicorn", *_MODEL),
+        )
+        for name, whose, tracer, *instrumentations in (
+            ("openinference", "OpenInference", "openinference", _OI_LANGCHAIN),
+            ("openllmetry", "OpenLLMetry", "openllmetry", _OLM_LANGCHAIN),
+            ("both", "OpenInference and OpenLLMetry at once", "openinference", _OI_LANGCHAIN, _OLM_LANGCHAIN),
+        )
+    },
+    "langchain-traceloop": Combination(
+        "LangChain LCEL, Traceloop's SDK",
+        "langchain:lcel",
+        "traceloop",
+        ("langchain", "traceloop-sdk"),
+        also=_MODEL,
+    ),
+    "langchain-agent-traceloop": Combination(
+        "LangChain `create_agent`, a tool with an artifact, Traceloop's SDK",
+        "langchain:agent",
+        "traceloop",
+        ("langchain", "traceloop-sdk"),
+        also=_AGENT,
+    ),
     "trulens": Combination(
         "OpenAI's SDK, TruLens's `TruApp` and `@instrument`",
         "apps:trulens",

@@ -1,7 +1,13 @@
-"""Applications that a tracer wraps as a whole."""
+"""Applications around a pipeline: under a web server, or wrapped as a whole by a tracer."""
 
 # ruff: noqa: PLC0415 - only one of the tracers is installed
 from __future__ import annotations
+
+import json
+import threading
+import time
+from functools import partial
+from urllib.request import Request, urlopen
 
 from tests.support.programs.sdks import chat
 from tests.support.programs.timetable import SERVICE, search
@@ -39,3 +45,34 @@ def trulens(tracer):
             return app.answer(question)
 
     return ask
+
+
+def fastapi(tracer):
+    """LangChain's chain behind FastAPI, whose spans are around those of the chain."""
+    import uvicorn
+    from fastapi import FastAPI
+    from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
+
+    from tests.support.programs.langchain import lcel
+
+    calls = dict(zip(("ask", "stream"), lcel(tracer), strict=True))
+    app = FastAPI()
+    FastAPIInstrumentor.instrument_app(app, tracer_provider=tracer.provider)
+
+    @app.post("/{name}")
+    def answer(name: str, asked: dict[str, str]):
+        with tracer.session(asked["session"]):
+            return calls[name](**asked)
+
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical"))
+    threading.Thread(target=server.run, daemon=True).start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+
+    def post(name, question, session):
+        body = json.dumps({"question": question, "session": session}).encode()
+        with urlopen(Request(f"http://127.0.0.1:{port}/{name}", body, {"Content-Type": "application/json"})) as replied:
+            return json.load(replied)
+
+    return partial(post, "ask"), partial(post, "stream")
