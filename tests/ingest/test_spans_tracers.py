@@ -162,6 +162,19 @@ class TestPlatforms:
         record = to_record([search, call], SpanOptions(id_from=("metadata", "doc_uri"))).record
         assert (record.q, record.retrieved_ids, record.answer_json) == (Q, ["a"], Answer("Rollo"))
 
+    def test_pydantic_ai_under_mlflow(self):
+        def typed(kind, given, returned, **fields):
+            values = {"mlflow.spanType": kind, "mlflow.spanInputs": given, "mlflow.spanOutputs": returned}
+            return made({key: json.dumps(value) for key, value in values.items()}, **fields)
+
+        stream = "{'_all_messages': [ModelResponse(parts=[TextPart(content='Rollo')])], '_stream': None}"
+        agent = typed("AGENT", {"user_prompt": Q}, stream, end=9)
+        search = typed("TOOL", {"query": "ruler"}, documents("a"), parent=agent, end=2)
+        thought = {"content": "It is on the first page.", "part_kind": "thinking"}
+        reply = {"parts": [thought, {"content": "Rollo", "part_kind": "text"}], "kind": "response"}
+        record = to_record([agent, search, typed("LLM", {"messages": []}, reply, parent=agent, start=3, end=4)]).record
+        assert (record.q, record.retrieved_ids, record.answer_json) == (Q, ["a"], Answer("Rollo"))
+
     def test_an_embedding_is_no_request(self):
         assert to_record([made({"mlflow.spanType": '"EMBEDDING"', "mlflow.llm.model": '"m"'})]).reason == NOT_RAG
 

@@ -217,7 +217,10 @@ def _translate_platform(span: Span) -> Translation | None:
 
 
 def _replies(replied: Any) -> list[Any]:
-    """A list of messages, or the choices in a reply of OpenAI's."""
+    """A list of messages, the choices in a reply of OpenAI's, or the texts in one of Pydantic AI."""
+    if isinstance(replied, Mapping) and isinstance(replied.get("parts"), list):
+        texts = [part for part in replied["parts"] if mapping(part).get("part_kind") == "text"]
+        return [{"role": "assistant", "parts": texts}] if texts else []
     entries = replied.get("choices") if isinstance(replied, Mapping) else replied
     return entries if isinstance(entries, list) else []
 
