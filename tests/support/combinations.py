@@ -50,6 +50,7 @@ _LANGCHAIN_JS: Final = {
     "graph": "LangGraph, nodes `retrieve` and `generate`",
     "agent": "`createAgent`, a tool with an artifact",
 }
+_LLAMA: Final = ("llama-index-llms-openai-like",)
 _CONTENT: Final = {
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
     "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
@@ -199,6 +200,45 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         ("langchain", "traceloop-sdk"),
         also=_AGENT,
     ),
+    "llama-index-otel": Combination(
+        "LlamaIndex query engine, its own `LlamaIndexOpenTelemetry`",
+        "llama_index:query_engine",
+        "llamaindexotel",
+        ("llama-index-core", "llama-index-observability-otel"),
+        has_session=False,
+        also=_LLAMA,
+    ),
+    **{
+        f"{name}-mlflow": Combination(
+            f"{what}, MLflow's `autolog`",
+            program,
+            "mlflow",
+            (package, "mlflow"),
+            has_session=False,
+            also=also,
+        )
+        for name, what, program, package, also in (
+            ("llama-index", "LlamaIndex query engine", "llama_index:query_engine", "llama-index-core", _LLAMA),
+            ("openai-agents", "OpenAI Agents SDK", "agents:openai_agents", "openai-agents", ()),
+            ("pydantic-ai", "Pydantic AI", "agents:pydantic_ai", "pydantic-ai-slim", ("openai",)),
+        )
+    },
+    **{
+        f"{name}-openinference": Combination(
+            f"{what}, OpenInference",
+            program,
+            "openinference",
+            (package, f"openinference-instrumentation-{instrumented}"),
+            also=also,
+        )
+        for name, what, program, package, instrumented, *also in (
+            ("mistral", "Mistral's SDK and an own search", "clients:mistral", "mistralai", "mistralai"),
+            ("groq", "Groq's SDK and an own search", "clients:groq", "groq", "groq"),
+            ("instructor", "Instructor and an own search", "clients:instructor", "instructor", "instructor", "openai"),
+            ("litellm", "LiteLLM and an own search", "clients:litellm", "litellm", "litellm"),
+            ("google-adk", "Google ADK", "agents:adk", "google-adk", "google-adk"),
+        )
+    },
     "trulens": Combination(
         "OpenAI's SDK, TruLens's `TruApp` and `@instrument`",
         "apps:trulens",

@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from contextlib import contextmanager, nullcontext
+import time
+from contextlib import nullcontext
 from importlib.metadata import entry_points
 
 from tests.support.programs.timetable import KEY, SERVICE
@@ -58,24 +59,24 @@ class Contrib(Sdk):
 
     def __init__(self, combination):
         super().__init__(combination)
-        for package in map(_plain, combination.packages):
-            if "-instrumentation-" in package:
-                instrumentor = _instrumentor(package)()
-                instrumentor.instrument(
-                    tracer_provider=self.provider, logger_provider=self.loggers, skip_dep_check=True
-                )
+        instrument(combination, tracer_provider=self.provider, logger_provider=self.loggers)
+
+
+def instrument(combination, **providers):
+    """Switch the instrumentors on that a combination names."""
+    for package in map(_plain, combination.packages):
+        if "-instrumentation-" in package:
+            _instrumentor(package)().instrument(skip_dep_check=True, **providers)
 
 
 def _instrumentor(package):
     """The instrumentor that a package declares, or that its module defines."""
     from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 
-    entries = [
-        entry for entry in entry_points(group="opentelemetry_instrumentor") if _plain(entry.dist.name) == package
-    ]
-    if entries:  # that of botocore declares one for aiobotocore too
-        return max(entries, key=lambda entry: package.endswith(_plain(entry.name))).load()
     organisation, _, name = package.partition("-instrumentation-")
+    entries = [one for one in entry_points(group="opentelemetry_instrumentor") if _plain(one.dist.name) == package]
+    if entries:
+        return min(entries, key=lambda one: one.name != name).load()
     module = importlib.import_module(f"{organisation}.instrumentation.{name.replace('-', '_')}")
     defined = [value for value in vars(module).values() if isinstance(value, type)]
     return next(one for one in defined if issubclass(one, BaseInstrumentor) and one.__module__ == module.__name__)
@@ -93,37 +94,29 @@ class OpenInference(Contrib):
 
 
 class OpenLLMetry(Contrib):
-    """OpenLLMetry's instrumentors without its SDK; sessions are association properties."""
+    """OpenLLMetry's instrumentors without its SDK."""
 
     def langchain(self, session):
         return {"metadata": {"session_id": session}}
 
-    @contextmanager
-    def session(self, session):
-        from opentelemetry import context
-
-        token = context.attach(context.set_value("association_properties", {"session_id": session}))
-        yield
-        context.detach(token)
-
 
 class Traceloop(Sdk):
-    """Traceloop's SDK, which sets up everything by itself."""
+    """OpenLLMetry's SDK; sessions are association properties."""
 
     def __init__(self, combination):
+        from opentelemetry import trace
         from traceloop.sdk import Traceloop as Installed
 
         endpoint = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"]
         Installed.init(SERVICE, api_endpoint=endpoint, disable_batch=True, api_key=KEY)
+        self.provider = trace.get_tracer_provider()
+        instrument(combination, tracer_provider=self.provider)  # the SDK looks for a framework's own package alone
 
     def session(self, session):
         from traceloop.sdk import Traceloop as Installed
 
         Installed.set_association_properties({"session_id": session})
         return nullcontext()
-
-    def langchain(self, session):
-        return {"metadata": {"session_id": session}}
 
     def flush(self):
         """Nothing: each span is sent at once."""
@@ -149,6 +142,32 @@ class Langfuse(Sdk):
         self.client.flush()
 
 
+class LangfuseConnector(Sdk):
+    """Langfuse's client in a component of a Haystack pipeline."""
+
+    def __init__(self, combination):
+        os.environ |= {
+            "LANGFUSE_HOST": os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"],
+            "LANGFUSE_PUBLIC_KEY": KEY,
+            "LANGFUSE_SECRET_KEY": KEY,
+        }
+
+    def flush(self):
+        from langfuse import get_client
+
+        get_client().flush()
+
+
+class TruLens(Sdk):
+    def __init__(self, combination):
+        from trulens.core import TruSession
+
+        self.client = TruSession(otel_exporter="otlp", otlp_protocol="http/protobuf")
+
+    def flush(self):
+        self.client.force_flush()
+
+
 class LangSmith(Sdk):
     """LangSmith's export to OpenTelemetry, which `LANGSMITH_OTEL_ENABLED` switches on."""
 
@@ -161,6 +180,12 @@ class LangSmith(Sdk):
 
         get_cached_client().flush()
         trace.get_tracer_provider().force_flush()
+
+
+class LiteLlm(Sdk):
+    def flush(self):
+        time.sleep(1)  # its callbacks run in a thread that nothing waits for
+        super().flush()
 
 
 class OpenLit(Sdk):
@@ -181,6 +206,9 @@ class OpenLit(Sdk):
         self.loggers.force_flush()
 
 
+MLFLOW = ("langchain", "dspy", "openai", "llama_index", "pydantic_ai", "smolagents", "autogen", "haystack", "crewai")
+
+
 class MLflow(Sdk):
     """MLflow's tracing, exported over OTLP; `autolog` of the framework that is installed."""
 
@@ -193,8 +221,10 @@ class MLflow(Sdk):
             "OTEL_SERVICE_NAME": SERVICE,
             "MLFLOW_TRACKING_URI": "http://127.0.0.1:9",
         }
-        for library in ("langchain", "dspy", "openai"):
-            if any(_plain(requirement) == library for requirement in combination.packages):
+        for requirement in combination.packages:
+            library = re.sub("-(core|slim|agents|agentchat|ai)$", "", _plain(requirement)).replace("-", "_")
+            library = {"pydantic": "pydantic_ai"}.get(library, library)
+            if library in MLFLOW:
                 getattr(mlflow, library).autolog()
 
     def langchain(self, session):
@@ -252,23 +282,26 @@ class Phoenix(OpenInference):
         self.provider.force_flush()
 
 
-class TruLens(Sdk):
+class LlamaIndexOtel(Sdk):
+    """LlamaIndex's own handler of spans."""
+
     def __init__(self, combination):
-        from tempfile import mkdtemp
+        from llama_index.observability.otel import LlamaIndexOpenTelemetry
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        from trulens.core.session import TruSession
-
-        database = f"sqlite:///{mkdtemp()}/trulens.sqlite"
-        self.client = TruSession(database_url=database, otel_exporter="otlp", otlp_protocol="http/protobuf")
+        super().__init__(combination)
+        LlamaIndexOpenTelemetry(span_exporter=OTLPSpanExporter(), service_name_or_resource=SERVICE).start_registering()
 
     def flush(self):
-        self.client.force_flush()
+        from opentelemetry import trace
+
+        trace.get_tracer_provider().force_flush()
 
 
 TRACERS = {
     tracer.__name__.lower(): tracer
     for tracer in (
-        *(Sdk, Contrib, OpenInference, OpenLLMetry, Traceloop, Langfuse),
-        *(LangSmith, OpenLit, MLflow, Logfire, Laminar, Phoenix, TruLens),
+        *(TruLens, LangfuseConnector, LiteLlm, Sdk, Contrib, OpenInference, OpenLLMetry, Traceloop, Langfuse),
+        *(LangSmith, OpenLit, MLflow, Logfire, Laminar, Phoenix, LlamaIndexOtel),
     )
 }
