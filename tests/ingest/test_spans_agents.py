@@ -30,12 +30,20 @@ def test_texts_and_scores_are_those_of_the_documents(name):
     """Where the ids are read; spans without a text or a score leave the column unknown."""
     for one in questions(name):
         if verdicts(one, SpanOptions())["ids"] == YES:
-            (mapped,) = one.mapped(SpanOptions())
-            assert mapped.record.contexts in (None, [document["text"] for document in one.documents])
-            assert mapped.record.scores in (None, [document["score"] for document in one.documents])
+            (record,) = one.records(SpanOptions())
+            assert record.contexts in (None, [document["text"] for document in one.documents])
+            assert record.scores in (None, [document["score"] for document in one.documents])
 
 
-@frameworks
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(reason="a named tool's own output is not read", strict=True))
+        if name == "pydantic-ai-1"
+        else name
+        for name in NAMES
+    ],
+)
 def test_naming_a_tool_that_is_known_by_its_shape_changes_nothing(name):
     """Spans inside of its own, such as those of a request to an MCP server, may have the same name and no output."""
     named = SpanOptions(retrievers=("search", "retrieve"))

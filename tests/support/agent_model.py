@@ -63,8 +63,10 @@ def next_step(messages, *, has_tools):
         if role in ("user", "system") and question in text
     ][-1]
     since = messages[place:]
+    if "[[ ## next_tool_name ## ]]" in since[-1][1] and "[[ ## observation_0 ## ]]" not in since[-1][1]:
+        return None, ""  # the first step of DSPy's agent
     if has_tools and not any(role == "tool" or OBSERVED in text for role, text in since):
-        return {"query": question}, ""
+        return {"query": question.rstrip("?")}, ""  # as a model does: not quite what the user asked
     if question == FAILING:
         raise FailedCallError
     if question == UNANSWERABLE:
@@ -109,7 +111,7 @@ def chat_completion(body):
     messages = [(message["role"], _text(message.get("content"))) for message in body["messages"]]
     tool = _searching(tools)
     arguments, answer = next_step(messages, has_tools=tool is not None)
-    message = {"role": "assistant", "content": answer}
+    message = {"role": "assistant", "content": _in_fields(messages, answer)}
     if arguments is not None:
         message = {"role": "assistant", "content": None, "tool_calls": [_call(tool, arguments)]}
     elif output := next((name for name in tools if name != tool and "transfer" not in name), None):
@@ -130,6 +132,23 @@ def chat_completion(body):
         ],
         "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
     }
+
+
+def _in_fields(messages, answer):
+    """An answer as DSPy asks for it, in fields; its agent's first field is the name of a tool."""
+    asked = messages[-1][1]
+    if "[[ ## next_tool_name ## ]]" in asked:
+        (question,) = (question for question in QUESTIONS if question in asked)
+        if "[[ ## observation_0 ## ]]" in asked:
+            fields = {"next_thought": "I know.", "next_tool_name": "finish", "next_tool_args": "{}"}
+        else:
+            fields = {"next_thought": "I look it up.", "next_tool_name": "search"}
+            fields["next_tool_args"] = json.dumps({"query": question.rstrip("?")})
+    elif "[[ ## answer ## ]]" in asked:
+        fields = {"reasoning": "It is in the timetable.", "answer": answer}
+    else:
+        return answer
+    return "\n\n".join(f"[[ ## {name} ## ]]\n{value}" for name, value in fields.items()) + "\n\n[[ ## completed ## ]]"
 
 
 def _structured(tool, answer):
@@ -159,7 +178,8 @@ def chat_chunks(body):
     for delta in deltas:
         yield {**common, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     yield {**common, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
-    yield {**common, "choices": [], "usage": whole["usage"]}
+    if (body.get("stream_options") or {}).get("include_usage"):
+        yield {**common, "choices": [], "usage": whole["usage"]}
 
 
 def response(body):
@@ -355,10 +375,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: frameworks ask often."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """Nothing: clients break off when they end."""
+
+
 @contextmanager
 def model():
     """Run the model; gives its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

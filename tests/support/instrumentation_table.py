@@ -34,17 +34,20 @@ _REFUSES: Final = RefusalRule().kind
 
 def verdicts(asked: AskedQuestion, options: SpanOptions) -> dict[str, str]:
     """What ragmon reads of one request in each column: `YES`, `ABSENT`, `UNREAD`, or "" where the program has none."""
-    mapped = asked.mapped(options)
-    record = mapped[0].record if len(mapped) == 1 else None
+    records = asked.records(options)
+    record = records[0] if len(records) == 1 else None
     answer = None if record is None else record.answer_json
-    claim = None if answer is None else answer.claim
+    claim = None if answer is None or answer.claim is None else answer.claim.strip()
+    is_torn = len({record.trace_id for record in records}) > 1  # nothing on the spans says that they are one request
     written = json.dumps(asked.requests, ensure_ascii=False)
     failed = '"STATUS_CODE_ERROR"' in written or '"ERROR"' in written or "exception.type" in written
 
     def cell(read: Any, returned: Any, texts: Iterable[str | None]) -> str:
         if returned is None:
             return ""
-        return YES if read == returned and record is not None else _carried(texts, written)
+        if read == returned and record is not None:
+            return YES
+        return ABSENT if is_torn else _carried(texts, written)
 
     answered = asked.answer is not None
     return {

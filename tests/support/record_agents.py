@@ -52,7 +52,7 @@ def environment(name, folder):
         venv.create(home, with_pip=True)
     pip = (python, "-m", "pip") if shutil.which("uv") is None else ("uv", "pip")
     place = () if shutil.which("uv") is None else ("--python", python)
-    subprocess.run([*pip, "install", "--quiet", *place, *COMMON, *row.packages, *row.also], check=True)
+    subprocess.run([*pip, "install", "--quiet", *place, *row.packages, *row.also, *COMMON], check=True)
     return python
 
 
@@ -72,7 +72,7 @@ def run(name, python):
         settings = {"MODEL_URL": url, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, **QUIET, **row.environment}
         command = [python, "-m", "tests.support.programs", name]
         with subprocess.Popen(
-            command, cwd=ROOT, env=inherited | settings, stdout=subprocess.PIPE, text=True
+            command, cwd=ROOT, env=inherited | settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as running:
             taken = 0
             for line in running.stdout:
@@ -83,6 +83,8 @@ def run(name, python):
                     requests = [scrubbed(json.loads(as_json(one.message))) for one in exports[taken:]]
                     lines.append({**told, "requests": requests})
                     taken = len(exports)
+                    running.stdin.write("\n")
+                    running.stdin.flush()
                 else:
                     sys.stderr.write(line)
         if running.returncode:

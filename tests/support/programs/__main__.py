@@ -48,6 +48,7 @@ def main(name):
         tracer.flush()
         sys.stdout.write(MARK + json.dumps({**told, "found": found}) + "\n")
         sys.stdout.flush()
+        sys.stdin.readline()  # until what came is kept
     os._exit(0)  # threads of telemetry that cannot reach anybody are not waited for
 
 
