@@ -27,9 +27,9 @@ def test_texts_and_scores_are_those_of_the_documents(name):
     """Where the ids are read; spans without a text or a score leave the column unknown."""
     for one in questions(name):
         if verdicts(one, SpanOptions())["ids"] == YES:
-            (mapped,) = one.mapped(SpanOptions())
-            assert mapped.record.contexts in (None, [document["text"] for document in one.documents])
-            assert mapped.record.scores in (None, [document["score"] for document in one.documents])
+            (record,) = one.records(SpanOptions())
+            assert record.contexts in (None, [document["text"] for document in one.documents])
+            assert record.scores in (None, [document["score"] for document in one.documents])
 
 
 @frameworks

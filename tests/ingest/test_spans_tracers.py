@@ -331,8 +331,8 @@ class TestModelAndUser:
         ("name", "model", "user"), [("vercel", "fake", "user-1"), ("langchain-openinference", "fake", None)]
     )
     def test_of_real_tracers(self, name, model, user):
-        (mapped,) = recorded_agents.questions(name)[0].mapped(SpanOptions())
-        assert (mapped.record.model, mapped.record.user) == (model, user)
+        (record,) = recorded_agents.questions(name)[0].records(SpanOptions())
+        assert (record.model, record.user) == (model, user)
 
 
 class TestHonestReasons:

@@ -34,7 +34,7 @@ _REFUSES: Final = RefusalRule().kind
 
 def verdicts(asked: AskedQuestion, options: SpanOptions) -> dict[str, str]:
     """What ragmon reads of one request in each column: `YES`, `ABSENT`, `UNREAD`, or "" where the program has none."""
-    records = [mapped.record for mapped in asked.mapped(options) if mapped.record is not None]
+    records = asked.records(options)
     record = records[0] if len(records) == 1 else None
     answer = None if record is None else record.answer_json
     claim = None if answer is None or answer.claim is None else answer.claim.strip()

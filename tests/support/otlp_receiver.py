@@ -186,6 +186,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return chunk
 
+    def do_GET(self):
+        """The project of a client's keys, which Langfuse's integrations ask for."""
+        project = {"id": "project", "name": "project", "metadata": {}, "organization": {"id": "one", "name": "one"}}
+        self._answer(Answer(body=msgspec.json.encode({"data": [project]})), None, None)
+
     def _answer(self, answer, response, refused):
         body = answer.body
         if body is None:

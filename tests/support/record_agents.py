@@ -63,7 +63,7 @@ def environment(name, folder):
         venv.create(home, with_pip=True)
     pip = (python, "-m", "pip") if shutil.which("uv") is None else ("uv", "pip")
     place = () if shutil.which("uv") is None else ("--python", python)
-    subprocess.run([*pip, "install", "--quiet", *place, *COMMON, *row.packages, *row.also], check=True)
+    subprocess.run([*pip, "install", "--quiet", *place, *row.packages, *row.also, *COMMON], check=True)
     return python
 
 

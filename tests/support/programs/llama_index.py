@@ -4,20 +4,40 @@ from __future__ import annotations
 
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.chat_engine import ContextChatEngine
+from llama_index.core.llms import CompletionResponse, CustomLLM, LLMMetadata
+from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import CitationQueryEngine, RetrieverQueryEngine
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.tools import FunctionTool, RetrieverTool
+from openai import OpenAI
 
-from tests.support.programs.timetable import INSTRUCTIONS, KEY, awaited, found, model_url, openai_url, returned, search
+from tests.support.programs.timetable import INSTRUCTIONS, KEY, awaited, found, openai_url, returned, search
 
 try:
     from llama_index.llms.openai_like import OpenAILike
 except ImportError:
-    from llama_index.llms.llamafile import Llamafile
 
-    MODEL = Llamafile(base_url=model_url)  # it has no functions, so no agents
+    class SmallModel(CustomLLM):
+        """What answers where LlamaIndex's package for OpenAI is not installed; it calls no functions."""
+
+        @property
+        def metadata(self):
+            return LLMMetadata(model_name="fake")
+
+        @llm_completion_callback()
+        def complete(self, prompt, formatted=False, **more):
+            client, asked = OpenAI(base_url=openai_url, api_key=KEY), [{"role": "user", "content": prompt}]
+            replied = client.chat.completions.create(model="fake", messages=asked)
+            return CompletionResponse(text=replied.choices[0].message.content)
+
+        @llm_completion_callback()
+        def stream_complete(self, prompt, formatted=False, **more):
+            text = self.complete(prompt).text
+            return (CompletionResponse(text=text[:end], delta=text[end - 1]) for end in range(1, len(text) + 1))
+
+    MODEL = SmallModel()
 else:
     MODEL = OpenAILike("fake", api_base=openai_url, api_key=KEY, is_chat_model=True, is_function_calling_model=True)
 

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 
 from tests.support.programs.timetable import INSTRUCTIONS, KEY, SERVICE, messages, model_url, openai_url, prompt, search
 
 
-def chat(question, documents, client=None):
+def _chat(question, documents, client=None):
     """The answer of OpenAI's chat completions."""
     return (
         _client(client)
@@ -18,7 +19,7 @@ def chat(question, documents, client=None):
     )
 
 
-def chat_stream(question, documents, client=None):
+def _chat_stream(question, documents, client=None):
     chunks = _client(client).chat.completions.create(model="fake", messages=messages(question, documents), stream=True)
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
@@ -29,20 +30,14 @@ def _client(made=None):
     return (made or OpenAI)(base_url=openai_url, api_key=KEY)
 
 
-def _whole(tracer, session, question=None):
-    """A span of the application's own around a request, with what its users put on it."""
-    told = {"session.id": session} | ({} if question is None else {"input.value": question})
-    return tracer.provider.get_tracer("ferries").start_as_current_span("answer", attributes=told)
-
-
 def openai(tracer):
     """OpenAI's SDK; the search leaves no span."""
 
     def ask(question, session):
-        return chat(question, search(question))
+        return _chat(question, search(question))
 
     def stream(question, session):
-        return chat_stream(question, search(question))
+        return _chat_stream(question, search(question))
 
     return ask, stream
 
@@ -64,23 +59,30 @@ def litellm(tracer):
     return lambda question, session: complete(question).choices[0].message.content, stream
 
 
-def anthropic(tracer):
-    """Anthropic's SDK; the search leaves no span, and the request has one: a stream would leave two traces."""
+def anthropic(tracer, around=""):
+    """Anthropic's SDK; the search leaves no span. Something `around` is a span of the application's own."""
     from anthropic import Anthropic
 
     client = Anthropic(base_url=model_url, api_key=KEY)
+
+    def whole(question, session):
+        if not around:
+            return nullcontext()
+        told = {"input.value": question, "session.id": session}
+        return tracer.provider.get_tracer("ferries").start_as_current_span("answer", attributes=told)
 
     def request(question):
         asked = [{"role": "user", "content": prompt(question, search(question))}]
         return {"model": "fake", "max_tokens": 99, "system": INSTRUCTIONS, "messages": asked}
 
     def ask(question, session):
-        with _whole(tracer, session, question):
+        with whole(question, session):
             return client.messages.create(**request(question)).content[0].text
 
     def stream(question, session):
-        with _whole(tracer, session, question), client.messages.stream(**request(question)) as events:
-            return "".join(events.text_stream)
+        with whole(question, session):
+            events = client.messages.create(**request(question), stream=True)
+            return "".join(event.delta.text for event in events if event.type == "content_block_delta")
 
     return ask, stream
 
@@ -139,11 +141,11 @@ def decorated(tracer, whose):
 
     @whole
     def answer(question, session):
-        return chat(question, retrieve(question), client)
+        return _chat(question, retrieve(question), client)
 
     @whole
     def answer_streamed(question, session):
-        return chat_stream(question, retrieve(question), client)
+        return _chat_stream(question, retrieve(question), client)
 
     return answer, answer_streamed
 
@@ -245,6 +247,42 @@ def _laminar(tracer):
     return observe(name="retrieve", span_type="TOOL"), whole, None
 
 
+def trulens(tracer):
+    """A class whose methods TruLens instruments; a conversation is its own name of a session."""
+    from trulens.apps.app import TruApp
+    from trulens.core.otel.instrument import instrument
+    from trulens.otel.semconv.trace import SpanAttributes
+
+    def of_retrieval(returned, raised, *arguments, **_):
+        contexts = [one["text"] for one in returned or ()]
+        return {
+            SpanAttributes.RETRIEVAL.QUERY_TEXT: arguments[-1],
+            SpanAttributes.RETRIEVAL.RETRIEVED_CONTEXTS: contexts,
+        }
+
+    class Rag:
+        @instrument(span_type=SpanAttributes.SpanType.RETRIEVAL, attributes=of_retrieval)
+        def retrieve(self, query):
+            return search(query)
+
+        @instrument(span_type=SpanAttributes.SpanType.GENERATION)
+        def generate(self, question, documents):
+            return _chat(question, documents)
+
+        @instrument()
+        def answer(self, question):
+            return self.generate(question, self.retrieve(question))
+
+    rag = Rag()
+    app = TruApp(rag, app_name=SERVICE, app_version="1", main_method=rag.answer)
+
+    def ask(question, session):
+        with app(conversation_id=session):
+            return rag.answer(question)
+
+    return ask
+
+
 def vectors(tracer, store):
     """OpenAI's SDK, and a search in a vector store.
 
@@ -262,12 +300,12 @@ def vectors(tracer, store):
         return documents
 
     def ask(question, session):
-        with _whole(tracer, session):
-            return chat(question, retrieve(question))
+        with tracer.provider.get_tracer("ferries").start_as_current_span("answer"):
+            return _chat(question, retrieve(question))
 
     def stream(question, session):
-        with _whole(tracer, session):
-            return chat_stream(question, retrieve(question))
+        with tracer.provider.get_tracer("ferries").start_as_current_span("answer"):
+            return _chat_stream(question, retrieve(question))
 
     return ask, stream
 

@@ -12,6 +12,7 @@ import re
 import time
 from contextlib import nullcontext
 from importlib.metadata import entry_points
+from tempfile import mkdtemp
 
 from tests.support.programs.timetable import KEY, SERVICE
 
@@ -162,7 +163,8 @@ class TruLens(Sdk):
     def __init__(self, combination):
         from trulens.core import TruSession
 
-        self.client = TruSession(otel_exporter="otlp", otlp_protocol="http/protobuf")
+        database = f"sqlite:///{mkdtemp()}/trulens.sqlite"
+        self.client = TruSession(database_url=database, otel_exporter="otlp", otlp_protocol="http/protobuf")
 
     def flush(self):
         self.client.force_flush()
@@ -206,7 +208,15 @@ class OpenLit(Sdk):
         self.loggers.force_flush()
 
 
-MLFLOW = ("langchain", "dspy", "openai", "llama_index", "pydantic_ai", "smolagents", "autogen", "haystack", "crewai")
+AUTOLOGS = {
+    "dspy": "dspy",
+    "langchain": "langchain",
+    "llama-index-core": "llama_index",
+    "openai": "openai",
+    "openai-agents": "openai",
+    "pydantic-ai-slim": "pydantic_ai",
+}
+"""The modules of MLflow that trace a package."""
 
 
 class MLflow(Sdk):
@@ -222,9 +232,8 @@ class MLflow(Sdk):
             "MLFLOW_TRACKING_URI": "http://127.0.0.1:9",
         }
         for requirement in combination.packages:
-            library = re.sub("-(core|slim|agents|agentchat|ai)$", "", _plain(requirement)).replace("-", "_")
-            library = {"pydantic": "pydantic_ai"}.get(library, library)
-            if library in MLFLOW:
+            library = AUTOLOGS.get(_plain(requirement))
+            if library is not None:
                 getattr(mlflow, library).autolog()
 
     def langchain(self, session):
