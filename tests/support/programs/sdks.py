@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
+from functools import partial
 
 from tests.support.programs.timetable import INSTRUCTIONS, KEY, SERVICE, messages, model_url, openai_url, prompt, search
 
@@ -58,9 +60,13 @@ def litellm(tracer):
     return lambda question, session: complete(question).choices[0].message.content, stream
 
 
-def anthropic(tracer):
-    """Anthropic's SDK; the search leaves no span."""
+def anthropic(tracer, root=""):
+    """Anthropic's SDK; the search leaves no span, the whole one where it has a `root`."""
     from anthropic import Anthropic
+    from opentelemetry import trace
+
+    spans = trace.get_tracer("ferries")
+    around = partial(spans.start_as_current_span, "answer") if root else nullcontext
 
     client = Anthropic(base_url=model_url, api_key=KEY)
 
@@ -69,10 +75,15 @@ def anthropic(tracer):
         return {"model": "fake", "max_tokens": 99, "system": INSTRUCTIONS, "messages": asked}
 
     def stream(question, session):
-        events = client.messages.create(**request(question), stream=True)
-        return "".join(event.delta.text for event in events if event.type == "content_block_delta")
+        with around():
+            events = client.messages.create(**request(question), stream=True)
+            return "".join(event.delta.text for event in events if event.type == "content_block_delta")
 
-    return lambda question, session: client.messages.create(**request(question)).content[0].text, stream
+    def ask(question, session):
+        with around():
+            return client.messages.create(**request(question)).content[0].text
+
+    return ask, stream
 
 
 def bedrock(tracer):
