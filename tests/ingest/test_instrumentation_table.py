@@ -15,7 +15,7 @@ LIVE = (
     *("langchain-openinference", "langchain-openllmetry", "langgraph-openinference", "langgraph-openllmetry"),
     *("llama-index-openinference", "llama-index-citation-openinference", "llama-index-chat-openinference"),
     *("llama-index-openllmetry", "haystack", "haystack-openinference", "haystack-agent"),
-    *("openai-openinference", "openai-openllmetry", "openai-langfuse-decorators"),
+    *("openai-openinference", "openai-openllmetry", "openai-langfuse-decorators", "mlflow-tracing-decorators"),
     "pydantic-ai-1",
 )
 """The rows whose packages are installed for the tests."""

@@ -311,7 +311,6 @@ COMBINATIONS: Final[dict[str, Combination]] = {
             ("agent-framework-core",),
             (returns,),
             setting="`enable_instrumentation(enable_sensitive_data=True)`",
-            has_session=False,
             also=("agent-framework-openai",),
         )
         for returns in ("dicts", "text")
@@ -369,7 +368,6 @@ COMBINATIONS: Final[dict[str, Combination]] = {
             "sdk",
             ("pydantic-ai-slim",),
             (kind,),
-            has_session=False,
             also=("openai",),
         )
         for kind, what in (
@@ -384,7 +382,6 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         ("pydantic-ai-slim", "logfire"),
         ("text",),
         setting="`OTEL_EXPORTER_OTLP_ENDPOINT`",
-        has_session=False,
         also=("openai",),
     ),
     "pydantic-ai-1": Combination(
@@ -392,7 +389,6 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         "agents:pydantic_ai",
         "sdk",
         ("pydantic-ai-slim<2",),
-        has_session=False,
         also=("openai",),
     ),
     "pydantic-ai-0.4": Combination(
@@ -408,7 +404,6 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         "agents:mcp",
         "sdk",
         ("mcp", "fastmcp-slim[server]", "pydantic-ai-slim[mcp]"),
-        has_session=False,
         also=("openai",),
     ),
     **{
@@ -512,6 +507,15 @@ COMBINATIONS: Final[dict[str, Combination]] = {
             ("laminar", "Laminar's `@observe`", ("openai", "lmnr")),
         )
     },
+    "mlflow-tracing-decorators": Combination(
+        "`mlflow-tracing`'s `@trace`",
+        "sdks:decorated",
+        "mlflow",
+        ("mlflow-tracing",),
+        ("mlflow",),
+        setting="`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`",
+        also=("openai",),
+    ),
     "openai-langfuse-3-decorators": Combination(
         "OpenAI's SDK, Langfuse 3, `@observe`",
         "sdks:decorated",
@@ -541,11 +545,18 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         ("anthropic", "openinference-instrumentation-anthropic"),
     ),
     "anthropic-openllmetry": Combination(
-        "Anthropic's SDK, an own search and an own span, OpenLLMetry",
+        "Anthropic's SDK and an own search, OpenLLMetry",
         "sdks:anthropic",
         "traceloop",
         ("anthropic", "opentelemetry-instrumentation-anthropic"),
-        ("span",),
+        also=_TRACELOOP,
+    ),
+    "anthropic-root-openllmetry": Combination(
+        "Anthropic's SDK and an own search in a span of the application, OpenLLMetry",
+        "sdks:anthropic",
+        "traceloop",
+        ("anthropic", "opentelemetry-instrumentation-anthropic"),
+        ("root",),
         also=_TRACELOOP,
     ),
     "bedrock-openinference": Combination(

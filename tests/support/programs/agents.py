@@ -3,6 +3,7 @@
 # ruff: noqa: PLC0415 - only one of the frameworks is installed
 from __future__ import annotations
 
+import inspect
 import json
 
 from tests.support.programs.timetable import (
@@ -64,15 +65,20 @@ def pydantic_ai(tracer, kind="dicts"):
     agent = Agent(model, system_prompt=INSTRUCTIONS, tools=[TOOLS.get(kind, search)], **more)
     Agent.instrument_all()
 
+    knows_sessions = "conversation_id" in inspect.signature(agent.run).parameters
+
+    def conversation(session):
+        return {"conversation_id": session} if knows_sessions else {}
+
     def ask(question, session):
-        output = awaited(agent.run(question)).output
+        output = awaited(agent.run(question, **conversation(session))).output
         return output.answer if kind == "structured" else output
 
-    async def streamed(question):
-        async with agent.run_stream(question) as result:
+    async def streamed(question, session):
+        async with agent.run_stream(question, **conversation(session)) as result:
             return "".join([text async for text in result.stream_text(delta=True)])
 
-    return ask if kind == "structured" else (ask, lambda question, session: awaited(streamed(question)))
+    return ask if kind == "structured" else (ask, lambda question, session: awaited(streamed(question, session)))
 
 
 def mcp(tracer):
@@ -88,7 +94,7 @@ def mcp(tracer):
     model = OpenAIChatModel("fake", provider=OpenAIProvider(base_url=openai_url, api_key=KEY))
     agent = Agent(model, system_prompt=INSTRUCTIONS, toolsets=[MCPToolset(server)])
     Agent.instrument_all()
-    return lambda question, session: awaited(agent.run(question)).output
+    return lambda question, session: awaited(agent.run(question, conversation_id=session)).output
 
 
 def smolagents(tracer, returns="dicts"):
@@ -158,11 +164,16 @@ def strands(tracer, returns="dicts"):
     model = OpenAIModel(client_args={"base_url": openai_url, "api_key": KEY}, model_id="fake")
     used = tool(search) if returns == "dicts" else retrieve
 
-    def ask(question, session):
-        made = Agent(model=model, tools=[used], callback_handler=None, trace_attributes={"session.id": session})
-        return str(made(question)).strip()
+    def agent(session):
+        return Agent(model=model, tools=[used], callback_handler=None, trace_attributes={"session.id": session})
 
-    return ask
+    async def streamed(question, session):
+        return "".join([event["data"] async for event in agent(session).stream_async(question) if "data" in event])
+
+    return (
+        lambda question, session: str(agent(session)(question)).strip(),
+        lambda question, session: awaited(streamed(question, session)),
+    )
 
 
 def crewai(tracer, returns="dicts"):
@@ -246,15 +257,16 @@ def agent_framework(tracer, returns="dicts"):
     client = OpenAIChatCompletionClient(model="fake", base_url=openai_url, api_key=KEY)
     made = Agent(client=client, instructions=INSTRUCTIONS, tools=[TOOLS[returns]])
 
-    async def run(question):
-        return (await made.run(question)).text
+    async def run(question, session):
+        return (await made.run(question, session=made.create_session(session_id=session))).text
 
-    async def streamed(question):
-        return "".join([update.text async for update in made.run(question, stream=True)])
+    async def streamed(question, session):
+        updates = made.run(question, session=made.create_session(session_id=session), stream=True)
+        return "".join([update.text async for update in updates])
 
     return (
-        lambda question, session: awaited(run(question)),
-        lambda question, session: awaited(streamed(question)),
+        lambda question, session: awaited(run(question, session)),
+        lambda question, session: awaited(streamed(question, session)),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
+from functools import partial
 
 from tests.support.programs.timetable import INSTRUCTIONS, KEY, SERVICE, messages, model_url, openai_url, prompt, search
 
@@ -59,30 +60,28 @@ def litellm(tracer):
     return lambda question, session: complete(question).choices[0].message.content, stream
 
 
-def anthropic(tracer, around=""):
-    """Anthropic's SDK; the search leaves no span. Something `around` is a span of the application's own."""
+def anthropic(tracer, root=""):
+    """Anthropic's SDK; the search leaves no span, the whole one where it has a `root`."""
     from anthropic import Anthropic
+    from opentelemetry import trace
+
+    spans = trace.get_tracer("ferries")
+    around = partial(spans.start_as_current_span, "answer") if root else nullcontext
 
     client = Anthropic(base_url=model_url, api_key=KEY)
-
-    def whole(question, session):
-        if not around:
-            return nullcontext()
-        told = {"input.value": question, "session.id": session}
-        return tracer.provider.get_tracer("ferries").start_as_current_span("answer", attributes=told)
 
     def request(question):
         asked = [{"role": "user", "content": prompt(question, search(question))}]
         return {"model": "fake", "max_tokens": 99, "system": INSTRUCTIONS, "messages": asked}
 
-    def ask(question, session):
-        with whole(question, session):
-            return client.messages.create(**request(question)).content[0].text
-
     def stream(question, session):
-        with whole(question, session):
+        with around():
             events = client.messages.create(**request(question), stream=True)
             return "".join(event.delta.text for event in events if event.type == "content_block_delta")
+
+    def ask(question, session):
+        with around():
+            return client.messages.create(**request(question)).content[0].text
 
     return ask, stream
 

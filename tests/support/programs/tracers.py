@@ -225,7 +225,7 @@ class MLflow(Sdk):
     def __init__(self, combination):
         import mlflow
 
-        os.environ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
+        os.environ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] = os.environ.pop("OTEL_EXPORTER_OTLP_ENDPOINT") + "/v1/traces"
         os.environ |= {
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
             "OTEL_SERVICE_NAME": SERVICE,
