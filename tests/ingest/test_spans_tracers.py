@@ -162,6 +162,19 @@ class TestPlatforms:
         record = to_record([search, call], SpanOptions(id_from=("metadata", "doc_uri"))).record
         assert (record.q, record.retrieved_ids, record.answer_json) == (Q, ["a"], Answer("Rollo"))
 
+    def test_pydantic_ai_under_mlflow(self):
+        def typed(kind, given, returned, **fields):
+            values = {"mlflow.spanType": kind, "mlflow.spanInputs": given, "mlflow.spanOutputs": returned}
+            return made({key: json.dumps(value) for key, value in values.items()}, **fields)
+
+        stream = "{'_all_messages': [ModelResponse(parts=[TextPart(content='Rollo')])], '_stream': None}"
+        agent = typed("AGENT", {"user_prompt": Q}, stream, end=9)
+        search = typed("TOOL", {"query": "ruler"}, documents("a"), parent=agent, end=2)
+        thought = {"content": "It is on the first page.", "part_kind": "thinking"}
+        reply = {"parts": [thought, {"content": "Rollo", "part_kind": "text"}], "kind": "response"}
+        record = to_record([agent, search, typed("LLM", {"messages": []}, reply, parent=agent, start=3, end=4)]).record
+        assert (record.q, record.retrieved_ids, record.answer_json) == (Q, ["a"], Answer("Rollo"))
+
     def test_an_embedding_is_no_request(self):
         assert to_record([made({"mlflow.spanType": '"EMBEDDING"', "mlflow.llm.model": '"m"'})]).reason == NOT_RAG
 
@@ -316,11 +329,11 @@ class TestModelAndUser:
         assert to_record([made(LLM | told)]).record.user == "u1"
 
     @pytest.mark.parametrize(
-        ("name", "model", "user"), [("vercel", "fixed-1", "user-1"), ("langchain-openinference", "fake", None)]
+        ("name", "model", "user"), [("vercel", "fake", "user-1"), ("langchain-openinference", "fake", None)]
     )
     def test_of_real_tracers(self, name, model, user):
-        (mapped,) = recorded_agents.questions(name)[0].mapped(SpanOptions())
-        assert (mapped.record.model, mapped.record.user) == (model, user)
+        (record,) = recorded_agents.questions(name)[0].records(SpanOptions())
+        assert (record.model, record.user) == (model, user)
 
 
 class TestHonestReasons:
@@ -422,6 +435,29 @@ class TestEventsInAnAttribute:
         searched = made(returned, name="running tool", parent=root)
         said = made({semconv.OPERATION: "chat", "events": self.EVENTS}, parent=root, start=2, end=3)
         assert told([root, searched, said])[:3] == (Q, ["d1"], ("Rollo [1].", ["d1"]))
+
+
+def test_a_search_under_the_decorator_of_logfire():
+    root = made({"question": Q, "return": "Rollo [1]."}, name="Calling app.answer", scope="logfire", end=9)
+    returned = {"query": Q, "code.function": "search", "return": json.dumps(documents("d1", "d2"))}
+    searched = made(returned, name="Calling app.search", scope="logfire", parent=root)
+    said = made({semconv.OPERATION: "chat", "events": TestEventsInAnAttribute.EVENTS}, parent=root, start=2, end=3)
+    assert told([root, searched, said])[:3] == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]))
+
+
+@pytest.mark.parametrize("as_returned", [lambda found: found, lambda found: {"context": found}])
+def test_retrievers_that_langfuse_calls_spans(as_returned):
+    """So does LangChain in JavaScript: a retriever returns a list, a step of a graph its state."""
+
+    def observed(kind, returned=None, **fields):
+        held = {"type": kind, "input": Q, "output": returned}
+        return made({f"langfuse.observation.{key}": value for key, value in held.items() if value}, **fields)
+
+    root = observed("span", end=9)
+    found = [{"pageContent": f"text {name}", "id": name, "metadata": {}} for name in ("d1", "d2")]
+    searched = observed("span", json.dumps(as_returned(found)), parent=root)
+    called = observed("generation", json.dumps({"role": "assistant", "content": "Rollo [1]."}), parent=root, start=2)
+    assert told([root, searched, called])[:2] == (Q, ["d1", "d2"])
 
 
 def test_the_input_of_mastras_agents():

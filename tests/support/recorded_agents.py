@@ -10,13 +10,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ragmon.core.record import Record
 from ragmon.ingest.otlp import log_spans, spans
-from ragmon.ingest.spans.span import Mapped, Span, SpanOptions
+from ragmon.ingest.spans.span import Span, SpanOptions
 from ragmon.ingest.trace_buffer import FileTraceBuffer
 from tests.support.agent_model import REFUSAL, cited_places
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "agents"
-NAMES: Final = tuple(sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.jsonl.gz")))
+NAMES: Final = tuple(sorted(path.name.removesuffix(".jsonl.gz") for path in FOLDER.glob("*.jsonl.gz")))
 
 
 class AskedQuestion(NamedTuple):
@@ -70,12 +71,12 @@ class AskedQuestion(NamedTuple):
         """The export requests as they are sent."""
         return [json.dumps(request, ensure_ascii=False).encode() for request in self.requests]
 
-    def mapped(self, options: SpanOptions) -> list[Mapped]:
-        """The records of the export requests; a request is one, beside traces that ragmon ignores."""
+    def records(self, options: SpanOptions) -> list[Record]:
+        """The records that ragmon makes of the export requests: one, if all is well."""
         buffer = FileTraceBuffer(options=options)
         told = chain.from_iterable(chain(spans(body, _refuse), log_spans(body)) for body in self.bodies)
-        found = [mapped for span, origin in told for mapped in buffer.add(span, origin.service, origin.build)]
-        return [mapped for mapped in (*found, *buffer.end()) if mapped.record is not None]
+        complete = (mapped for span, origin in told for mapped in buffer.add(span, origin.service, origin.build))
+        return [mapped.record for mapped in (*complete, *buffer.end()) if mapped.record is not None]
 
 
 def _refuse(rejected: Exception) -> None:

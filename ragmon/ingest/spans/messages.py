@@ -194,7 +194,7 @@ def _answer_spans(trace: Trace) -> Iterator[Span]:
 
 _INPUT_KEYS: Final = (
     *(*shapes.QUESTION_KEYS, "str_or_query_bundle", "query_bundle", "input", "inputs"),
-    *("message", "user_msg", "messages", "kwargs", "args", "data", "task"),
+    *("message", "user_msg", "user_prompt", "messages", "kwargs", "args", "data", "task"),
 )
 """Keys of the question in an input, and those under which frameworks wrap it."""
 _QUERY_ATTRIBUTES: Final = (semconv.QUERY_TEXT, semconv.MEMORY_QUERY, semconv.RERANKER_QUERY, semconv.TRULENS_QUERY)

@@ -420,7 +420,10 @@ class Trace:
         """Whether the request retrieved anything, called a model or an agent, or a workflow failed before that."""
         if self.having(RAG_STEPS) or any(semconv.DOCUMENTS in span.attributes for span in self.spans):
             return True
-        return any(span.failed or is_agent(span.attributes) for span in self.having(Role.WORKFLOW))
+        return any(
+            span.failed or is_agent(span.attributes) or semconv.LLM_MODEL in span.attributes  # Instructor calls a model
+            for span in self.having(Role.WORKFLOW)
+        )
 
     def role(self, span: Span) -> int:
         """The role of a span."""
