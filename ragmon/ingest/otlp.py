@@ -476,7 +476,7 @@ def on_event(event: str, key: str) -> bool:
     """
     return (
         event in HIT_EVENTS
-        or (event in MESSAGE_EVENTS and key in EVENT_KEYS)
+        or key in EVENT_KEYS.get(event, ())
         or (event == semconv.EXCEPTION and key in (semconv.EXCEPTION_TYPE, semconv.EXCEPTION_MESSAGE))
         or (event == semconv.EVALUATION and key in MEMBERS)
     )

@@ -505,6 +505,21 @@ class TestAdk:
         assert told(spans)[:4] == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]), "s-1")
 
 
+def test_the_events_of_llama_indexs_own_tracer():
+    def span(parent=None, start=1, end=2, **events):
+        told = [Event(name, attributes) for name, attributes in events.items()]
+        return made({}, scope="llamaindex.opentelemetry.tracer", parent=parent, start=start, end=end, events=told)
+
+    root = span(end=9, QueryStartEvent={"query": Q}, QueryEndEvent={"response.response": "Rollo [1]."})
+    nodes = [{"node": {"id_": name, "text": f"text {name}"}, "score": 0.5} for name in ("d1", "d2")]
+    asked = {"str_or_query_bundle.query_str": "rewritten"}
+    retrieved = span(root, RetrievalStartEvent=asked, RetrievalEndEvent={"nodes": json.dumps(nodes)})
+    blocks = {"response.message.blocks": json.dumps([{"block_type": "text", "text": "Rollo."}])}
+    said = span(root, 3, 4, LLMChatEndEvent=blocks)
+    assert told([root, retrieved, said])[:3] == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]))
+    assert told([retrieved, said])[:3] == ("rewritten", ["d1", "d2"], ("Rollo.", None))
+
+
 class TestSmolagents:
     def test_a_streamed_run_answers_by_its_last_tool(self):
         given = {

@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -90,8 +90,19 @@ def versions(name: str) -> Mapping[str, str]:
 
 @cache
 def questions(name: str) -> list[AskedQuestion]:
-    """The questions in a recording."""
-    return [AskedQuestion(**line) for line in list(_lines(name))[1:]]
+    """The questions in a recording; a span that ended late, and came with the next one's, is with its own."""
+    asked = [AskedQuestion(**line) for line in list(_lines(name))[1:]]
+    for before, after in pairwise(asked):
+        last = {span.trace_id: span.end_ns for span in sorted(before.spans, key=lambda span: span.end_ns)}
+        for resource in [entry for request in after.requests for entry in request.get("resourceSpans", ())]:
+            for scope in resource["scopeSpans"]:
+                late = [
+                    span for span in scope["spans"] if int(span["startTimeUnixNano"]) < last.get(span["traceId"], 0)
+                ]
+                scope["spans"] = [span for span in scope["spans"] if span not in late]
+                moved = {**resource, "scopeSpans": [{**scope, "spans": late}]}
+                before.requests.append({"resourceSpans": [moved]})
+    return asked
 
 
 def _lines(name: str) -> Iterator[dict[str, Any]]:

@@ -340,7 +340,39 @@ def _translate_mastra(span: Span) -> Translation | None:
     return None if given is None else {semconv.INPUT_VALUE: given}
 
 
+# LlamaIndex's own tracer: a span has the events of LlamaIndex, and nothing else.
+
+_LLAMA_INDEX_SCOPE: Final = "llamaindex.opentelemetry.tracer"
+_LLAMA_INDEX_EVENTS: Final = {
+    "QueryStartEvent": (semconv.CHAIN, {semconv.INPUT_VALUE: "query"}),
+    "QueryEndEvent": (semconv.CHAIN, {semconv.OUTPUT_VALUE: "response.response"}),
+    "RetrievalStartEvent": (semconv.RETRIEVER, {semconv.INPUT_VALUE: "str_or_query_bundle.query_str"}),
+    "RetrievalEndEvent": (semconv.RETRIEVER, {semconv.DOCUMENTS: "nodes"}),
+    "ReRankEndEvent": (semconv.RERANKER, {semconv.DOCUMENTS: "nodes"}),
+    "LLMChatEndEvent": (
+        semconv.LLM,
+        {semconv.INPUT_MESSAGES: "messages", semconv.OUTPUT_MESSAGES: "response.message.blocks"},
+    ),
+}
+"""The kind of a span by its events, and what their attributes mean."""
+
+
+def _translate_llama_index(span: Span) -> Translation | None:
+    if span.scope != _LLAMA_INDEX_SCOPE:
+        return None
+    result: Translation = {}
+    for event in span.events:
+        kind, meanings = _LLAMA_INDEX_EVENTS.get(event.name, ("", {}))
+        if kind:
+            result[semconv.SPAN_KIND] = kind
+        result |= {meaning: event.attributes.get(key) for meaning, key in meanings.items()}
+    if (blocks := result.get(semconv.OUTPUT_MESSAGES)) is not None:
+        result[semconv.OUTPUT_MESSAGES] = [{"role": "assistant", "content": decode_container(blocks)}]
+    return result
+
+
 _TRANSLATIONS: Final = (
+    _translate_llama_index,
     *(
         _translate_haystack,
         _translate_vercel,
@@ -371,7 +403,12 @@ _ROLES: Final = {
     semconv.CHOICE_EVENT: "assistant",
 }
 MESSAGE_EVENTS: Final = frozenset({semconv.INFERENCE_DETAILS, *_ROLES})
-EVENT_KEYS: Final = frozenset({semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES, "content", "message", "role"})
+_MESSAGE_KEYS: Final = frozenset({semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES, "content", "message", "role"})
+EVENT_KEYS: Final = {
+    **dict.fromkeys(MESSAGE_EVENTS, _MESSAGE_KEYS),
+    **{name: frozenset(meanings.values()) for name, (_, meanings) in _LLAMA_INDEX_EVENTS.items()},
+}
+"""The attributes of events that are read here, by the event."""
 _MESSAGE_MEMBERS: Final = frozenset({"role", "content", "parts", "text"})
 _LISTS: Final = (semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES)
 

@@ -220,10 +220,10 @@ def question(trace: Trace, texts: Iterable[str] = ()) -> str | None:
 
 def asked_texts(trace: Trace) -> Iterator[str]:
     """The texts that ask something in a request, the likeliest question first; one of a prompt has more in it."""
-    tops = [span for span in trace.tops if trace.role(span) != Role.GENERATION]
-    inner = [span for span in trace.spans if trace.role(span) & Role.WORKFLOW]
     steps = sorted(trace.steps, key=lambda span: span.start_ns)
     called = {span.span_id for span in steps if (trace.role(span) | trace.around(span)) & Role.TOOL}
+    tops = [span for span in trace.tops if trace.role(span) != Role.GENERATION and span.span_id not in called]
+    inner = [span for span in trace.spans if trace.role(span) & Role.WORKFLOW]
     retrievers = [span for span in steps if span.span_id not in called]
     own_words = shapes.QUESTION_KEYS if trace.root is not None and not trace.is_outermost(trace.root) else ()
     asked = (_asked_on(span, own_words if span is trace.root else ()) for span in (*tops, *inner, *retrievers))
