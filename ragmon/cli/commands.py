@@ -202,7 +202,9 @@ def ack() -> None:
 
 @click.command()
 @click.argument("gate", metavar="[PIPELINE/]ALARM")
-@click.option("--since", metavar="TIME", help="How far to look back. Default: 2h before the alarm.")
+@click.option(
+    "--since", metavar="TIME", help="How far to look back: 2h, or `2026-11-28 00:12`. Default: 2h before the alarm."
+)
 @url_option
 @form_option("text", "json")
 @config_option

@@ -7,10 +7,12 @@ import os
 import re
 from collections import Counter
 from contextlib import suppress
+from datetime import UTC, datetime
 from getpass import getuser
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
+from time import time
 from typing import Final
 from urllib.parse import quote
 
@@ -240,12 +242,16 @@ def ack(alarm: str, reason: str, by: str | None, url: str | None, config: str | 
 
 
 def seconds(value: str) -> float:
-    """Parse a duration such as `2h` into seconds."""
-    try:
+    """Parse a duration such as `2h`, or a time in UTC such as `2026-11-28 00:12`, into seconds before now."""
+    with suppress(PydanticCustomError):
         return float(duration(value))
-    except PydanticCustomError as error:
-        hint = "a number and a unit: 500s, 30m, 2h, 1d"
-        raise click.BadParameter(f"{value!r} is no stretch of time, which is {hint}", param_hint="'--since'") from error
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(value)
+        back = time() - (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if back > 0:
+            return back
+    hint = "a duration (500s, 30m, 2h, 1d) or a time in the past (2026-11-28 00:12, UTC)"
+    raise click.BadParameter(f"{value!r} is no start to look back to: {hint}", param_hint="'--since'")
 
 
 def why(gate: str, since: str | None, url: str | None, form: str, config: str | None) -> int:
