@@ -201,7 +201,7 @@ def ack() -> None:
 
 
 @click.command()
-@click.argument("gate", metavar="[PIPELINE/]ALARM")
+@click.argument("gate", metavar="[PIPELINE/]ALARM|PIPELINE")
 @click.option(
     "--since", metavar="TIME", help="How far to look back: 2h, or `2026-11-28 00:12`. Default: 2h before the alarm."
 )
@@ -212,7 +212,8 @@ def ack() -> None:
 def why() -> None:
     """Say what broke: since when it is worse, what changed with it, and which traces to open. Times are UTC.
 
-    ALARM is a gate, or an alarm by the name that pages and alerts show: `hit_rate:baseline`, `top_score:drift`.
+    ALARM is a gate, or an alarm by the name that pages and alerts show: `hit_rate:baseline`, `top_score:drift`. A
+    pipeline alone asks for its newest incident.
 
     Exit codes: 0, 3 there is no such alarm, or no monitor.
     """

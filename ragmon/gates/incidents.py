@@ -25,6 +25,7 @@ class Incident:
         name: The pipeline and the time of the beginning: `support-20260131T0205`.
         began: The beginning of what its first alarm fired for, seconds since the epoch.
         severity: `confirmed` as soon as gold or a gate proves it, which is when an alarm pages.
+        alarm: The alarm that tells most of it: the one that confirmed it, and until then its first one.
         metrics: The metrics of its alarms, in the order in which they fired.
         ended: The end of the minute since which all its alarms are silent; None while one fires.
     """
@@ -32,6 +33,7 @@ class Incident:
     name: str
     pipeline: str
     began: float
+    alarm: str
     severity: Severity = "suspected"
     metrics: list[str] = field(default_factory=list)
     ended: float | None = None
@@ -75,7 +77,7 @@ class IncidentLog:
         incident = self._newest(edge.pipeline)
         is_new = incident is None or incident.ended is not None or since > incident.newest + JOIN
         if incident is None or is_new:
-            incident = Incident(self._name(edge.pipeline, since), edge.pipeline, since)
+            incident = Incident(self._name(edge.pipeline, since), edge.pipeline, since, edge.alert)
             self.incidents.append(incident)
         is_confirmed = edge.severity == "page" and incident.severity == "suspected"
         incident.firing.add(edge.alert)
@@ -83,7 +85,7 @@ class IncidentLog:
         if edge.metric not in incident.metrics:
             incident.metrics.append(edge.metric)
         if is_confirmed:
-            incident.severity = "confirmed"
+            incident.severity, incident.alarm = "confirmed", edge.alert
         if is_new or is_confirmed:
             yield self._transition(incident, edge.ts)
 
@@ -126,6 +128,7 @@ def as_incident(incident: Incident) -> dict[str, Any]:
         "metrics": incident.metrics,
         "began": incident.began,
         "ended": incident.ended,
+        "alarm": incident.alarm,
         "alarms": sorted(incident.firing),
     }
 

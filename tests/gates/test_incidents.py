@@ -53,6 +53,16 @@ def test_it_is_confirmed_by_the_first_alarm_that_pages():
     assert told(fires(9, "coverage", 2, page=True)) == [(9, name, "confirmed", "firing")]
 
 
+def test_the_alarm_that_confirms_it_tells_most_of_it():
+    log = IncidentLog()
+    edges = [fires(9, "coverage:look", 2), fires(12, "hit_rate", 2, page=True), fires(13, "coverage", 2, page=True)]
+    assert [log.incidents[-1].alarm for edge in edges for _ in [list(log.see([edge]))]] == [
+        "coverage:look",
+        "hit_rate",
+        "hit_rate",
+    ]
+
+
 def test_an_alarm_that_fires_anew_while_others_fire_goes_on_with_the_incident():
     edges = [fires(9, "coverage:look", 2), fires(10, "hit_rate:look", 2), ends(20, "coverage:look")]
     edges += [fires(25, "coverage:look", 21), ends(40, "coverage:look"), ends(41, "hit_rate:look")]

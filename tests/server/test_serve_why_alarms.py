@@ -105,6 +105,19 @@ def test_the_command_prints_the_alarm_its_proof_and_a_command_for_a_trace(world)
     assert "none of the 2 retrieved documents is in gold (gold: d1)" in shown.out
 
 
+def test_a_pipeline_alone_asks_for_its_newest_incident(world):
+    _, text = world.get("/api/incidents")
+    (incident,) = json.loads(text)["incidents"]
+    assert incident["alarm"] in incident["alarms"]
+    done = ragmon("why", "support", "--url", world.admin)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == ragmon("why", f"support/{incident['alarm']}", "--url", world.admin).out
+    assert "b2" in done.out
+    lost = ragmon("why", "sales", "--url", world.admin)
+    assert (lost.code, lost.out) == (3, "")
+    assert "unknown pipeline" in lost.err
+
+
 def test_a_silent_alarm_says_what_it_compares(world):
     text = explained(world, "error_rate:look")["gate"]["alarm"]
     assert re.match(r"compares error_rate with its own past", text), text
