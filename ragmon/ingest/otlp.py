@@ -336,8 +336,8 @@ class ExternalSpan(msgspec.Struct, gc=False):
     trace_id: bytes
     span_id: bytes
     is_root: bool
+    start_ns: int
     end_ns: int
-    failed: bool
     service: str | None
     build: str | None
     scope: str
@@ -396,10 +396,10 @@ class SpanBatch:
         elif own:
             self.stages += 1
         else:
-            is_root, failed = message.parent_span_id in _NO_PARENT, message.status.code == Status.STATUS_CODE_ERROR
+            is_root, start_ns = message.parent_span_id in _NO_PARENT, message.start_time_unix_nano
             is_message = isinstance(message, trace_pb2.Span)
             content = message.SerializeToString() if is_message else to_span(message, origin.scope)
-            self.external.append(ExternalSpan(trace_id, span_id, is_root, end_ns, failed, *origin, content))
+            self.external.append(ExternalSpan(trace_id, span_id, is_root, start_ns, end_ns, *origin, content))
         self.spans += 1
 
 

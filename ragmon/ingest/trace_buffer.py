@@ -26,7 +26,7 @@ from collections.abc import Collection, Hashable, Iterator, Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ragmon.ingest.spans.mapper import incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
@@ -142,9 +142,9 @@ class TraceBuffer(Generic[Key, Open]):
         return self.traces.pop(key)
 
 
-def remember(ended: dict[Key, None], key: Key, most: int) -> None:
+def remember(ended: dict[Key, Any], key: Key, most: int, value: Any = None) -> None:
     """Remember what has ended, to recognise what comes late; of more than `most` keys the oldest is forgotten."""
-    ended[key] = None
+    ended[key] = value
     while len(ended) > most:
         with suppress(RuntimeError):  # another thread has just added one
             ended.pop(next(iter(ended)), None)

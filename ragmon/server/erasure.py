@@ -25,6 +25,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.server.state import SavedServerState
 from ragmon.server.store import (
     ASIDE,
+    FOREVER,
     LEVEL,
     JournalReaderBase,
     JournalRow,
@@ -206,6 +207,10 @@ def erase(
     return eraser.done
 
 
+_ERASE: Final = """INSERT INTO assembled VALUES (?, ?, 0, ?) ON CONFLICT (trace_id) DO UPDATE SET
+    arrival = excluded.arrival, ended = excluded.ended WHERE arrival BETWEEN 0 AND -excluded.arrival"""
+
+
 class _Eraser(JournalReaderBase):
     def __init__(
         self,
@@ -242,9 +247,10 @@ class _Eraser(JournalReaderBase):
                     values = (remaining.body, checksum(*pending._replace(body=remaining.body)[1:]), pending.seq)
                     self._connection.execute("UPDATE bodies SET body = ?, sum = ? WHERE seq = ?", values)
                 # Spans of such a trace that come later make no record. Negative: not counted by a server yet.
+                # A trace that was finished before the request came waits again; one finished since is counted.
                 erased = [trace_id for trace_id in pending.traces if trace_id.hex() in self._traces]
-                traces = [(trace_id, -pending.arrival) for trace_id in erased]
-                self._connection.executemany("INSERT OR IGNORE INTO assembled VALUES (?, ?, 0)", traces)
+                traces = [(trace_id, -pending.arrival, FOREVER) for trace_id in erased]
+                self._connection.executemany(_ERASE, traces)
             self.done.spans += remaining.removed
         # Quarantined requests were counted when they were quarantined, so no counts change.
         for request in self.quarantined():
@@ -263,6 +269,8 @@ class _Eraser(JournalReaderBase):
             rows = [(trace_id,) for trace_id in self._traces]
             self._connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", rows)
             self._connection.executemany("INSERT OR IGNORE INTO erased VALUES (?)", rows)
+            finished = [(FOREVER, _id_bytes(trace_id)) for trace_id in self._traces]
+            self._connection.executemany("UPDATE assembled SET ended = ? WHERE trace_id = ?", finished)
         for (seq,) in self._connection.execute("SELECT seq FROM checkpoints ORDER BY seq").fetchall():
             with self._transaction():
                 self.done.states += self._erase_from_checkpoint(seq)

@@ -431,6 +431,15 @@ def is_request(turn: Trace) -> bool:
     return _is_turn(turn) and bool(turn.outermost[0].failed or turn.steps)
 
 
+def begins_anew(request: Trace) -> bool:
+    """Whether spans that began when the requests of their trace had ended are another request, not work left over.
+
+    Such a request has a root of its own, or is whole: it retrieved and answered, or it failed.
+    """
+    has_root = request.root is not None and request.root.parent_id is None
+    return has_root or is_request(request) or bool(request.steps and request.calls)
+
+
 def _is_turn(turn: Trace) -> bool:
     """Whether a workflow with its descendants answered or failed; a turn of a conversation may need no documents."""
     if len(turn.outermost) != 1 or not turn.role(workflow := turn.outermost[0]) & Role.WORKFLOW:

@@ -383,6 +383,11 @@ class Trace:
                 self._roles[span.span_id] |= Role.TOOL
 
     @property
+    def first(self) -> Span:
+        """The first outermost span; of a trace without one, its first span."""
+        return (self.outermost or self.spans or [*self._by_id.values()])[0]
+
+    @property
     def tools(self) -> list[str]:
         """The names of the tools that were called, each once."""
         spans = self.having(Role.TOOL)
