@@ -46,7 +46,7 @@ from ragmon.core.errors import error_location, warn_once
 from ragmon.core.record import Record, Sampling
 from ragmon.core.semconv import RAGMON_INTERNAL
 from ragmon.core.text import parse
-from ragmon.ingest.spans.mapper import ended_requests, is_request, per_request, to_record
+from ragmon.ingest.spans.mapper import begins_anew, ended_requests, per_request, to_record
 from ragmon.ingest.spans.span import (
     UNKNOWN_CONVENTION,
     SpanOptions,
@@ -282,7 +282,7 @@ class RequestAssembler:
             self.ignored[DECORATED] += 1
             return
         for trace in per_request(map(from_sdk_span, request.spans), self._options):
-            if request.continues and not is_request(trace):
+            if request.continues and not begins_anew(trace):
                 self.gathering.dropped[LATE] += len(trace.spans)
                 continue
             self._submit(trace, request.spans, request)

@@ -158,6 +158,7 @@ class Chunk(msgspec.Struct, kw_only=True):
         low: The offset from which the next owner reads, to know the messages shortly before.
         config: What it was counted by (`config_version`).
         waiting: The ids of traces that wait for more spans, 16 bytes each.
+        after: For each of these, when what is done of it had ended, in nanoseconds.
         log: Tells the offsets of this log from the offsets of another log in its place; "" where it is not known.
         lost: Messages of the stretch that were not counted, because the log had deleted them.
         partitions: How many partitions the log has; 0 where they are told otherwise.
@@ -176,6 +177,7 @@ class Chunk(msgspec.Struct, kw_only=True):
     counts: PartialCounts
     arrived: BatchCounts = msgspec.field(default_factory=BatchCounts)
     waiting: bytes = b""
+    after: list[int] = []
     log: str = ""
     lost: int = 0
     partitions: int = 0

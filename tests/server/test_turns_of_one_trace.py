@@ -182,7 +182,9 @@ def test_a_turn_that_waited_and_was_forgotten_while_nobody_served_is_accounted_f
             manual.open()
             manual.tick(1)
             manual.kill()
-        assert (manual.books.received, manual.books.ignored, manual.books.residual) == (2, {"forgotten": 2}, 0), "with its first turn"
+        assert (manual.books.received, manual.books.ignored, manual.books.residual) == (2, {"forgotten": 2}, 0), (
+            "with its first turn"
+        )
 
 
 def test_a_turn_waits_on_where_the_journal_was_lost(tmp_path):

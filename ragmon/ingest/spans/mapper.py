@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from itertools import chain
+from itertools import chain, pairwise
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -368,13 +368,21 @@ def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> lis
         With several roots of ragmon: each root, its descendants, and the spans within its time and that of no other
         root; a span that fits several requests belongs to none. Without such a root, if every outermost span is a
         workflow that answered or failed, and two at least retrieved as well or failed: each of them with its
-        descendants. Otherwise the trace as a whole.
+        descendants. The same for trees of spans, one after the other, that retrieved and called a model. Otherwise the
+        trace as a whole.
     """
     trace = Trace(translated(spans), options.retrieving)
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if not roots and len(trace.outermost) > 1:
         turns = [trace.below(workflow) for workflow in trace.outermost]
         if all(map(_is_turn, turns)) and sum(map(is_request, turns)) >= 2:
+            return turns
+        trees: dict[str, list[Span]] = {}
+        for span in trace.spans:
+            trees.setdefault(next(reversed(trace.above(span)), span.span_id), []).append(span)
+        turns = [turn for tree in trees.values() if (turn := Trace(tree, trace.retrieving)).outermost]
+        is_in_turn = all(turn.ended[-1].end_ns < later.spans[0].start_ns for turn, later in pairwise(turns))
+        if is_in_turn and all(turn.calls for turn in turns) and sum(bool(turn.steps) for turn in turns) >= 2:
             return turns
     if len(roots) < 2:
         return [trace]
@@ -436,7 +444,7 @@ def begins_anew(request: Trace) -> bool:
 
     Such a request has a root of its own, or is whole: it retrieved and answered, or it failed.
     """
-    has_root = request.root is not None and request.root.parent_id is None
+    has_root = any(span.parent_id is None for span in request.spans)
     return has_root or is_request(request) or bool(request.steps and request.calls)
 
 
