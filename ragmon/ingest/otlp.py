@@ -46,6 +46,7 @@ from ragmon.ingest.lines import Rejected, is_export, wrong_type
 from ragmon.ingest.spans.conventions import EVENT_KEYS, KEY_PREFIXES, KEYS, MESSAGE_EVENTS
 from ragmon.ingest.spans.mapper import MEMBERS
 from ragmon.ingest.spans.messages import LOG_SCOPE
+from ragmon.ingest.spans.sampling import KEYS as SAMPLING_KEYS
 from ragmon.ingest.spans.span import HIT_EVENTS, MEANINGS, OWN_SCOPE, Event, Span
 from ragmon.ingest.spans.tools import LISTS, Memo
 
@@ -454,6 +455,7 @@ _READ_KEYS: Final = frozenset(
         *(semconv.TRULENS_QUERY, semconv.TRULENS_CONTEXTS, semconv.TRULENS_RERANKED, semconv.TRULENS_INPUT_ID),
         semconv.TRULENS_CONVERSATION,
         *KEYS,
+        *SAMPLING_KEYS,
     }
 )
 """The attributes of spans that the mapper reads: the others stay undecoded, which takes half as long."""
@@ -502,6 +504,7 @@ def to_span(message: Any, scope: str) -> Span:
         scope,
         bool(flags & _SAMPLED) if flags else None,
         [link.trace_id.hex() for link in message.links] if message.links else (),
+        message.trace_state,
     )
 
 
@@ -605,6 +608,7 @@ class _Span(_Message):
     trace_hex: str = msgspec.field(default="", name="traceId")
     span_hex: str = msgspec.field(default="", name="spanId")
     parent_hex: str = msgspec.field(default="", name="parentSpanId")
+    trace_state: str = ""
     name: str = ""
     start_time: _Integer = msgspec.field(default=0, name="startTimeUnixNano")
     end_time: _Integer = msgspec.field(default=0, name="endTimeUnixNano")

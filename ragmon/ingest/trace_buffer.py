@@ -33,6 +33,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from ragmon.ingest.spans.mapper import begins_anew, incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
+from ragmon.ingest.spans.sampling import UpstreamSampling
 from ragmon.ingest.spans.span import MAX_SPANS, NO_OPTIONS, TOO_MANY_SPANS, Mapped, Span, SpanOptions
 
 LATE: Final = "late"
@@ -175,6 +176,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         super().__init__(limits or FILE_LIMITS)
         self.left_out: Counter[str] = Counter()
         self._done: dict[str, int] = {}
+        self._upstream = UpstreamSampling()
         self._options = options
         self._newest = 0
 
@@ -222,8 +224,9 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
                 continue
             service, build = trace.origins[request.first.span_id]
             mapped = to_record(request, self._options, service=service, build=build)
-            if mapped.record is not None:
+            if (record := mapped.record) is not None:
                 remember(self._done, trace_id, _MAX_REMEMBERED, int(trace.last))
+                record.sampling = record.sampling or self._upstream.of(request, record.pipeline or "")
             yield mapped if trace.complete else incomplete(mapped)
 
     def end(self) -> Iterator[Mapped]:

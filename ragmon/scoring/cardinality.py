@@ -17,6 +17,7 @@ import msgspec
 from ragmon.core import constants
 from ragmon.core.constants import DROPPED_PIPELINES, OTHER
 from ragmon.core.record import Record, Totals
+from ragmon.core.sampling import calls_per_record
 from ragmon.stats.histograms import add_counts
 
 PRODUCERS: Final = 20_000
@@ -276,7 +277,8 @@ def _renamed_to(record: Record, pipeline: str, pair: Pair) -> Record:
     sampling = record.sampling
     if record.pipeline is not None and pipeline != record.pipeline:
         record = msgspec.structs.replace(record, pipeline=pipeline)
-    if sampling is not None and sampling.stratum not in constants.CALL_STRATA:
+    known = (*constants.CALL_STRATA, constants.SAMPLED)
+    if sampling is not None and sampling.stratum not in known and calls_per_record(sampling.stratum) is None:
         unknown = msgspec.structs.replace(sampling, stratum=constants.UNKNOWN_WEIGHT)
         record = msgspec.structs.replace(record, sampling=unknown)
     if (record.build or record.index_hash) and pair != (record.build or "", record.index_hash or ""):

@@ -16,16 +16,18 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ragmon.capture.call import SPAN, threshold
+from ragmon.capture.call import threshold
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QUARANTINED
 from ragmon.core.errors import log_error
 from ragmon.core.process import Deadline
 from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode
+from ragmon.core.sampling import SPAN
 from ragmon.ingest.native import BUCKET_NS
 from ragmon.ingest.otlp import ExternalSpan
 from ragmon.ingest.spans.mapper import CORRECTNESS, begins_anew, evaluations, incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
+from ragmon.ingest.spans.sampling import UpstreamSampling
 from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Span, count_scope, count_tools
 from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
 from ragmon.monitor.capture_settings import Redactions, file_span_options
@@ -226,6 +228,7 @@ class Assembler:
         self._rate = settings.of(settings.pipeline).sampling.rate if has_rate else 1.0
         self.lowest = threshold(self._rate)
         self._redact = Redactions(settings)
+        self.upstream = UpstreamSampling()
 
     def assemble(self, trace_id: bytes, waiting: OpenTrace, *, decorated: bool = False) -> AssembledTrace:
         """Make the records of a trace."""
@@ -272,8 +275,9 @@ class Assembler:
                 if record is not None:
                     # The rate may have changed since the trace began.
                     rate = self._rate if waiting.lowest == self.lowest else 1.0 - waiting.lowest / SPAN
-                    sampling, partial = Sampling(p_audit=rate, p=rate), record.partial or not waiting.complete
                     record.pipeline = record.pipeline or DEFAULT_PIPELINE
+                    sampling = self.upstream.of(request, record.pipeline, rate) or Sampling(p_audit=rate, p=rate)
+                    partial = record.partial or not waiting.complete
                     record = self._redact(msgspec.structs.replace(record, sampling=sampling, partial=partial))
                     # Each record has its own key, of another length than a native record's key (trace and span).
                     is_alone = len(requests) == 1 and waiting.after == NOTHING

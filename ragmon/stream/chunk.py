@@ -164,6 +164,7 @@ class Chunk(msgspec.Struct, kw_only=True):
         partitions: How many partitions the log has; 0 where they are told otherwise.
         labels: Where labels stand that wait for their answers: the offset, and its number among the labels there.
         lines: Lines for the journal of the server that adds up: labels, samples of records, erased traces.
+        lowest: The lowest probability with which a sampler in front kept requests, by pipeline.
         times: Offsets from `low` on, and the time of the log at each: what lies between them follows from the log.
     """
 
@@ -184,6 +185,7 @@ class Chunk(msgspec.Struct, kw_only=True):
     labels: list[tuple[int, int]] = []
     lines: bytes = b""
     times: list[tuple[int, float]] = []
+    lowest: dict[str, float] = {}
     v: int = CHUNK_VERSION
 
     def dump(self) -> bytes:

@@ -294,6 +294,7 @@ class PartitionCounter:
         waiting = last.waiting if last else b""
         ids = [waiting[start : start + TRACE_ID] for start in range(0, len(waiting), TRACE_ID)]
         self._held = dict(zip(ids, (last and last.after) or len(ids) * [NOTHING], strict=True))
+        self._lowest = last.lowest if last else {}
         self._arrived = BatchCounts()
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
@@ -443,6 +444,7 @@ class TracePartitionCounter(PartitionCounter):
         super().__init__(part, base, settings, gold, *rest, **how)
         self._buffer = JournalledTraceBuffer()
         self._assembler = Assembler(settings, LONGEST_ASSEMBLY)
+        self._assembler.upstream.lowest.update(self._lowest)
         self._is_warm = not self._held
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
@@ -614,6 +616,7 @@ class TracePartitionCounter(PartitionCounter):
         chunk = super().seal(until)
         traces = self._buffer.traces
         chunk.waiting = b"".join(sorted(traces))
+        chunk.lowest = dict(self._assembler.upstream.lowest)
         chunk.after = [traces[trace_id].after for trace_id in sorted(traces)]
         first, began = min(((min(trace.requests), trace.first) for trace in traces.values()), default=(chunk.low, 0.0))
         if first < chunk.low:

@@ -111,6 +111,7 @@ class Span(NamedTuple):
         scope: The name of the instrumentation that recorded it.
         sampled: Whether the application's tracer keeps it; None where that is unknown.
         links: The ids of the traces it links to.
+        state: The tracestate of its trace.
     """
 
     trace_id: str
@@ -127,6 +128,7 @@ class Span(NamedTuple):
     scope: str = ""
     sampled: bool | None = None
     links: Sequence[str] = ()
+    state: str = ""
 
 
 class Mapped(NamedTuple):
@@ -167,6 +169,7 @@ def from_sdk_span(span: Any) -> Span:
         dropped_events=span.dropped_events,
         scope="" if span.instrumentation_scope is None else span.instrumentation_scope.name,
         sampled=bool(context.trace_flags.sampled),
+        state=context.trace_state.to_header() if context.trace_state else "",
     )
 
 
