@@ -290,7 +290,8 @@ class RequestAssembler:
             self._submit(trace, request.spans, request)
 
     def _submit(self, trace: Trace, spans: Sequence[Any], request: OpenRequest) -> None:
-        attributes = resource(spans[0]) if spans else {}
+        own = [span for span in spans if span.context.span_id == int(trace.first.span_id, 16)]
+        attributes = resource(own[0]) if own else {}
         service, build = _text(attributes.get("service.name")), _text(attributes.get("service.version"))
         result = to_record(trace, self._options, service=service, build=build)
         record = result.record
@@ -367,7 +368,7 @@ class RagmonSpanProcessor(SpanProcessor):
         rate: Share of requests that are kept, by the randomness of their trace id.
         keep: Rates at which other requests are kept for their outcome, by stratum: `error`, `refusal`, `slow`.
         slow_above: Seconds above which a request counts as slow.
-        pipeline: The pipeline's name; None takes the workflow's name, then the service's.
+        pipeline: The pipeline's name; None takes the service's.
         id_from: Dotted path from a document to its id.
         limits: Limits of time and number of the span buffer.
         requests: The assembler to use, in place of all these settings; `ragmon.install(provider=...)` passes its own.

@@ -453,7 +453,7 @@ _READ_KEYS: Final = frozenset(
         # TruLens
         *(semconv.TRULENS_KIND, semconv.TRULENS_INPUT, semconv.TRULENS_OUTPUT, semconv.TRULENS_ERROR),
         *(semconv.TRULENS_QUERY, semconv.TRULENS_CONTEXTS, semconv.TRULENS_RERANKED, semconv.TRULENS_INPUT_ID),
-        semconv.TRULENS_CONVERSATION,
+        *(semconv.TRULENS_CONVERSATION, semconv.TRULENS_APP, semconv.TRULENS_APP_VERSION),
         *KEYS,
         *SAMPLING_KEYS,
     }

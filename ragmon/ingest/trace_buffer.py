@@ -222,7 +222,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
             if trace.after is not None and not begins_anew(request):
                 self.left_out[LATE] += len(request.spans)
                 continue
-            service, build = trace.origins[request.first.span_id]
+            service, build = trace.origins[request.owner(lambda span: trace.origins[span.span_id][0]).span_id]
             mapped = to_record(request, self._options, service=service, build=build)
             if (record := mapped.record) is not None:
                 remember(self._done, trace_id, _MAX_REMEMBERED, int(trace.last))

@@ -263,11 +263,16 @@ class Assembler:
             _drop(counts, error)
             return AssembledTrace(trace_id, waiting, records, counts)
         counts.received = max(0, len(requests) - 1)
+
+        def origin(span: Span) -> ExternalSpan:
+            return waiting.spans[bytes.fromhex(span.span_id)]
+
         for request in requests:
             try:
                 _check_deadline(deadline)
-                first = waiting.spans[bytes.fromhex(request.first.span_id)]
-                mapped = to_record(request, self._options, service=first.service, build=first.build)
+                first = origin(request.first)
+                own = origin(request.owner(lambda span: origin(span).service))
+                mapped = to_record(request, self._options, service=own.service, build=own.build)
                 if mapped.record is not None and not waiting.complete:
                     mapped = incomplete(mapped)
                 _check_deadline(deadline)

@@ -29,6 +29,7 @@ id_from = "metadata.chunk_id"
 retrievers = ["retrieve", "search_*"]
 reasoning = ["plan"]
 merge = "concat"
+pipeline = "workflow"
 gold = "gold.jsonl"
 redactors = ["json:dumps"]
 hash_key_file = "hash.key"

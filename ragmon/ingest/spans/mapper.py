@@ -514,11 +514,16 @@ def to_record(
     if error is None and ended is None:
         reply = with_marks(answer(trace, ids, titles_of(retrieved.final), miss), ids)
         ended = _control_flow(trace) if reply is None else None
+    # TruLens's service is the library itself; the application is on its spans.
+    app = first_of(trace.first.attributes, (semconv.TRULENS_APP,), nonempty_text)
+    if app is not None:
+        service, build = app, first_of(trace.first.attributes, (semconv.TRULENS_APP_VERSION,), nonempty_text)
+    workflow = _workflow_name(trace) if options.by_workflow else None
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
         ts=_event_time(_interval(trace)[1]),
-        pipeline=options.pipeline or _workflow_name(trace) or service or constants.DEFAULT_PIPELINE,
+        pipeline=options.pipeline or workflow or service or constants.DEFAULT_PIPELINE,
         source=constants.LIVE,
         q=question(trace),
         retrieved_ids=ids,

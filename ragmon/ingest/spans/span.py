@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
@@ -43,7 +43,8 @@ class SpanOptions:
         merge: How several independent retrievals become one list.
         retrievers: The names of tools, tasks, functions and spans that retrieve whatever the shape of their output; `*`
             stands for any characters.
-        pipeline: The pipeline's name; None takes the workflow's, then the service's.
+        pipeline: The pipeline's name; None takes the service's.
+        by_workflow: Whether the name of a workflow goes before the service's.
         reasoning: Names of thoughts in answers, beside the usual ones.
         ignored: The exceptions that are no errors, by the names of their types; `*` stands for any characters.
     """
@@ -52,6 +53,7 @@ class SpanOptions:
     merge: Merge = "concat"
     retrievers: tuple[str, ...] = ()
     pipeline: str | None = None
+    by_workflow: bool = False
     reasoning: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
@@ -389,6 +391,25 @@ class Trace:
     def first(self) -> Span:
         """The first outermost span; of a trace without one, its first span."""
         return (self.outermost or self.spans or [*self._by_id.values()])[0]
+
+    def owner(self, service_of: Callable[[Span], str | None]) -> Span:
+        """The span whose service answers the request: the first outermost one.
+
+        A workflow that only hands on to workflows of one other service is a call of that service.
+        """
+        span = self.first
+        if len({service_of(one) for one in self.spans}) < 2:
+            return span
+        rag_spans = [one for one in self.inside(span) if self._roles[one.span_id] & _RAG_ROLES]
+        while True:
+            inside = [one for one in rag_spans if span.span_id in self.above(one)]
+            around = {one.span_id for one in inside}
+            called = [one for one in inside if not around & self.above(one).keys()]
+            services = {service_of(one) for one in called}
+            are_workflows = all(self._roles[one.span_id] & Role.WORKFLOW for one in called)
+            if len(services) != 1 or services == {service_of(span)} or not are_workflows:
+                return span
+            span = called[0]
 
     @property
     def tools(self) -> list[str]:
