@@ -8,7 +8,8 @@ a question mark, as in `ragmon.core.text.clean`, and malformed spans are left ou
 The messages of the JSON encoding have the fields of protobuf's, so the spans of both are read by the same code. In JSON
 ids are hexadecimal, 64-bit integers may be strings, and unknown fields are ignored.
 
-Log records are read where they are events of a model call: its messages, written beside its span instead of on it.
+Log records are read where they are events of a model call: its messages, written beside its span instead of on it,
+or an evaluation of it (`gen_ai.evaluation.result`).
 Older releases of OpenTelemetry's instrumentations write one event per message (`gen_ai.user.message`, `gen_ai.choice`),
 later ones `gen_ai.client.inference.operation.details` with all messages. Each becomes a span that stands for it
 (`ragmon.ingest.spans.messages`). All other log records are not read.
@@ -882,7 +883,7 @@ def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
             if record.trace_id.strip(b"\0") and len(span_id) == _SPAN_ID_BYTES and span_id.strip(b"\0"):
                 name = getattr(record, "event_name", "")  # messages of OpenTelemetry before 1.35 lack the field
                 name = name or _texts(record.attributes).get("event.name", "")
-                if name in MESSAGE_EVENTS:
+                if name in MESSAGE_EVENTS or name == semconv.EVALUATION:
                     named.append((record, name))
         unread += len(records) - len(named)
         events += len(named)

@@ -139,6 +139,7 @@ def file_span_options(settings: Settings) -> SpanOptions:
         common.retrievers,
         name,
         own.capture.pipeline == "workflow",
+        {name: judge.range for name, judge in own.judges.items()},
         ignored=common.ignored,
         reasoning=common.reasoning,
     )

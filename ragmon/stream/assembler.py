@@ -241,7 +241,7 @@ class Assembler:
             spans, missing = with_log_events(_decoded_spans(waiting, deadline))
             count(counts.spans, NO_SPAN, missing)
             if not spans:
-                count(counts.ignored, NO_SPAN)
+                count(counts.ignored, NO_SPAN if waiting.after == NOTHING else LATE)
                 return AssembledTrace(trace_id, waiting, records, counts)
             requests = per_request(spans, self._options)
             if waiting.after > NOTHING:
@@ -256,8 +256,8 @@ class Assembler:
                     correct=evaluation.score,
                     ts=evaluation.ts,
                 )
-                for evaluation in evaluations(spans)
-                if evaluation.human and evaluation.name in CORRECTNESS
+                for evaluation in evaluations(spans, self._options.ranges)
+                if evaluation.human and evaluation.score is not None and evaluation.name in CORRECTNESS
             ]
         except Exception as error:  # noqa: BLE001 - attributes are untrusted data
             _drop(counts, error)

@@ -99,6 +99,7 @@ kind = "faithfulness"
 sample = 0.5
 max_per_day = 7
 threshold = 0.8
+range = [1, 5]
 include_reason = false
 strict = true
 version = "2"

@@ -17,6 +17,7 @@ from functools import partial
 from http import HTTPStatus
 from itertools import chain, pairwise
 from math import inf
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -74,18 +75,20 @@ _SEPARATORS: Final = re.compile(r"[^a-z0-9]+")
 
 
 class Evaluation(NamedTuple):
-    """An evaluation of a request: a score in [0, 1], of which 1 is best, by a person or a judge."""
+    """An evaluation of a request, in [0, 1], by a person or a judge; its score is None where it is off its scale."""
 
     name: str
-    score: float
+    score: float | None
     human: bool
     rater: str
     trace_id: str
     ts: float
 
 
-def evaluations(spans: Iterable[Span]) -> Iterator[Evaluation]:
-    """The evaluations on spans; a score outside [0, 1], and a label that is neither yes nor no, are ignored."""
+def evaluations(
+    spans: Iterable[Span], ranges: Mapping[str, Sequence[float]] = MappingProxyType({})
+) -> Iterator[Evaluation]:
+    """The evaluations on spans, on the scales of their names; a label that is neither yes nor no is ignored."""
     for span in spans:
         keys = "\n".join(span.attributes)
         if not span.events and not any(marker in keys for marker in _KEY_MARKERS):
@@ -96,34 +99,41 @@ def evaluations(spans: Iterable[Span]) -> Iterator[Evaluation]:
             if event.name == semconv.EVALUATION
         ]
         for raw in chain(raw_evaluations, *(flattened(span.attributes, name).rows for name in LISTS)):
-            score = _score(raw)
-            if score is not None and (name := _name(raw.get("name"))):
+            name = _name(raw.get("name"))
+            label = (as_text(raw.get("label")) or "").strip().casefold()
+            score = number(raw.get("score"))
+            if score is not None:
+                worst, best = ranges.get(name, (0.0, 1.0))
+                share = (score - worst) / (best - worst)
+                score = share if 0.0 <= share <= 1.0 else None
+            elif label in _TRUE | _FALSE:
+                score = float(label in _TRUE)
+            else:
+                continue
+            if name:
                 trace_id = span.links[0] if len(span.links) == 1 else span.trace_id
                 human = (as_text(raw.get("annotator_kind")) or "").upper() == HUMAN
                 rater = as_text(raw.get("identifier")) or ""
                 yield Evaluation(name, score, human, rater, trace_id, span.end_ns / 1e9)
 
 
-def judge_scores(spans: Iterable[Span]) -> dict[str, float] | None:
-    """The scores of judges on a request's own spans, by metric; None where there is none."""
-    scores = {
-        JUDGE_PREFIX + evaluation.name: evaluation.score
-        for evaluation in evaluations(span for span in spans if not span.links)
-        if not evaluation.human
-    }
-    return scores or None
+def judge_scores(
+    spans: Iterable[Span], ranges: Mapping[str, Sequence[float]] = MappingProxyType({})
+) -> tuple[dict[str, float] | None, dict[str, str]]:
+    """The scores of judges on a request's own spans, by metric, and what is off its scale; None without scores."""
+    scores, out_of_range = dict[str, float](), dict[str, str]()
+    for evaluation in evaluations((span for span in spans if not span.links), ranges):
+        if evaluation.score is None:
+            # The names of others are not known, and may be many.
+            field = f"measures.{JUDGE_PREFIX}{evaluation.name}" if evaluation.name in ranges else "measures"
+            out_of_range[field] = constants.OUT_OF_RANGE
+        elif not evaluation.human:
+            scores[JUDGE_PREFIX + evaluation.name] = evaluation.score
+    return scores or None, out_of_range
 
 
 def _name(value: Any) -> str:
     return _SEPARATORS.sub("_", (as_text(value) or "").casefold()).strip("_")
-
-
-def _score(raw: Mapping[str, Any]) -> float | None:
-    score = number(raw.get("score"))
-    if score is not None:
-        return score if 0.0 <= score <= 1.0 else None
-    label = (as_text(raw.get("label")) or "").strip().casefold()
-    return 1.0 if label in _TRUE else 0.0 if label in _FALSE else None
 
 
 _SECOND: Final = 1e9
@@ -519,6 +529,7 @@ def to_record(
     if app is not None:
         service, build = app, first_of(trace.first.attributes, (semconv.TRULENS_APP_VERSION,), nonempty_text)
     workflow = _workflow_name(trace) if options.by_workflow else None
+    measures, off_scale = judge_scores(trace.spans, options.ranges)
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
@@ -537,7 +548,7 @@ def to_record(
         build=build,
         model=_answering_model(trace),
         exported=(trace.root or trace.spans[0]).sampled,
-        measures=judge_scores(trace.spans),
+        measures=measures,
         **_labels(trace),
     )
     # An answer that was not recorded is unknown; an empty answer is recorded as one.
@@ -546,7 +557,7 @@ def to_record(
     missing = _missing(record, trace, retrieved.final)
     tools = trace.tools if missing.get("retrieved_ids") == NO_RETRIEVAL else ()
     unreadable = dict.fromkeys(unread, constants.UNREADABLE)
-    return Mapped(kept, "", {**missing, **unreadable, **out_of_range}, tools=tools, unread=unread)
+    return Mapped(kept, "", {**missing, **unreadable, **out_of_range, **off_scale}, tools=tools, unread=unread)
 
 
 def incomplete(mapped: Mapped) -> Mapped:

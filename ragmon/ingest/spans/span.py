@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -45,6 +45,7 @@ class SpanOptions:
             stands for any characters.
         pipeline: The pipeline's name; None takes the service's.
         by_workflow: Whether the name of a workflow goes before the service's.
+        ranges: The worst and the best score of judges, by name; of others they are 0 and 1.
         reasoning: Names of thoughts in answers, beside the usual ones.
         ignored: The exceptions that are no errors, by the names of their types; `*` stands for any characters.
     """
@@ -54,6 +55,7 @@ class SpanOptions:
     retrievers: tuple[str, ...] = ()
     pipeline: str | None = None
     by_workflow: bool = False
+    ranges: Mapping[str, Sequence[float]] = field(default_factory=dict)
     reasoning: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
