@@ -86,6 +86,7 @@ class ServerStatus(msgspec.Struct):
         unknown_conventions: Requests that are not read, by the name of their instrumentation.
         tools_without_documents: Requests without a retrieval, by the names of the tools called in them.
         uncovered: Pipelines that have records and no gate.
+        needed_series: `[serve] max_series` with which all pipelines would have places; None where all have.
     """
 
     version: str
@@ -102,6 +103,7 @@ class ServerStatus(msgspec.Struct):
     unknown_conventions: dict[str, int] = {}
     tools_without_documents: dict[str, int] = {}
     uncovered: list[str] = []
+    needed_series: int | None = None
 
 
 def parse_server_url(text: str) -> Url:
@@ -160,6 +162,15 @@ class _Captured(msgspec.Struct):
 def captured(url: str) -> list[CaptureReport]:
     """The capture reports of a monitor, a server's or one in an application."""
     return read_page(url, STATUS, _Captured).captured
+
+
+class _Places(msgspec.Struct):
+    needed_series: int | None = None
+
+
+def needed_series(url: str) -> int | None:
+    """`[serve] max_series` with which all pipelines of a monitor would have places; None where all have."""
+    return read_page(url, STATUS, _Places).needed_series
 
 
 def read_page(url: str, path: str, part: type[T]) -> T:

@@ -45,6 +45,7 @@ from ragmon.cli.doctor_checks import (
     detectability,
     instrumentations,
     local_checks,
+    place_checks,
     probes,
     running_monitor,
     stream_checks,
@@ -234,6 +235,7 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
         return
     yield from quarantine_checks(before.quarantined)
     yield from captured_checks(before.captured)
+    yield from place_checks(before.needed_series)
     yield from convention_checks(before.unknown_conventions)
     yield from tool_checks(before.tools_without_documents)
     for name in before.uncovered:

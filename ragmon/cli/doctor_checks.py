@@ -20,11 +20,12 @@ import ragmon
 from ragmon.alarms.pipelines import AlarmEngine
 from ragmon.alarms.plan import AlarmBudget, Detectability, duration
 from ragmon.alarms.plan import detectability as reach
-from ragmon.cli.client import NoResponseError, captured, get_page, parse_server_url
+from ragmon.cli.client import NoResponseError, captured, get_page, needed_series, parse_server_url
 from ragmon.config.services import ExportTable, StreamTable
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core.errors import RagmonError, UnavailableError, shorten
 from ragmon.core.network import Address
+from ragmon.export.status import more_places
 from ragmon.export.text import shares
 from ragmon.gates.coverage import FIELDS, CaptureReport
 from ragmon.ingest.gold import load_gold
@@ -97,6 +98,15 @@ def running_monitor(admin: str) -> Iterator[Check]:
         if not reports:
             yield Check(CAPTURED, ok=True, finding="nothing yet: the monitor has no records")
         yield from captured_checks(reports)
+        yield from place_checks(needed_series(admin))
+
+
+def place_checks(needed: int | None) -> Iterator[Check]:
+    """Name the setting that gives every pipeline its gates."""
+    if needed is not None:
+        finding = "pipelines found no place and have no gates: they are counted as __other__"
+        hint = f"[serve] {more_places(needed)}, or [pipelines.NAME] for each"
+        yield Check("pipelines", ok=False, finding=finding, hint=hint)
 
 
 RATES: Final = (1.0, 10.0, 100.0)
