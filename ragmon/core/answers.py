@@ -62,6 +62,8 @@ def message(value: Any) -> Message | None:
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str):
         return Message(ROLES.get(value[0], value[0]), text_of(value[1]))
     outer = unwrapped(JSON.fields(value), JSON) if isinstance(value, Mapping) else {}
+    if isinstance(outer.get("message"), Mapping):  # a choice of OpenAI's
+        outer = JSON.fields(outer["message"])
     inner = mapping(outer.get("data")) or outer
     role = next((role for key in shapes.ROLE_KEYS if isinstance(role := outer.get(key), str)), None)
     if role is None or inner.keys().isdisjoint(shapes.CONTENT_KEYS):
@@ -272,6 +274,11 @@ _REPR: Final = re.compile(
 )
 """Python's representation of an object in place of its text: a stream that has not been read, Haystack's messages,
 LangChain's, the results of agents; LlamaIndex's instrumentation cuts it off."""
+_FIELDS: Final = re.compile(r"[a-z_]{2,40}=(?:['\"]|None )[^\n]{0,400}? [a-z_]{2,40}=.*", re.DOTALL)
+"""The fields of an object of Pydantic, which shows no class: AutoGen's messages."""
+_OF_ASSISTANT: Final = re.compile(r"ChatMessage\(_?role=<\w+\.ASSISTANT\b")
+_TEXT_OF_MESSAGE: Final = re.compile(r"\btext=('(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")", re.DOTALL)
+"""The messages of Haystack and LlamaIndex, and the texts in them."""
 _TOOL_CALL: Final = re.compile(
     r"tool_calls=|\[TOOL_CALLS\]|<tool_call|<function_calls?>|<function=|<invoke |<\|python_tag\|>|<\|tool_call"
     r"|<｜tool|functools\["
@@ -303,6 +310,15 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
     citations: Any = None
     documents: Any = None
     refused: bool = False
+
+
+def is_representation(text: str) -> bool:
+    """Whether a text is an object as Python shows it, in place of what the object says.
+
+    >>> is_representation("id='m1' source='user' content='Is it?'"), is_representation("x = 1 and y = 2")
+    (True, False)
+    """
+    return bool(_REPR.fullmatch(text) or _FIELDS.fullmatch(text))
 
 
 def is_plain(text: str) -> bool:
@@ -356,8 +372,10 @@ def parse(text: str, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Repl
         return parse(spoken, reasoning, depth - 1)
     if (found := _amid_talk(bare, reasoning, depth)) is not None:
         return found
-    if _REPR.fullmatch(bare):
-        return None
+    if is_representation(bare):
+        texts = _TEXT_OF_MESSAGE.findall(bare) if _OF_ASSISTANT.match(bare) else []
+        said = "".join(text for written in texts for text in python_value(f"[{written}]") or ())
+        return Reply(said) if said else None
     return Reply(text) if "[" not in text else Reply(*split_citations(text))
 
 
@@ -445,6 +463,8 @@ def read(value: Any, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Repl
 
 def _read(value: Any, reasoning: Sequence[str], depth: int) -> Reply | None:
     output = decode_container(value)
+    if isinstance(output, str) and output.startswith("[{"):  # objects as Python shows them: what a tool returned
+        output = python_value(output) or output
     if isinstance(output, str):
         text = None if cut_off(output) else as_text(output)
     elif isinstance(output, list):
@@ -464,6 +484,15 @@ def _read(value: Any, reasoning: Sequence[str], depth: int) -> Reply | None:
     return _of_object(output, reasoning, depth)
 
 
+def _are_objects(entries: Any) -> bool:
+    """Whether a list holds Python's representations of objects, which name no document: LlamaIndex's `sources`."""
+    return (
+        isinstance(entries, list)
+        and bool(entries)
+        and all(isinstance(e, str) and is_representation(e) for e in entries)
+    )
+
+
 def _of_object(output: Mapping[str, Any], reasoning: Sequence[str], depth: int) -> Reply | None:
     fields = {normalised(str(name)): member for name, member in islice(output.items(), _AROUND)}
     found, is_named = None, False
@@ -474,7 +503,8 @@ def _of_object(output: Mapping[str, Any], reasoning: Sequence[str], depth: int) 
                 break
     if found is None and not is_named:
         found = _first((fields[name] for name in (*shapes.ANSWER_KEYS, "raw") if name in fields), reasoning, depth)
-    citations = next((fields[name] for name in shapes.CITATION_LIST_KEYS if fields.get(name) is not None), None)
+    listed = (fields.get(name) for name in shapes.CITATION_LIST_KEYS)
+    citations = next((entries for entries in listed if entries is not None and not _are_objects(entries)), None)
     refused = any(fields.get(name) is says for name, says in REFUSES.items())
     if found is None and (is_named or refused or (citations is not None and not fields.keys().isdisjoint(_NAMED))):
         found = Reply(None)

@@ -42,9 +42,9 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from ragmon.core import constants, semconv
+from ragmon.core import constants, semconv, shapes
 from ragmon.ingest.lines import Rejected, is_export, wrong_type
-from ragmon.ingest.spans.conventions import EVENT_KEYS, KEY_PREFIXES, KEYS, MESSAGE_EVENTS
+from ragmon.ingest.spans.conventions import EVENT_KEYS, KEYS, MESSAGE_EVENTS
 from ragmon.ingest.spans.mapper import MEMBERS
 from ragmon.ingest.spans.messages import LOG_SCOPE
 from ragmon.ingest.spans.sampling import KEYS as SAMPLING_KEYS
@@ -436,13 +436,14 @@ def _check_ids(message: Any) -> None:
 
 _READ_KEYS: Final = frozenset(
     {
-        *(semconv.RAGMON_RECORD, semconv.RAGMON_QID, semconv.RAGMON_CLAIM, semconv.RAGMON_CITATIONS),
-        *(semconv.RAGMON_INTERNAL, semconv.ERROR_TYPE, *semconv.HTTP_STATUS, *semconv.OF_SERVERS),
+        *(semconv.RAGMON_RECORD, semconv.RAGMON_QID, semconv.RAGMON_QUESTION, semconv.RAGMON_CLAIM),
+        *(semconv.RAGMON_CITATIONS, semconv.RAGMON_INTERNAL, semconv.ERROR_TYPE),
+        *(*semconv.HTTP_STATUS, *semconv.OF_SERVERS, *shapes.QUESTION_KEYS, semconv.RETURN),
         # OpenTelemetry's GenAI conventions and MCP
         *(semconv.OPERATION, semconv.WORKFLOW_NAME, semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES),
         *(semconv.QUERY_TEXT, semconv.DOCUMENTS, semconv.GENAI_TOOL_NAME, semconv.TOOL_RESULT, semconv.MCP_METHOD),
         *(semconv.FINAL_RESULT, semconv.OUTPUT_TYPE),
-        semconv.TOOL_TYPE,
+        *(semconv.TOOL_TYPE, semconv.MEMORY_QUERY, semconv.MEMORY_RECORDS),
         *(semconv.CONVERSATION, semconv.REQUEST_MODEL, semconv.RESPONSE_MODEL, semconv.END_USER),
         # OpenInference
         *(semconv.SPAN_KIND, semconv.INPUT_VALUE, semconv.OUTPUT_VALUE, semconv.RERANKER_QUERY, semconv.LLM_MODEL),
@@ -460,7 +461,7 @@ _READ_KEYS: Final = frozenset(
     }
 )
 """The attributes of spans that the mapper reads: the others stay undecoded, which takes half as long."""
-_READ_PREFIXES: Final = (*(f"{name}." for name in (*LISTS, semconv.ASSOCIATION)), *KEY_PREFIXES)
+_READ_PREFIXES: Final = (*(f"{name}." for name in LISTS), *semconv.METADATA_PREFIXES)
 
 
 IS_READ: Final[Memo[str, bool]] = Memo(

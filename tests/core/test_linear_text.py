@@ -30,7 +30,7 @@ from ragmon.export import text as tables
 from ragmon.ingest.labels import _ids, _time
 from ragmon.ingest.lines import decode, is_export
 from ragmon.ingest.spans import documents as entries
-from ragmon.ingest.spans import messages, tools
+from ragmon.ingest.spans import messages, prompts, tools
 from ragmon.ingest.spans.mapper import _name
 from ragmon.metrics import builtin
 from ragmon.metrics.facts import FactReader, match_texts
@@ -202,6 +202,7 @@ FUNCTIONS = {
     answers.read: answers.read,
     answers.without_reasoning: answers.without_reasoning,
     messages.question_in: messages.question_in,
+    prompts.question_in_prompt: lambda text: prompts.question_in_prompt(text, [text[:9], text[9:]]),
     citations.marked_citations: lambda text: citations.marked_citations(text, ["a", "b", "a#1"]),
     builtin.words: builtin.words,
     builtin.content_words: builtin.content_words,
@@ -214,6 +215,7 @@ FUNCTIONS = {
     answers.messages: answers.messages,
     answers.parse: answers.parse,
     answers.is_plain: answers.is_plain,
+    answers.is_representation: answers.is_representation,
     entries.document: entries.document,
     _name: _name,
     documents.as_id: documents.as_id,
@@ -308,7 +310,22 @@ FRAMES = (
     ),
 )
 READERS = (
-    *(texts, citations, answers, written, documents, builtin, redact, messages, entries, tools, judges, tables, errors),
+    *(
+        texts,
+        citations,
+        answers,
+        written,
+        documents,
+        builtin,
+        redact,
+        messages,
+        prompts,
+        entries,
+        tools,
+        judges,
+        tables,
+        errors,
+    ),
 )
 """Modules of which every public function that takes a text first is tried."""
 GIVEN = {texts.look_up, texts.parse, errors.nearest, errors.warn_once, judges.judge, judges.follow, judges.suppressed}

@@ -140,3 +140,97 @@ def test_what_is_configured_adds():
     assert told(spans)[0] == "app.errors.QuotaExceeded"
     for pattern in ("QuotaExceeded", "app.errors.*"):
         assert told(spans, ignored=[pattern]) == ended("ignored")
+
+
+AGENT, LLM = {semconv.SPAN_KIND: semconv.AGENT}, {semconv.SPAN_KIND: semconv.LLM}
+TOOL = {semconv.SPAN_KIND: semconv.TOOL, semconv.TOOL_NAME: "search"}
+SAID = {**LLM, semconv.OUTPUT_VALUE: "At nine."}
+BAD_REQUEST = exception("openai.BadRequestError", "Error code: 400 - no")
+
+
+def run(*steps, outer=AGENT, **agent):
+    """An agent whose outer span says that all went well, in it another agent, in it its steps in turn."""
+    root = made(outer, end=99)
+    inner = made(AGENT, parent=root, end=98, **agent)
+    return [
+        root,
+        inner,
+        *(made(kept, parent=inner, start=n, end=n + 1, **how) for n, (kept, how) in enumerate(steps, 1)),
+    ]
+
+
+class TestFailuresBelow:
+    @pytest.mark.parametrize("outer", [AGENT, {**AGENT, semconv.OUTPUT_VALUE: ""}, CHAIN, {}])
+    def test_a_request_without_an_answer_failed_where_its_last_step_did(self, outer):
+        spans = run((LLM, {}), (TOOL, {}), (LLM, {"failed": True, "events": [BAD_REQUEST]}), outer=outer, failed=True)
+        assert told(spans)[:4] == ("openai.BadRequestError", None, False, None)
+
+    def test_a_failure_is_known_without_a_type(self):
+        assert told(run((LLM, {}), (LLM, {"failed": True})))[0] == "error"
+
+    @pytest.mark.parametrize("step", [LLM, {semconv.SPAN_KIND: semconv.RETRIEVER}])
+    def test_a_step_that_was_tried_again_is_no_failure_of_the_request(self, step):
+        """Content may be switched off: that no answer is known tells nothing of the request."""
+        assert told(run((step, {"failed": True}), (step, {})))[:2] == (None, None)
+
+    def test_a_tool_that_failed_is_none_where_the_model_went_on(self):
+        assert told(run((TOOL, {"failed": True}), (LLM, {})))[:2] == (None, None)
+
+    def test_a_request_with_an_answer_did_not_fail_for_what_came_after_it(self):
+        error, ended, _, answer, _ = told(run((SAID, {}), (LLM, {"failed": True})))
+        assert (error, ended, answer.claim) == (None, None, "At nine.")
+
+    def test_what_a_failed_agent_said_on_its_way_is_no_answer(self):
+        spans = run((SAID, {}), (TOOL, {}), (LLM, {"failed": True, "events": [BAD_REQUEST]}), failed=True)
+        assert told(spans)[:4] == ("openai.BadRequestError", None, False, None)
+
+    def test_what_a_failed_model_call_streamed_is_no_answer(self):
+        assert told(run((SAID, {"failed": True})))[:4] == ("error", None, False, None)
+
+    def test_a_step_of_the_applications_own_that_failed_around_a_retrieval(self):
+        root = made({"http.route": "/ask"}, end=9)
+        own = made({}, parent=root, end=8, failed=True, events=[exception("KeyError", "'context'")])
+        assert told([root, own, made(DOCUMENTS, parent=own, end=2)]) == ("KeyError", None, False, None, ["d1"])
+
+    def test_a_request_to_another_system_that_failed_beside_the_steps_is_none(self):
+        spans = run((LLM, {}), ({"http.request.method": "GET"}, {"failed": True}))
+        assert told(spans)[:2] == (None, None)
+
+    def test_control_flow_below_an_outer_span_that_went_well(self):
+        asks = exception("langgraph.errors.GraphInterrupt", "(Interrupt(value='May I?'),)")
+        assert told(run((LLM, {}), (TOOL, {"failed": True, "events": [asks]})))[:4] == (None, "interrupted", True, None)
+
+    @pytest.mark.parametrize("level", ["ERROR", "WARNING"])
+    def test_a_level_of_langfuse_is_a_status(self, level):
+        observation = {"langfuse.observation.type": "generation", "langfuse.observation.level": level}
+        chain = made({"langfuse.observation.type": "chain"}, end=9)
+        assert told([chain, made(observation, parent=chain)])[0] == ("error" if level == "ERROR" else None)
+
+
+class TestAgentsWithoutModelCalls:
+    @pytest.mark.parametrize(
+        "agent",
+        [AGENT, {semconv.OPERATION: "invoke_agent"}, {semconv.TRACELOOP_KIND: "agent"}],
+        ids=["openinference", "genai", "openllmetry"],
+    )
+    @pytest.mark.parametrize("failed", [True, False])
+    def test_they_count_when_they_succeed_as_when_they_fail(self, agent, failed):
+        chain = made({semconv.SPAN_KIND: semconv.CHAIN}, end=3)
+        record = to_record([chain, made(agent, parent=chain, failed=failed)]).record
+        assert record.error == ("error" if failed else None)
+
+    def test_their_output_is_the_answer(self):
+        crew = {**CHAIN, semconv.OUTPUT_VALUE: '{"raw": "At nine [1].", "tasks_output": [{"raw": "At nine [1]."}]}'}
+        chain = made(crew, end=3)
+        agent = made({**AGENT, semconv.OUTPUT_VALUE: '{"raw": "At nine [1]."}'}, parent=chain, end=2)
+        mapped = to_record([chain, agent, made({**TOOL, semconv.OUTPUT_VALUE: "[1] At nine."}, parent=agent)])
+        assert (mapped.record.q, mapped.record.answer_json.claim) == ("Is it?", "At nine [1].")
+        assert mapped.tools == ["search"]
+
+    def test_a_chain_alone_that_calls_no_model_is_no_request(self):
+        assert to_record([made({**CHAIN, semconv.OUTPUT_VALUE: "is it?"})]).record is None
+
+    def test_a_model_call_known_by_its_messages_is_one_when_it_fails(self):
+        call = {semconv.INPUT_MESSAGES: '[{"role": "user", "content": "Is it?"}]'}
+        record = to_record([made(call, failed=True, events=[BAD_REQUEST])]).record
+        assert (record.q, record.error) == ("Is it?", "openai.BadRequestError")

@@ -256,6 +256,12 @@ class TestNotMonitored:
         )
         assert to_record([builder]).reason == NOT_RAG
 
+    def test_what_llama_index_does_with_a_history_is_no_model(self):
+        """OpenInference says so, of a thread of its own; a call that failed has no output either."""
+        writer = made({semconv.SPAN_KIND: semconv.LLM, semconv.INPUT_VALUE: '{"memory": "Memory(token_limit=3644)"}'})
+        assert to_record([writer]).reason == NOT_RAG
+        assert to_record([writer._replace(failed=True)]).record.error is not None
+
 
 def test_a_span_that_came_twice_counts_once():
     call = made(LLM)

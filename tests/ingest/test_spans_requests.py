@@ -85,6 +85,22 @@ def test_trees_of_spans_that_are_no_turns_are_one_request(spans):
     assert len(per_request(spans)) == 1
 
 
+@pytest.mark.parametrize("turns", [1, 2])
+def test_what_two_instrumentations_tell_of_one_request_counts_once(turns):
+    """Those of LangChain make no span current: under a web server's span theirs stand side by side."""
+    server = made({"http.route": "/ask"}, end=100)
+    spans = [
+        span._replace(scope=scope)
+        for n in range(turns)
+        for scope in ("openinference.instrumentation.langchain", "opentelemetry.instrumentation.langchain")
+        for span in turn(n, 10 * n, server)
+    ]
+    requests = per_request([server, *spans])
+    assert [told(request)[:4] for request in requests] == [
+        (f"question {n}", f"answer {n} [1]", [f"d{n}a"], [f"d{n}a", f"d{n}b"]) for n in range(turns)
+    ]
+
+
 def test_one_that_failed_is_a_request_too():
     failed = made({**CHAIN, semconv.INPUT_VALUE: "question 1"}, end=1, failed=True)
     first, second = per_request([failed, *turn(2, 5)])

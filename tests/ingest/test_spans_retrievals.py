@@ -188,6 +188,13 @@ def test_a_request_that_returns_its_documents_beside_the_answer(name, key):
     assert to_record([root, retriever]).record.retrieved_ids == ["x"]
 
 
+def test_documents_in_the_state_that_a_failed_graph_left_on_its_steps():
+    root = made(CHAIN | {semconv.INPUT_VALUE: "Is it?"}, end=9, failed=True)
+    step = made(CHAIN | {semconv.OUTPUT_VALUE: json.dumps({"context": FOUND})}, parent=root, name="retrieve")
+    asked = made({semconv.SPAN_KIND: semconv.LLM}, parent=root, start=2, end=3, failed=True)
+    assert to_record([root, step, asked]).record.retrieved_ids == ["a", "b", "c"]
+
+
 def test_a_llama_index_step_that_returns_scored_nodes_for_a_query_retrieves():
     """Its instrumentations call it a chain or a task; a step that was given neither nodes nor a query is one."""
 

@@ -115,9 +115,9 @@ def flat_messages(*messages):
 
 
 def test_a_prompt_is_the_question_only_where_no_other_span_tells():
-    call = made({semconv.SPAN_KIND: semconv.LLM} | flat_messages(("user", "Context: ... Is it?")), start=1)
+    call = made({semconv.SPAN_KIND: semconv.LLM} | flat_messages(("user", "Is it? Be brief.")), start=1)
     told = made(CHAIN | {semconv.INPUT_VALUE: Q}, end=0.5)
-    assert to_record([call]).record.q == "Context: ... Is it?"
+    assert to_record([call]).record.q == "Is it? Be brief."
     assert to_record([call, told]).record.q == Q
 
 
@@ -220,6 +220,21 @@ def test_the_answer_is_the_last_word_of_the_request_not_of_a_step_in_retrieval()
     reranker = made({semconv.SPAN_KIND: semconv.RERANKER, semconv.OUTPUT_VALUE: "[]"}, parent=chain, start=3, end=5)
     judged = made({semconv.OPERATION: "chat", semconv.OUTPUT_VALUE: "Relevant."}, parent=reranker, start=4, end=5)
     assert to_record([condense, chain, said, reranker, judged]).record.answer_json == Answer(claim="Yes.")
+
+
+def test_an_empty_output_of_a_workflow_that_returned_before_its_model_ended_is_no_answer():
+    """Whoever asked reads the stream later; an output that is empty at the end is one."""
+    chain = made(CHAIN | {semconv.INPUT_VALUE: Q, semconv.OUTPUT_VALUE: '{"response": ""}'}, end=2)
+    said = made({semconv.SPAN_KIND: semconv.LLM, semconv.OUTPUT_VALUE: "Yes."}, parent=chain, start=1, end=3)
+    assert to_record([chain, said]).record.answer_json.claim == "Yes."
+    assert to_record([chain, said._replace(end_ns=chain.end_ns)]).record.answer_json.claim == ""
+
+
+def test_representations_of_objects_are_no_citations():
+    sources = ["ToolOutput(blocks=[TextBlock(block_type='text', text='At nine.')], tool_name='retriever')"]
+    output = json.dumps({"response": "At nine [1].", "sources": sources})
+    answer = to_record([made({semconv.SPAN_KIND: semconv.AGENT, semconv.OUTPUT_VALUE: output})]).record.answer_json
+    assert (answer.claim, answer.citations) == ("At nine [1].", None)
 
 
 def test_text_that_lost_attributes_says_so():

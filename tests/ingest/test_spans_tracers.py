@@ -8,7 +8,7 @@ import pytest
 
 from ragmon.core import semconv
 from ragmon.core.record import Answer
-from ragmon.ingest.spans.mapper import to_record
+from ragmon.ingest.spans.mapper import per_request, to_record
 from ragmon.ingest.spans.span import (
     CONTENT_NOT_CAPTURED,
     MAX_SCOPES,
@@ -16,11 +16,12 @@ from ragmon.ingest.spans.span import (
     NOT_RAG,
     NOT_UNDERSTOOD,
     UNKNOWN_CONVENTION,
+    UPLOADED,
     Event,
     SpanOptions,
     count_scope,
 )
-from tests.support import instrumentation_table
+from tests.support import recorded_agents
 from tests.support.recorded_spans import made
 
 Q = "Who ruled Normandy?"
@@ -209,7 +210,8 @@ def test_the_model_is_the_assistant():
 
 
 REPRS = [
-    "ChatMessage(_role=<ChatRole.ASSISTANT: 'assistant'>, _content=[TextContent(text='not in context')], _meta={})",
+    "ChatMessage(_role=<ChatRole.USER: 'user'>, _content=[TextContent(text='not in context')], _meta={})",
+    "[{'id': 'd1', 'score': 0.5, 'text': 'Rollo ruled.'}]",
     "Response(response='Rollo', source_nodes=[NodeWithScore(node=TextNode(id_='a'))], metadata={})",
     "content='Rollo' additional_kwargs={} response_metadata={'model': 'm'}",
     "<openai.Stream object at 0x7f2b3c4d5e6f>",
@@ -224,6 +226,22 @@ def test_the_repr_of_an_object_is_no_answer(written):
         assert to_record([chain, made(LLM | message, parent=chain)]).record.answer_json == Answer("Rollo")
         mapped = to_record([chain, made(LLM, parent=chain)])
         assert (mapped.record.answer_json, mapped.missing["answer_json"]) == (None, NOT_UNDERSTOOD)
+
+
+SAID = """'It\\'s "so".'"""
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        f"ChatMessage(_role=<ChatRole.ASSISTANT: 'assistant'>, _content=[TextContent(text={SAID})], _name=None)",
+        f"ChatMessage(role=<MessageRole.ASSISTANT: 'assistant'>, blocks=[TextBlock(block_type='text', text={SAID})])",
+    ],
+    ids=["haystack", "llama_index"],
+)
+def test_the_representation_of_the_assistants_message_has_its_text(written):
+    chain = made(CHAIN | {semconv.OUTPUT_VALUE: json.dumps({"llm": {"replies": [written]}})})
+    assert to_record([chain, made(LLM, parent=chain)]).record.answer_json == Answer('It\'s "so".')
 
 
 @pytest.mark.parametrize("text", ["Rollo (911).", "f(x=1) = 2", "See Rollo(n=1) and others", "content='a' is set"])
@@ -297,10 +315,12 @@ class TestModelAndUser:
     def test_the_user(self, told):
         assert to_record([made(LLM | told)]).record.user == "u1"
 
-    @pytest.mark.parametrize(("name", "user"), [("langfuse", "user-1"), ("vercel", "user-1"), ("haystack", None)])
-    def test_of_real_tracers(self, name, user):
-        (mapped,) = instrumentation_table.mapped(instrumentation_table.load(name), {})
-        assert (mapped.record.model, mapped.record.user) == ("fixed-1", user)
+    @pytest.mark.parametrize(
+        ("name", "model", "user"), [("vercel", "fixed-1", "user-1"), ("langchain-openinference", "fake", None)]
+    )
+    def test_of_real_tracers(self, name, model, user):
+        (mapped,) = recorded_agents.questions(name)[0].mapped(SpanOptions())
+        assert (mapped.record.model, mapped.record.user) == (model, user)
 
 
 class TestHonestReasons:
@@ -319,3 +339,202 @@ class TestHonestReasons:
         silent = made({semconv.SPAN_KIND: semconv.RETRIEVER, "input.value": Q})
         assert to_record([search]).missing["retrieved_ids"] == NOT_UNDERSTOOD
         assert to_record([silent]).missing["retrieved_ids"] == CONTENT_NOT_CAPTURED
+
+
+FOUND = [
+    {"id": "d1", "page_content": "text d1", "metadata": {}},
+    {"id": "d2", "page_content": "text d2", "metadata": {}},
+]
+MESSAGES = [{"lc": 1, "type": "constructor", "id": ["HumanMessage"], "kwargs": {"content": Q, "type": "human"}}]
+
+
+def told(spans):
+    record = to_record(spans).record
+    answer = None if record.answer_json is None else (record.answer_json.claim, record.answer_json.citations)
+    return record.q, record.retrieved_ids, answer, record.session, record.user, record.error
+
+
+def langsmith(kind, given, returned, **fields):
+    attributes = {
+        "langsmith.span.kind": kind,
+        "langsmith.metadata.thread_id": "s-1",
+        "langsmith.metadata.user_id": "u-1",
+    }
+    content = {"gen_ai.prompt": json.dumps(given), "gen_ai.completion": json.dumps(returned)}
+    operation = {"llm": "chat", "retriever": "embeddings"}.get(kind, kind)  # as LangSmith writes it
+    return made(attributes | content | {semconv.OPERATION: operation}, scope="langsmith", **fields)
+
+
+class TestLangSmith:
+    def test_a_chain_with_a_retriever(self):
+        root = langsmith("chain", {"input": Q}, {"output": "Rollo [1]."}, end=9)
+        retrieved = langsmith("retriever", {"query": "rewritten"}, {"documents": FOUND}, parent=root)
+        assert told([root, retrieved]) == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]), "s-1", "u-1", None)
+
+    def test_a_model_call_and_a_tool_with_an_artifact(self):
+        generations = {"generations": [[{"text": "Rollo [2].", "type": "ChatGeneration"}]]}
+        root = made({}, end=9)
+        artifact = {"output": {"content": "text d1", "artifact": FOUND, "type": "tool"}}
+        searched = langsmith("tool", {"input": "{}"}, artifact, parent=root, name="search")
+        said = langsmith("llm", {"messages": [MESSAGES]}, generations, parent=root, start=2, end=3)
+        assert told([root, searched, said])[:3] == (Q, ["d1", "d2"], ("Rollo [2].", ["d2"]))
+
+
+class TestLaminar:
+    def span(self, kind, given, returned, **fields):
+        held = {"lmnr.span.type": kind, "lmnr.span.input": json.dumps(given), "lmnr.span.output": json.dumps(returned)}
+        return made(held | {"lmnr.association.properties.session_id": "s-1"}, **fields)
+
+    def test_a_decorated_function_and_its_model_call(self):
+        root = self.span("DEFAULT", {"question": Q}, "Rollo [1].", end=9)
+        said = self.span("LLM", [{"role": "user", "content": "Be brief."}], "Rollo [1].", parent=root)
+        assert told([root, said])[::2] == (Q, ("Rollo [1].", None), None)
+        assert told([root, said])[3] == "s-1"
+
+    def test_a_model_call_that_failed_is_one(self):
+        said = self.span("LLM", [{"role": "user", "content": Q}], None, failed=True)
+        assert told([said])[0::5] == (Q, "error")
+
+    def test_choices_in_the_output_messages(self):
+        choices = [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Rollo."}}]
+        call = {"lmnr.span.type": "LLM", semconv.OUTPUT_MESSAGES: json.dumps(choices)}
+        assert told([made(call)])[2] == ("Rollo.", None)
+
+
+class TestEventsInAnAttribute:
+    EVENTS = json.dumps(
+        [
+            {"event.name": "gen_ai.user.message", "role": "user", "content": Q},
+            {"event.name": "gen_ai.choice", "index": 0, "message": {"role": "assistant", "content": "Rollo [1]."}},
+        ]
+    )
+
+    def test_agents_of_openai_under_logfire(self):
+        root = made({"name": "clerk", "group_id": "s-1"}, name="OpenAI Agents trace: {name}", end=9)
+        returned = {"name": "search", "input": "{}", "output": json.dumps(documents("d1", "d2"))}
+        searched = made(returned, name="Function: {name}", parent=root)
+        said = made({semconv.OPERATION: "chat", "events": self.EVENTS}, parent=root, start=2, end=3)
+        assert told([root, searched, said])[:4] == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]), "s-1")
+
+    def test_pydantic_ai_before_version_1(self):
+        root = made({"all_messages_events": self.EVENTS, "final_result": "Rollo [1]."}, name="agent run", end=9)
+        returned = {semconv.GENAI_TOOL_NAME: "search", "tool_response": json.dumps(documents("d1"))}
+        searched = made(returned, name="running tool", parent=root)
+        said = made({semconv.OPERATION: "chat", "events": self.EVENTS}, parent=root, start=2, end=3)
+        assert told([root, searched, said])[:3] == (Q, ["d1"], ("Rollo [1].", ["d1"]))
+
+
+def test_the_input_of_mastras_agents():
+    agent = {semconv.OPERATION: "invoke_agent", "mastra.agent_run.input": json.dumps([{"role": "user", "content": Q}])}
+    metadata = {"mastra.metadata.threadId": "s-1", "mastra.metadata.userId": "u-1"}
+    assert told([made(agent | metadata)])[::3] == (Q, "s-1")
+
+
+@pytest.mark.parametrize("prefix", semconv.METADATA_PREFIXES)
+@pytest.mark.parametrize("name", ["session_id", "sessionId", "thread_id", "chatId"])
+def test_a_session_in_the_metadata_of_every_tracer(prefix, name):
+    assert told([made(LLM | {f"{prefix}{name}": "s-1"})])[3] == "s-1"
+
+
+@pytest.mark.parametrize("name", ["session_id", "threadId"])
+def test_a_session_in_the_metadata_of_openinference(name):
+    assert told([made(LLM | {semconv.METADATA: json.dumps({name: "s-1"})})])[3] == "s-1"
+
+
+class TestAdk:
+    def test_of_google_before_version_2(self):
+        root = made({}, name="invocation", scope="gcp.vertex.agent", end=9)
+        agent = made({}, name="agent_run [clerk]", scope="gcp.vertex.agent", parent=root, end=8)
+        asked = {"contents": [{"role": "user", "parts": [{"text": Q}]}]}
+        replies = [{"parts": [{"function_call": {"name": "search", "args": {}}}], "role": "model"}]
+        replies += [{"parts": [{"text": "Rollo [1]."}], "role": "model"}]
+        calls = [
+            made(
+                {
+                    "gcp.vertex.agent.llm_request": json.dumps(asked),
+                    "gcp.vertex.agent.llm_response": json.dumps({"content": reply}),
+                    "gcp.vertex.agent.session_id": "s-1",
+                },
+                name="call_llm",
+                scope="gcp.vertex.agent",
+                parent=agent,
+                start=start,
+                end=start + 2,
+            )
+            for start, reply in zip((1, 4), replies, strict=True)
+        ]
+        returned = {"gcp.vertex.agent.tool_response": json.dumps({"result": documents("d1", "d2")})}
+        tool = {semconv.OPERATION: "execute_tool", semconv.GENAI_TOOL_NAME: "search", **returned}
+        spans = [root, agent, *calls, made(tool, scope="gcp.vertex.agent", parent=calls[0], start=2, end=3)]
+        assert told(spans)[:4] == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]), "s-1")
+
+
+class TestSmolagents:
+    def test_a_streamed_run_answers_by_its_last_tool(self):
+        given = {
+            semconv.INPUT_VALUE: json.dumps({"task": Q}),
+            semconv.OUTPUT_VALUE: "ToolCall(name='search')ToolOutput(id=1)",
+        }
+        root = made({semconv.SPAN_KIND: semconv.AGENT, **given}, end=9)
+        tools = {"search": json.dumps(documents("d1")), "final_answer": "Rollo [1]."}
+        spans = [
+            made(
+                {semconv.SPAN_KIND: semconv.TOOL, semconv.TOOL_NAME: name, semconv.OUTPUT_VALUE: returned}, parent=root
+            )
+            for name, returned in tools.items()
+        ]
+        assert told([root, *spans])[:3] == (Q, ["d1"], ("Rollo [1].", ["d1"]))
+
+    def test_steps_without_their_agents_span_are_one_request(self):
+        """The first one ends with what its tool returned, as Python shows it."""
+        found = str([{"id": "d1", "score": 0.5, "text": "Rollo ruled."}])
+        first = made(CHAIN | {semconv.OUTPUT_VALUE: found}, end=3, parent=made())
+        called = {semconv.OUTPUT_VALUE: json.dumps({"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]})}
+        asked = {"llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": f"New task:\n{Q}"}
+        tool = {
+            semconv.SPAN_KIND: semconv.TOOL,
+            semconv.TOOL_NAME: "search",
+            semconv.OUTPUT_VALUE: json.dumps(documents("d1")),
+        }
+        query = {semconv.INPUT_VALUE: json.dumps({"kwargs": {"query": "ruler of Normandy"}})}
+        second = made(CHAIN, start=4, end=6, failed=True)._replace(parent_id=first.parent_id)
+        spans = [
+            *(first, made(LLM | called | asked, parent=first, end=1), made(tool | query, parent=first, start=1, end=2)),
+            *(second, made(LLM, parent=second, start=4, end=5, failed=True)),
+        ]
+        (request,) = per_request(spans)
+        record = to_record(request).record
+        assert (record.q, record.retrieved_ids, record.answer_json, record.error) == (Q, ["d1"], None, "error")
+
+
+def test_the_fields_of_a_message_that_python_shows_are_no_question():
+    """AutoGen's; the model call below has what was asked."""
+    shown = f"id='m1' source='user' models_usage=None metadata={{}} content='{Q}' type='TextMessage'"
+    agent = made({semconv.SPAN_KIND: semconv.AGENT, semconv.INPUT_VALUE: json.dumps({"messages": [shown]})}, end=9)
+    asked = {"llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": Q}
+    assert told([agent, made(LLM | asked, parent=agent)])[0] == Q
+
+
+class TestMemory:
+    FOUND = json.dumps([{"id": "m1", "content": "Likes trams.", "score": 0.5}])
+
+    def test_a_search_in_the_memory_of_an_agent_is_its_retrieval(self):
+        searched = made(
+            {semconv.OPERATION: "search_memory", semconv.MEMORY_QUERY: Q, semconv.MEMORY_RECORDS: self.FOUND}
+        )
+        record = to_record([searched]).record
+        assert (record.q, record.retrieved_ids, record.contexts, record.scores) == (Q, ["m1"], ["Likes trams."], [0.5])
+
+    def test_beside_a_retrieval_it_is_none(self):
+        root = made(CHAIN, end=9)
+        searched = made({semconv.OPERATION: "search_memory", semconv.MEMORY_RECORDS: self.FOUND}, parent=root)
+        assert to_record([root, searched, retriever("a", parent=root)]).record.retrieved_ids == ["a"]
+
+
+def test_content_that_was_uploaded_is_named():
+    held = {"gen_ai.input.messages_ref": "s3://bucket/in.json", "gen_ai.output.messages_ref": "s3://bucket/out.json"}
+    assert to_record([made(LLM | held)]).missing == {
+        "q": UPLOADED,
+        "retrieved_ids": NO_RETRIEVAL,
+        "answer_json": UPLOADED,
+    }

@@ -119,14 +119,14 @@ def plain(found):
 
 
 def as_json(request):
-    """A request with traces in JSON: protobuf's own encoding writes ids in base64, OTLP in hexadecimal."""
+    """A request with traces or logs in JSON: protobuf's own encoding writes ids in base64, OTLP in hexadecimal."""
     found = MessageToDict(request)
-    for process in found.get("resourceSpans", ()):
-        for scope in process.get("scopeSpans", ()):
-            for span in scope.get("spans", ()):
-                for key in ("traceId", "spanId", "parentSpanId"):
-                    if key in span:
-                        span[key] = base64.b64decode(span[key]).hex()
+    for process in (*found.get("resourceSpans", ()), *found.get("resourceLogs", ())):
+        for scope in (*process.get("scopeSpans", ()), *process.get("scopeLogs", ())):
+            for span in (*scope.get("spans", ()), *scope.get("logRecords", ())):
+                for held in (span, *span.get("links", ())):
+                    for key in {"traceId", "spanId", "parentSpanId"} & held.keys():
+                        held[key] = base64.b64decode(held[key]).hex()
     return json.dumps(found).encode()
 
 

@@ -1,53 +1,85 @@
-"""The recordings of agents in `tests/data/agents`, which `tests.support.record_agents` made."""
+"""The recordings in `tests/data/agents`, which `tests.support.record_agents` made."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ragmon.ingest.otlp import read
-from ragmon.ingest.spans.span import Span
+from ragmon.ingest.otlp import log_spans, spans
+from ragmon.ingest.spans.span import Mapped, Span, SpanOptions
+from ragmon.ingest.trace_buffer import FileTraceBuffer
+from tests.support.agent_model import REFUSAL, cited_places
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "agents"
 NAMES: Final = tuple(sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.jsonl.gz")))
 
 
 class AskedQuestion(NamedTuple):
-    """A question that an agent was asked.
+    """A question that a program was asked, and what the program really did.
 
     Attributes:
-        question: The question.
-        found: The documents that each call of the tool returned, with id, score and text.
-        answer: What the agent returned.
+        q: The question.
+        session: The session; None where users of the instrumentation cannot set one.
+        stream: Whether the answer was streamed.
+        found: The documents that each search returned, with id, score and text.
+        answer: What the program returned; None where it raised.
+        error: The type of what it raised; None where it returned.
         requests: The export requests in OTLP's JSON, in the order they came.
     """
 
-    question: str
+    q: str
+    session: str | None
+    stream: bool
     found: list[list[dict[str, Any]]]
-    answer: str
-    requests: list[bytes]
+    answer: str | None
+    error: str | None
+    requests: list[dict[str, Any]]
 
     @property
-    def returned(self) -> dict[str, Any]:
-        """What the agent really did, by the columns of the table of instrumentations."""
-        documents = list({document["id"]: document for listed in self.found for document in listed}.values())
-        ids = [document["id"] for document in documents]
-        return {
-            "question": self.question,
-            "ids": ids,
-            "contexts": [document["text"] for document in documents],
-            "answer": self.answer,
-            "citations": ids[:1],  # each answer ends with [1]
-            "session": None,
-        }
+    def documents(self) -> list[dict[str, Any]]:
+        """The documents that were retrieved, each once."""
+        return list({document["id"]: document for listed in self.found for document in listed}.values())
+
+    @property
+    def ids(self) -> list[str]:
+        """Their ids."""
+        return [document["id"] for document in self.documents]
+
+    @property
+    def citations(self) -> list[str] | None:
+        """The ids of the documents that the answer cites; None where the answer cites none."""
+        return [self.ids[place - 1] for place in cited_places(self.answer or "")] or None
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the program refused to answer."""
+        return self.answer == REFUSAL
 
     @property
     def spans(self) -> list[Span]:
-        """The spans of the request."""
-        return [span.span() for request in self.requests for span in read(request, json=True).external]
+        """The spans of the request, without those that stand for its log records."""
+        return [span for body in self.bodies for span, _ in spans(body, _refuse)]
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """The export requests as they are sent."""
+        return [json.dumps(request, ensure_ascii=False).encode() for request in self.requests]
+
+    def mapped(self, options: SpanOptions) -> list[Mapped]:
+        """The records of the export requests; a request is one, beside traces that ragmon ignores."""
+        buffer = FileTraceBuffer(options=options)
+        told = chain.from_iterable(chain(spans(body, _refuse), log_spans(body)) for body in self.bodies)
+        found = [mapped for span, origin in told for mapped in buffer.add(span, origin.service, origin.build)]
+        return [mapped for mapped in (*found, *buffer.end()) if mapped.record is not None]
+
+
+def _refuse(rejected: Exception) -> None:
+    raise rejected
 
 
 def versions(name: str) -> Mapping[str, str]:
@@ -55,15 +87,10 @@ def versions(name: str) -> Mapping[str, str]:
     return next(_lines(name))["packages"]
 
 
+@cache
 def questions(name: str) -> list[AskedQuestion]:
     """The questions in a recording."""
-    lines = list(_lines(name))[1:]
-    return [
-        AskedQuestion(
-            line["q"], line["found"], line["answer"], [json.dumps(body).encode() for body in line["requests"]]
-        )
-        for line in lines
-    ]
+    return [AskedQuestion(**line) for line in list(_lines(name))[1:]]
 
 
 def _lines(name: str) -> Iterator[dict[str, Any]]:

@@ -147,13 +147,7 @@ _PLATFORMS: Final = (
         returned="mlflow.spanOutputs",
         model="mlflow.llm.model",
         workflow="mlflow.traceTag.workflow",
-        others={
-            "mlflow.trace.session": semconv.SESSION,
-            "mlflow.traceTag.session_id": semconv.SESSION,
-            "mlflow.trace.user": semconv.USER,
-            "mlflow.traceTag.user_id": semconv.USER,
-            "mlflow.traceTag.qid": semconv.RAGMON_QID,
-        },
+        others={"mlflow.trace.session": semconv.SESSION, "mlflow.trace.user": semconv.USER},
         as_json=True,
     ),
     _Platform(
@@ -162,14 +156,30 @@ _PLATFORMS: Final = (
         returned="langfuse.observation.output",
         model="langfuse.observation.model.name",
         workflow="langfuse.trace.name",
-        others={
-            "langfuse.session.id": semconv.SESSION,
-            "langfuse.user.id": semconv.USER,
-            "langfuse.trace.metadata.qid": semconv.RAGMON_QID,
-        },
+        others={"langfuse.session.id": semconv.SESSION, "langfuse.user.id": semconv.USER},
         as_json=False,
     ),
+    _Platform(
+        type="langsmith.span.kind",
+        given="gen_ai.prompt",
+        returned="gen_ai.completion",
+        model=semconv.RESPONSE_MODEL,
+        workflow="langsmith.trace.name",
+        others={},
+        as_json=False,
+    ),
+    _Platform(
+        type="lmnr.span.type",
+        given="lmnr.span.input",
+        returned="lmnr.span.output",
+        model=semconv.RESPONSE_MODEL,
+        workflow="",
+        others={},
+        as_json=True,
+    ),
 )
+_LEVEL, _ERROR_LEVEL = "langfuse.observation.level", "ERROR"
+"""Where Langfuse says that a step failed, beside a status that may be unset."""
 
 
 def _translate_platform(span: Span) -> Translation | None:
@@ -194,22 +204,19 @@ def _translate_platform(span: Span) -> Translation | None:
         if isinstance(asked, str):
             asked = [{"role": "user", "content": asked}]
         result[semconv.INPUT_MESSAGES] = asked if isinstance(asked, list) else None
-        result[semconv.OUTPUT_MESSAGES] = list(_replies(decode_container(returned))) or None
+        result[semconv.OUTPUT_MESSAGES] = _replies(decode_container(returned)) or None
         result[semconv.OUTPUT_VALUE] = returned
-    elif kind is not None or span.parent_id is None:
+    else:
         # A span without a kind that holds the request, as a decorated function, is the workflow.
-        result = _call(kind or semconv.CHAIN, given, returned, model)
+        result = _call(kind or ("" if span.parent_id else semconv.CHAIN), given, returned, model)
     result[semconv.WORKFLOW_NAME] = value(platform.workflow)
     return result | {meaning: value(key) for key, meaning in platform.others.items() if key in attributes}
 
 
-def _replies(replied: Any) -> Iterable[Any]:
-    # OpenAI's reply, `{"choices": [{"message": …}]}`, or a list of messages.
-    if not isinstance(replied, Mapping):
-        return replied if isinstance(replied, list) else ()
-    choices = replied.get("choices")
-    entries = choices if isinstance(choices, list) else ()
-    return [entry["message"] for entry in entries if isinstance(entry, Mapping) and "message" in entry]
+def _replies(replied: Any) -> list[Any]:
+    """A list of messages, or the choices in a reply of OpenAI's."""
+    entries = replied.get("choices") if isinstance(replied, Mapping) else replied
+    return entries if isinstance(entries, list) else []
 
 
 # The AI SDK of Vercel: `ai.generateText` and its kin are one request, `….doGenerate` and `….doStream` inside it the
@@ -217,8 +224,6 @@ def _replies(replied: Any) -> Iterable[Any]:
 # OpenTelemetry's GenAI conventions (`@ai-sdk/otel`), with the application's words in `ai.settings.context.…`.
 
 _OPERATION_ID: Final = "ai.operationId"
-_METADATA_PREFIX: Final = "ai.telemetry.metadata."
-_CONTEXT_PREFIX: Final = "ai.settings.context."
 _FUNCTION: Final = "ai.telemetry.functionId"
 _PROMPT: Final = "ai.prompt"
 _MESSAGES: Final = "ai.prompt.messages"
@@ -230,29 +235,14 @@ _RESULT: Final = "ai.toolCall.result"
 _MODEL: Final = "ai.model.id"
 _USED_MODEL: Final = "ai.response.model"
 _REQUESTS: Final = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject", "ai.agent")
-_VERCEL_MEMBERS: Final = {
-    "sessionId": semconv.SESSION,
-    "session_id": semconv.SESSION,
-    "conversationId": semconv.SESSION,
-    "threadId": semconv.SESSION,
-    "chatId": semconv.SESSION,
-    "userId": semconv.USER,
-    "user_id": semconv.USER,
-    "qid": semconv.RAGMON_QID,
-}
-"""Members of the metadata that stand for attributes of the conventions."""
 
 
 def _translate_vercel(span: Span) -> Translation | None:
     attributes = span.attributes
     operation = as_text(attributes.get(_OPERATION_ID))
-    if operation is None:
-        return _known_members(_under(attributes, _CONTEXT_PREFIX)) or None
-    if not operation.startswith("ai."):
+    if operation is None or not operation.startswith("ai."):
         return None
-    metadata = _under(attributes, _METADATA_PREFIX)
-    result = _known_members(metadata)
-    result |= {semconv.METADATA: metadata or None, semconv.WORKFLOW_NAME: attributes.get(_FUNCTION)}
+    result: Translation = {semconv.WORKFLOW_NAME: attributes.get(_FUNCTION)}
     returned, model = attributes.get(_TEXT, attributes.get(_OBJECT)), attributes.get(_MODEL)
     if operation.startswith("ai.embed"):
         result[semconv.SPAN_KIND] = semconv.EMBEDDING
@@ -275,24 +265,91 @@ def _translate_vercel(span: Span) -> Translation | None:
     return result
 
 
-def _under(attributes: Attributes, prefix: str) -> Translation:
-    return {key.removeprefix(prefix): attributes[key] for key in attributes if key.startswith(prefix)}
+# Logfire and Pydantic AI before version 1: messages are events in one attribute, JSON in which each names itself.
+
+_EVENT_LISTS: Final = ("all_messages_events", "events")
+_TOOL_RESPONSE: Final = "tool_response"
+_RESPONSE: Final = "response"
+_LOGFIRE_NAME, _LOGFIRE_GROUP = "name", "group_id"
+_LOGFIRE_KINDS: Final = {
+    "Function: {name}": semconv.TOOL,
+    "Agent run: {name!r}": semconv.AGENT,
+    "OpenAI Agents trace: {name}": semconv.CHAIN,
+}
+"""The kind of a span by its name, of which Logfire leaves the template."""
 
 
-def _known_members(members: Attributes) -> Translation:
-    return {_VERCEL_MEMBERS[member]: value for member, value in members.items() if member in _VERCEL_MEMBERS}
+def _translate_logfire(span: Span) -> Translation | None:
+    attributes = span.attributes
+    if span.name in _LOGFIRE_KINDS:
+        result = _call(_LOGFIRE_KINDS[span.name], attributes.get("input"), attributes.get("output"))
+        named = {semconv.TOOL_NAME: attributes.get(_LOGFIRE_NAME), semconv.SESSION: attributes.get(_LOGFIRE_GROUP)}
+        return result | named
+    if _TOOL_RESPONSE in attributes:
+        return _call(semconv.TOOL, None, attributes[_TOOL_RESPONSE])
+    for key in _EVENT_LISTS:
+        listed = decode_container(attributes.get(key))
+        if isinstance(listed, list):
+            events = [Event(str(entry.get("event.name")), entry) for entry in listed if isinstance(entry, Mapping)]
+            return _messages_in(events) | {semconv.OUTPUT_VALUE: attributes.get(_RESPONSE)}
+    return None
 
 
+# Google's ADK before version 2: requests and replies of Gemini's API, as JSON.
+
+_ADK_SCOPE: Final = "gcp.vertex.agent"
+_ADK_REQUEST, _ADK_REPLY, _ADK_RETURNED, _ADK_SESSION = (
+    f"{_ADK_SCOPE}.{name}" for name in ("llm_request", "llm_response", "tool_response", "session_id")
+)
+
+
+def _translate_adk(span: Span) -> Translation | None:
+    if span.scope != _ADK_SCOPE:
+        return None
+    attributes = span.attributes
+    asked, replied = mapping(attributes.get(_ADK_REQUEST)), mapping(attributes.get(_ADK_REPLY))
+    result: Translation = {semconv.SESSION: attributes.get(_ADK_SESSION)}
+    if asked or replied:
+        messages = {semconv.INPUT_MESSAGES: asked.get("contents"), semconv.OUTPUT_MESSAGES: [replied.get("content")]}
+        result |= {semconv.SPAN_KIND: semconv.LLM, **messages}
+    elif _ADK_RETURNED in attributes:
+        result[semconv.OUTPUT_VALUE] = attributes[_ADK_RETURNED]
+    elif span.name.startswith("agent_run") or semconv.OPERATION not in attributes:
+        result[semconv.SPAN_KIND] = semconv.AGENT
+    return result
+
+
+# Mastra: the input of an agent stands in an attribute of its own, beside GenAI's.
+
+_MASTRA_INPUT: Final = "mastra.agent_run.input"
+
+
+def _translate_mastra(span: Span) -> Translation | None:
+    given = span.attributes.get(_MASTRA_INPUT)
+    return None if given is None else {semconv.INPUT_VALUE: given}
+
+
+_TRANSLATIONS: Final = (
+    *(
+        _translate_haystack,
+        _translate_vercel,
+        _translate_platform,
+        _translate_logfire,
+        _translate_adk,
+        _translate_mastra,
+    ),
+)
 KEYS: Final = frozenset(
     {
         *(_COMPONENT_TYPE, _HAYSTACK_TOOL_NAME, *(key for _, *keys in _HAYSTACK_SPANS.values() for key in keys)),
         *(key for platform in _PLATFORMS for key in (*platform[:5], *platform.others)),  # five fields are keys
         *(_OPERATION_ID, _FUNCTION, _PROMPT, _MESSAGES, _TEXT, _OBJECT, _TOOL_NAME, _ARGUMENTS, _RESULT),
-        *(_MODEL, _USED_MODEL),
+        *(_MODEL, _USED_MODEL, _LEVEL),
+        *(*_EVENT_LISTS, _TOOL_RESPONSE, _LOGFIRE_NAME, _LOGFIRE_GROUP, _MASTRA_INPUT, "input", "output"),
+        *(_RESPONSE, _ADK_REQUEST, _ADK_REPLY, _ADK_RETURNED, _ADK_SESSION),
     }
 )
 """The keys of the attributes that are read here."""
-KEY_PREFIXES: Final = (_METADATA_PREFIX, _CONTEXT_PREFIX)
 
 _ROLES: Final = {
     semconv.SYSTEM_EVENT: "system",
@@ -310,14 +367,15 @@ _LISTS: Final = (semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES)
 def translated(spans: Iterable[Span]) -> Iterator[Span]:
     """Spans of any tracer, in the words that the mapper reads."""
     for span in spans:
-        readings = (read(span) for read in (_translate_haystack, _translate_vercel, _translate_platform))
+        readings = (read(span) for read in _TRANSLATIONS)
         translation = next((reading for reading in readings if reading is not None), None)
         # A tracer's kind that means nothing here is known all the same.
         added: Translation = {} if translation is None else {semconv.SPAN_KIND: ""}
         added |= {key: value for key, value in (translation or {}).items() if value is not None}
         if span.events and not any(key in span.attributes or key in added for key in _LISTS):
             added |= _messages_in(span.events)
-        yield span._replace(attributes={**added, **span.attributes}) if added else span
+        failed = span.failed or span.attributes.get(_LEVEL) == _ERROR_LEVEL
+        yield span._replace(attributes={**added, **span.attributes}, failed=failed) if added else span
 
 
 def _messages_in(events: Sequence[Event]) -> Translation:

@@ -129,6 +129,7 @@ def _from_hits(span: Span) -> DocumentList:
 
 _RETRIEVED: Final = (
     _from_attribute(semconv.DOCUMENTS),
+    _from_attribute(semconv.MEMORY_RECORDS),
     _from_flattened(semconv.RETRIEVED),
     _from_attribute(semconv.OUTPUT_VALUE),
     _from_attribute(semconv.ENTITY_OUTPUT),
@@ -299,9 +300,9 @@ class Retrievals:
             if not attached and not self._documents:
                 # Where no span is a retrieval: what tools returned to the last model call, or the request itself.
                 given = (self._given_to(call) for call in reversed(self._trace.calls))
-                attached = next(filter(None, given), []) or list(
-                    filter(None, map(self._beside_answer, self._trace.tops))
-                )
+                attached = next(filter(None, given), []) or self._beside_answer(self._trace.tops)
+                if not attached:  # the state of a graph that failed stands on its steps
+                    attached = self._beside_answer(reversed(self._trace.having(Role.WORKFLOW)))[:1]
             unknown = SpanDocuments(None, CONTENT_NOT_CAPTURED if self._documents else NO_RETRIEVAL)
             self._current = [self._complete(documents) for documents in attached] or [unknown]
         return Retrieved(merged(self._current, merge), merged(self._candidates) if self._candidates else None)
@@ -348,12 +349,15 @@ class Retrievals:
     def _given_to(self, call: Span) -> list[SpanDocuments]:
         return [documents for result in tool_results(call) if (documents := self._given(result)) is not None]
 
-    def _beside_answer(self, span: Span) -> SpanDocuments | None:
-        """The documents in the output of a request, as the state of LangGraph holds them beside the answer."""
-        output = mapping(tool_output(span.attributes))
-        output = mapping(output.get("outputs")) or output  # of OpenLLMetry
-        lists = (self._given(output[key]) for key in DOCUMENT_FIELDS if output.get(key))
-        return next(filter(None, lists), None)
+    def _beside_answer(self, spans: Iterable[Span]) -> list[SpanDocuments]:
+        """The documents in the outputs of workflows, as the state of LangGraph holds them beside the answer."""
+        outputs = (mapping(tool_output(span.attributes)) for span in spans)
+        states = (mapping(output.get("outputs")) or output for output in outputs)  # of OpenLLMetry
+        lists = (
+            next(filter(None, (self._given(state[key]) for key in DOCUMENT_FIELDS if state.get(key))), None)
+            for state in states
+        )
+        return [documents for documents in lists if documents is not None]
 
     def _inner_retrievals(self, span: Span) -> list[SpanDocuments]:
         lists = [

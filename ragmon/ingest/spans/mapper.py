@@ -22,25 +22,26 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.core import constants, semconv, shapes
+from ragmon.core import constants, semconv, shapes, written
 from ragmon.core.citations import with_marks
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.endings import ABANDONED, REJECTED, ending_of, status_in
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
-from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title
+from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title, normalised
 from ragmon.core.written import as_text, is_null, mapping, nonempty_text, number
 from ragmon.ingest.lines import Rejected, Unknown, decode
 from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import (
     Retrievals,
+    Retrieved,
     SpanDocuments,
     ids_of,
     scores_of,
     texts_of,
     titles_of,
 )
-from ragmon.ingest.spans.messages import answer, question
+from ragmon.ingest.spans.messages import answer, asked_texts, question
 from ragmon.ingest.spans.span import (
     CONTENT_NOT_CAPTURED,
     INCOMPLETE,
@@ -48,8 +49,11 @@ from ragmon.ingest.spans.span import (
     NO_OPTIONS,
     NO_RETRIEVAL,
     NOT_RAG,
+    NOT_UNDERSTOOD,
     OUTPUT,
     OWN_SCOPE,
+    PROMPT,
+    RAG_STEPS,
     UNKNOWN_CONVENTION,
     Mapped,
     Role,
@@ -59,7 +63,7 @@ from ragmon.ingest.spans.span import (
     unknown_scope,
     why_no_text,
 )
-from ragmon.ingest.spans.tools import as_id, flattened
+from ragmon.ingest.spans.tools import Memo, as_id, flattened
 
 LISTS: Final = (semconv.ANNOTATIONS, semconv.EVALUATIONS, semconv.TRACE_ANNOTATIONS)
 CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "answer_correctness", "qa_correctness"})
@@ -143,28 +147,41 @@ _LABELS: Final = {
     "session": ((semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION), shapes.SESSION_KEYS),
     "user": ((semconv.USER, semconv.END_USER), shapes.USER_KEYS),
 }
-"""The keys of attributes that hold a field, and the members of the metadata on a span that hold it."""
-_MODEL_KEYS: Final = (semconv.RESPONSE_MODEL, semconv.LLM_MODEL, semconv.REQUEST_MODEL)
-_WORKFLOW_KEYS: Final = (semconv.WORKFLOW_NAME, semconv.TRACELOOP_WORKFLOW)
-_DEFAULT_NAMES: Final = ("Runnable", "LangGraph", "AgentExecutor")
-"""The names that LangChain's instrumentations give to a workflow without a name."""
+"""The keys of attributes that hold a field, and the members of the application's metadata that hold it."""
+_MEMBERS_OF_METADATA: Final[Memo[str, str]] = Memo(
+    lambda key: next((normalised(key.removeprefix(p)) for p in semconv.METADATA_PREFIXES if key.startswith(p)), "")
+)
+"""The member of the metadata that an attribute holds, by its key."""
 
 
 def _labels(trace: Trace) -> dict[str, Any]:
     """The fields of a record that the application puts on its spans, outer spans first: its qid, session and user."""
-    labels: dict[str, Any] = {}
-    metadata = [mapping(span.attributes.get(semconv.METADATA)) for span in trace.spans]
-    for field, (keys, members) in _LABELS.items():
-        own = (*keys, *(f"{semconv.ASSOCIATION}.{member}" for member in members))
-        labels[field] = next(
+    metadata = [_metadata(span.attributes) for span in trace.spans]
+    return {
+        field: next(
             (
                 label
-                for span, inner in zip(trace.spans, metadata, strict=True)
-                if (label := first_of(span.attributes, own, as_id) or first_of(inner, members, as_id))
+                for span, members in zip(trace.spans, metadata, strict=True)
+                if (label := first_of(span.attributes, keys, as_id) or first_of(members, names, as_id))
             ),
             None,
         )
-    return labels
+        for field, (keys, names) in _LABELS.items()
+    }
+
+
+def _metadata(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    members = {normalised(str(key)): value for key, value in mapping(attributes.get(semconv.METADATA)).items()}
+    for key, value in attributes.items():
+        if name := _MEMBERS_OF_METADATA[key]:
+            members.setdefault(name, written.decode(value) or value)  # MLflow writes texts as JSON
+    return members
+
+
+_MODEL_KEYS: Final = (semconv.RESPONSE_MODEL, semconv.LLM_MODEL, semconv.REQUEST_MODEL)
+_WORKFLOW_KEYS: Final = (semconv.WORKFLOW_NAME, semconv.TRACELOOP_WORKFLOW)
+_DEFAULT_NAMES: Final = ("Runnable", "LangGraph", "AgentExecutor")
+"""The names that LangChain's instrumentations give to a workflow without a name."""
 
 
 def _answering_model(trace: Trace) -> str | None:
@@ -202,6 +219,23 @@ def _outcome(trace: Trace, ignored: Sequence[str]) -> _Outcome:
     if outcome != _Outcome() or trace.root is None:
         return outcome
     return _Outcome(_outcome_of(trace.root, trace.root, ignored).error)
+
+
+def _outcome_below(trace: Trace, ignored: Sequence[str]) -> _Outcome:
+    """How a request ended that has no answer, and whose outer spans tell of no error: its steps may.
+
+    A step that failed tells nothing once a model call or a retrieval that began after it went well.
+    """
+    working = trace.having(RAG_STEPS)
+    inside = {span_id for span in working for span_id in trace.above(span)}
+    recovered_ns = max((span.start_ns for span in working if not span.failed), default=0)
+    outcomes = (
+        _outcome_of(span, trace.root, ignored)
+        for span in reversed(trace.spans)  # the inner spans have the more specific types
+        if span.failed and span.end_ns > recovered_ns and (trace.role(span) or span.span_id in inside)
+    )
+    told = [outcome for outcome in outcomes if outcome != _Outcome()]
+    return next((outcome for outcome in told if outcome.error != constants.ERROR), told[0] if told else _Outcome())
 
 
 def _outcome_of(span: Span, root: Span | None, ignored: Sequence[str]) -> _Outcome:
@@ -326,7 +360,10 @@ def fill(record: Record, spans: Iterable[Span], options: SpanOptions = NO_OPTION
         values |= {"retrieved_ids": ids, "scores": scores_of(retrieved.final)}
     if record.facts is None:
         consistent = record.retrieved_ids in (None, ids)
-        values |= {"q": question(trace), "contexts": texts_of(retrieved.final) if consistent else None}
+        values |= {
+            "q": question(trace, _texts_in(retrieved)),
+            "contexts": texts_of(retrieved.final) if consistent else None,
+        }
     values = {field: value for field, value in values.items() if getattr(record, field) is None}
     latency = _latency(trace)
     if (own := record.latency_ms) is not None:
@@ -338,6 +375,11 @@ def fill(record: Record, spans: Iterable[Span], options: SpanOptions = NO_OPTION
     if own_answer is not None and own_answer.citations and known_ids == ids:
         own_answer.citations = named_by_title(own_answer.citations, titles_of(retrieved.final))
     return msgspec.structs.replace(record, **values, answer_json=own_answer, latency_ms=latency)
+
+
+def _texts_in(retrieved: Retrieved) -> Iterator[str]:
+    lists = (found.documents or () for found in (retrieved.final, retrieved.candidates) if found is not None)
+    return (document.text for documents in lists for document in documents if document.text)
 
 
 def _filled_answer(record: Record, trace: Trace, retrieved_ids: Sequence[str] | None) -> Answer | None:
@@ -378,15 +420,17 @@ def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> lis
         With several roots of ragmon: each root, its descendants, and the spans within its time and that of no other
         root; a span that fits several requests belongs to none. Without such a root, if every outermost span is a
         workflow that answered or failed, and two at least retrieved as well or failed: each of them with its
-        descendants. The same for trees of spans, one after the other, that retrieved and called a model. Otherwise the
-        trace as a whole.
+        descendants, one where two instrumentations tell of the same. The same for trees of spans, one after the other,
+        that retrieved and called a model. Otherwise the trace as a whole.
     """
     trace = Trace(translated(spans), options.retrieving)
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if not roots and len(trace.outermost) > 1:
         turns = [trace.below(workflow) for workflow in trace.outermost]
-        if all(map(_is_turn, turns)) and sum(map(is_request, turns)) >= 2:
-            return turns
+        if all(map(_is_turn, turns)):
+            turns = _told_once(turns)
+            if sum(map(is_request, turns)) >= 2:
+                return turns
         trees: dict[str, list[Span]] = {}
         for span in trace.spans:
             trees.setdefault(next(reversed(trace.above(span)), span.span_id), []).append(span)
@@ -405,6 +449,21 @@ def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> lis
             if owner is not None:
                 requests[owner].append(span)
     return [Trace(members, trace.retrieving) for members in requests.values()]
+
+
+def _told_once(turns: Sequence[Trace]) -> list[Trace]:
+    """Turns without those that another instrumentation tells of, too: at the same time, with the same question."""
+
+    def is_same(one: Trace, other: Trace) -> bool:
+        (start, end), (other_start, other_end) = _interval(one), _interval(other)
+        overlap = start <= other_end and other_start <= end
+        return overlap and one.outermost[0].scope != other.outermost[0].scope and question(one) == question(other)
+
+    once: list[Trace] = []
+    for turn in turns:
+        if not any(is_same(turn, other) for other in once):
+            once.append(turn)
+    return once
 
 
 class _RootIntervals:
@@ -459,10 +518,15 @@ def begins_anew(request: Trace) -> bool:
 
 
 def _is_turn(turn: Trace) -> bool:
-    """Whether a workflow with its descendants answered or failed; a turn of a conversation may need no documents."""
+    """Whether a workflow with its descendants answered or failed; a turn of a conversation may need no documents.
+
+    With texts on its spans and no answer among them it is a step: its model called a tool.
+    """
     if len(turn.outermost) != 1 or not turn.role(workflow := turn.outermost[0]) & Role.WORKFLOW:
         return False
-    return bool(workflow.failed or turn.having(Role.GENERATION) or answer(turn) is not None)
+    if workflow.failed or answer(turn) is not None:
+        return True
+    return bool(turn.having(Role.GENERATION)) and why_no_text(turn, OUTPUT) != NOT_UNDERSTOOD
 
 
 _decode = msgspec.json.Decoder(Record).decode
@@ -521,9 +585,16 @@ def to_record(
     retrieved = Retrievals(trace, options.id_from).read(options.merge)
     (error, ended), ids, unread = _outcome(trace, options.ignored), ids_of(retrieved.final), dict[str, str]()
     reply, miss = None, partial(unread.__setitem__, "citations")
+    if error == constants.ERROR and (below := _outcome_below(trace, options.ignored)) != _Outcome():
+        error, ended = below  # an inner span tells its type
     if error is None and ended is None:
         reply = with_marks(answer(trace, ids, titles_of(retrieved.final), miss), ids)
-        ended = _control_flow(trace) if reply is None else None
+        if reply is None or not (reply.claim or reply.refused):
+            error, ended = _outcome_below(trace, options.ignored)
+        if error is not None or ended is not None:
+            reply = None
+        elif reply is None:
+            ended = _control_flow(trace)
     # TruLens's service is the library itself; the application is on its spans.
     app = first_of(trace.first.attributes, (semconv.TRULENS_APP,), nonempty_text)
     if app is not None:
@@ -536,7 +607,7 @@ def to_record(
         ts=_event_time(_interval(trace)[1]),
         pipeline=options.pipeline or workflow or service or constants.DEFAULT_PIPELINE,
         source=constants.LIVE,
-        q=question(trace),
+        q=question(trace, _texts_in(retrieved)),
         retrieved_ids=ids,
         candidate_ids=ids_of(retrieved.candidates),
         scores=scores_of(retrieved.final),
@@ -595,7 +666,7 @@ def own_record(line: object, trace_id: str, end_ns: int, unknown: Unknown) -> Re
 def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str, str]:
     reasons = {}
     if record.q is None:
-        reasons["q"] = why_no_text(trace, INPUT)
+        reasons["q"] = PROMPT if any(True for _ in asked_texts(trace)) else why_no_text(trace, INPUT)
     if record.retrieved_ids is None and documents.reason:
         reasons["retrieved_ids"] = documents.reason
     if record.answer_json is None and record.error is None and record.ended is None:

@@ -12,19 +12,31 @@ and erased as spans are. Once the trace is taken, its event joins those of its s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from itertools import chain
 from typing import Any, Final
 
 from msgspec import structs
 
 from ragmon.core import semconv, shapes
-from ragmon.core.answers import Message, Reply, cited_in, last, messages, parse, read, reply_in, text_of
+from ragmon.core.answers import (
+    Message,
+    Reply,
+    cited_in,
+    is_representation,
+    last,
+    messages,
+    parse,
+    read,
+    reply_in,
+    text_of,
+)
 from ragmon.core.record import Answer
 from ragmon.core.shapes import ASSISTANT, ROLES, USER, first_of
 from ragmon.core.written import as_text, cut_off, decode, decode_container, mapping, nonempty_text
 from ragmon.ingest.cells import cited_documents
+from ragmon.ingest.spans.prompts import question_in_prompt
 from ragmon.ingest.spans.span import Role, Span, Trace
-from ragmon.ingest.spans.tools import flattened, listed
+from ragmon.ingest.spans.tools import flattened, listed, tool_names, tool_output
 
 _MEMBER: Final = f"{semconv.MESSAGE}."
 
@@ -86,6 +98,7 @@ def tool_results(span: Span) -> list[Any]:
 
 
 _NO_REPLY: Final = Reply(None)
+_FINAL_ANSWER: Final = "final_answer"
 
 
 def answer(
@@ -103,10 +116,12 @@ def answer(
 
 
 def _reply(trace: Trace) -> Reply | None:
-    # A model call without text called a tool; its empty answer counts only where no other span has one.
+    # A model call without text called a tool, and a workflow that returns before its model ends streams: such an empty
+    # answer counts only where no other span has one.
     empty, thoughts = None, trace.retrieving.reasoning
     calls = {span.span_id for span in trace.calls}
-    for span in _answer_spans(trace, calls):
+    last_ns = trace.calls[-1].end_ns if trace.calls else 0
+    for span in _answer_spans(trace):
         answered = _reply_on(span, thoughts)
         if answered is None:
             continue
@@ -118,10 +133,16 @@ def _reply(trace: Trace) -> Reply | None:
             cited = ((call, found) for call in reversed(trace.calls) if (found := _cited_on(call)))
             same = (found for call, found in cited if (_reply_on(call, thoughts) or _NO_REPLY).claim == answered.claim)
             answered = structs.replace(answered, citations=next(same, None))
-        if answered.claim != "" or span.span_id not in calls:
+        if answered.claim != "" or (span.span_id not in calls and last_ns <= span.end_ns):
             return answered
         empty = empty or answered
-    return empty or next(filter(None, map(_asked_for, _answer_spans(trace, calls))), None)
+    final = (read(tool_output(span.attributes), thoughts) for span in trace.having(Role.TOOL) if _is_final(span))
+    return next(final, None) or empty or next(filter(None, map(_asked_for, _answer_spans(trace))), None)
+
+
+def _is_final(span: Span) -> bool:
+    # The tool by which agents of smolagents answer.
+    return _FINAL_ANSWER in tool_names(span.attributes, span.name)
 
 
 def _asked_for(span: Span) -> Reply | None:
@@ -143,6 +164,7 @@ def _reply_on(span: Span, thoughts: Sequence[str]) -> Reply | None:
         or read(attributes.get(semconv.OUTPUT_VALUE), thoughts)
         or read(decode(attributes.get(semconv.ENTITY_OUTPUT)), thoughts)
         or read(attributes.get(semconv.TRULENS_OUTPUT), thoughts)
+        or read(attributes.get(semconv.RETURN), thoughts)
     )
 
 
@@ -152,8 +174,15 @@ def _cited_on(span: Span) -> list[Any] | None:
     return next(filter(None, map(cited_in, replies)), None)
 
 
-def _answer_spans(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
-    """The spans that may hold the answer: the request, then each outermost span and the model calls in it."""
+def _answer_spans(trace: Trace) -> Iterator[Span]:
+    """The spans that may hold the answer: the request, then each outermost span and the model calls in it.
+
+    What a failed agent or model call said on its way is none.
+    """
+    failed = {span.span_id for span in trace.having(Role.WORKFLOW | Role.GENERATION) if span.failed}
+    calls = {
+        call.span_id for call in trace.calls if not failed or failed.isdisjoint({call.span_id, *trace.above(call)})
+    }
     if trace.root is not None and not trace.is_outermost(trace.root):
         yield trace.root
     for span in reversed(trace.having(Role.WORKFLOW | Role.GENERATION)):
@@ -165,34 +194,56 @@ def _answer_spans(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
 
 _INPUT_KEYS: Final = (
     *(*shapes.QUESTION_KEYS, "str_or_query_bundle", "query_bundle", "input", "inputs"),
-    *("message", "user_msg", "messages", "kwargs", "args", "data"),
+    *("message", "user_msg", "messages", "kwargs", "args", "data", "task"),
 )
 """Keys of the question in an input, and those under which frameworks wrap it."""
-_QUERY_ATTRIBUTES: Final = (semconv.QUERY_TEXT, semconv.RERANKER_QUERY, semconv.TRULENS_QUERY)
+_QUERY_ATTRIBUTES: Final = (semconv.QUERY_TEXT, semconv.MEMORY_QUERY, semconv.RERANKER_QUERY, semconv.TRULENS_QUERY)
 """The query of a retriever or reranker: the question, unless it was rewritten before."""
 _QUESTION_DEPTH: Final = 5
 """The maximum depth of a question: Haystack writes `{"data": {component: {"query": ...}}}`."""
 
 
-def question(trace: Trace) -> str | None:
+def question(trace: Trace, texts: Iterable[str] = ()) -> str | None:
     """The question of a request; None where no span has one.
 
     What the first model call was asked counts only where no other span has it: a prompt often has the documents in it.
+
+    Args:
+        trace: The request.
+        texts: The texts of the documents that it retrieved, to find the question in a prompt.
     """
+    given = (as_text(span.attributes.get(semconv.RAGMON_QUESTION)) for span in trace.spans)
+    texts = list(texts)
+    asked = (question_in_prompt(text, texts) for text in asked_texts(trace))
+    return next(filter(None, (*given, *asked)), None)
+
+
+def asked_texts(trace: Trace) -> Iterator[str]:
+    """The texts that ask something in a request, the likeliest question first; one of a prompt has more in it."""
+    tops = [span for span in trace.tops if trace.role(span) != Role.GENERATION]
+    inner = [span for span in trace.spans if trace.role(span) & Role.WORKFLOW]
     steps = sorted(trace.steps, key=lambda span: span.start_ns)
-    for span in (*(span for span in trace.tops if trace.role(span) != Role.GENERATION), *steps):
-        attributes = span.attributes
-        text = (
-            first_of(attributes, _QUERY_ATTRIBUTES, nonempty_text)
-            or last(input_messages(span), USER)
-            or question_in(attributes.get(semconv.INPUT_VALUE))
-            or question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
-            or question_in(attributes.get(semconv.TRULENS_INPUT))
-        )
-        if text:
-            return text
+    called = {span.span_id for span in steps if (trace.role(span) | trace.around(span)) & Role.TOOL}
+    retrievers = [span for span in steps if span.span_id not in called]
+    own_words = shapes.QUESTION_KEYS if trace.root is not None and not trace.is_outermost(trace.root) else ()
+    asked = (_asked_on(span, own_words if span is trace.root else ()) for span in (*tops, *inner, *retrievers))
     calls = sorted(trace.calls, key=lambda span: span.start_ns)
-    return next((text for call in calls if (text := _first_of_turn(input_messages(call))) is not None), None)
+    prompts = (_first_of_turn(input_messages(call)) for call in calls)
+    # What a tool is asked is the model's wording.
+    queries = (_asked_on(span) for span in steps if span.span_id in called)
+    return filter(None, chain(asked, prompts, queries))
+
+
+def _asked_on(span: Span, own_words: Sequence[str] = ()) -> str | None:
+    attributes = span.attributes
+    return (
+        first_of(attributes, _QUERY_ATTRIBUTES, nonempty_text)
+        or last(input_messages(span), USER)
+        or question_in(attributes.get(semconv.INPUT_VALUE))
+        or question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
+        or question_in(attributes.get(semconv.TRULENS_INPUT))
+        or first_of(attributes, own_words, nonempty_text)
+    )
 
 
 def _first_of_turn(conversation: list[Message]) -> str | None:
@@ -210,7 +261,7 @@ def question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
     """The question in an input: the value itself, or a member under one of the keys frameworks use."""
     input_value = decode_container(value)
     if isinstance(input_value, str):
-        return None if cut_off(input_value) else as_text(input_value)
+        return None if cut_off(input_value) or is_representation(input_value) else as_text(input_value)
     if not depth:
         return None
     if isinstance(input_value, list):

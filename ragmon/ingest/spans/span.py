@@ -28,6 +28,7 @@ from ragmon.ingest.spans.tools import (
     flattened,
     is_agent,
     is_tool,
+    is_whole,
     returned_nothing,
     tool_names,
 )
@@ -80,8 +81,12 @@ ATTRIBUTES_DROPPED: Final = "attributes_dropped"
 """The reason for an unknown field: a limit removed attributes or events of the span, so its lists may be incomplete."""
 CONTENT_NOT_CAPTURED: Final = "content_not_captured"
 """The reason for an unknown field: the instrumentation was not configured to record it, or redacted it."""
+UPLOADED: Final = "uploaded"
+"""The reason for an unknown field: the instrumentation put the text into a storage, and a reference on the span."""
 NOT_UNDERSTOOD: Final = "not_understood"
 """The reason for an unknown field: spans carry texts where it would be, in a form that is not read."""
+PROMPT: Final = "prompt"
+"""The reason for an unknown question: a prompt holds more than a question, and which part that is cannot be told."""
 NO_RETRIEVAL: Final = "no_retrieval"
 """The reason for unknown ids: no span is a retrieval."""
 
@@ -271,7 +276,7 @@ def _role_of(span: Span) -> int:
         if isinstance(value, str):
             role = roles.get(value, role)
             if role > Role.WORKFLOW:
-                return Role.STEP if role == Role.GENERATION and _only_builds_a_prompt(attributes) else role
+                return Role.STEP if role == Role.GENERATION and _calls_no_model(span) else role
     name = attributes.get(semconv.ENTITY_NAME)
     if isinstance(name, str) and _LLAMA_INDEX_RETRIEVER.search(name):
         return Role.RETRIEVAL
@@ -293,23 +298,27 @@ def _role_of(span: Span) -> int:
         or any(event.name in HIT_EVENTS for event in span.events)
     ):
         return Role.RETRIEVAL
-    # OpenLLMetry records the operation for some models only; another operation with messages is a step of an agent.
-    is_call = semconv.OUTPUT_MESSAGES in attributes and semconv.OPERATION not in attributes
-    return Role.GENERATION if is_call else Role.STEP
+    # OpenLLMetry records the operation for some models only; another operation with messages is a step of an agent. A
+    # call that failed has no output.
+    has_messages = semconv.OUTPUT_MESSAGES in attributes or (span.failed and semconv.INPUT_MESSAGES in attributes)
+    return Role.GENERATION if has_messages and semconv.OPERATION not in attributes else Role.STEP
 
 
-def _only_builds_a_prompt(attributes: Mapping[str, Any]) -> bool:
-    """Whether an LLM span is only a prompt builder, which OpenInference's Haystack instrumentation calls LLM too."""
-    if semconv.PROMPT_TEMPLATE not in attributes or semconv.LLM_MODEL in attributes:
+def _calls_no_model(span: Span) -> bool:
+    """Whether an LLM span of OpenInference is something else: Haystack's prompt builders, LlamaIndex's history."""
+    attributes = span.attributes
+    if span.failed or semconv.LLM_MODEL in attributes:
         return False
-    return not any(
+    has_input_alone = semconv.INPUT_VALUE in attributes and semconv.OUTPUT_VALUE not in attributes
+    return (has_input_alone or semconv.PROMPT_TEMPLATE in attributes) and not any(
         _ROLE in row for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT) for row in flattened(attributes, name).rows[:1]
     )
 
 
 _STEPS: Final = Role.RETRIEVAL | Role.RERANKING
-_RAG_STEPS: Final = _STEPS | Role.GENERATION
-_RAG_ROLES: Final = Role.WORKFLOW | _RAG_STEPS
+RAG_STEPS: Final = _STEPS | Role.GENERATION
+"""The roles of what a request is made of: retrievals, rerankings and model calls."""
+_RAG_ROLES: Final = Role.WORKFLOW | RAG_STEPS
 MAX_ANCESTORS: Final = 512
 """The maximum number of ancestors of a span that are considered, the nearest ones."""
 
@@ -347,6 +356,13 @@ class Trace:
             spans = [span for span in spans if not (self.role(span) | self.around(span)) & Role.ASIDE]
         self.spans = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
         self.ended = sorted(self.spans, key=attrgetter("end_ns"))
+        if not any(roles & Role.RETRIEVAL for roles in self._roles.values()):
+            # Beside a retrieval, what an agent remembers of its users is no document.
+            self._roles |= {
+                span.span_id: Role.RETRIEVAL
+                for span in spans
+                if span.attributes.get(semconv.OPERATION) == semconv.SEARCH_MEMORY
+            }
         rag_spans = [span for span in self.spans if self._roles[span.span_id] & _RAG_ROLES]
         self.outermost = [span for span in rag_spans if not self.around(span) & _RAG_ROLES]
         self._outermost = {span.span_id for span in self.outermost}
@@ -379,7 +395,7 @@ class Trace:
         for span in tools:
             known = tool_names(span.attributes, span.name)
             is_datastore = span.attributes.get(semconv.TOOL_TYPE) == semconv.DATASTORE
-            by_name = (is_datastore or self.retrieving.has_name(known)) and not is_agent(span.attributes)
+            by_name = (is_datastore or self.retrieving.has_name(known)) and not is_whole(span.attributes)
             if (
                 by_name
                 or span.span_id in retrieving
@@ -421,9 +437,10 @@ class Trace:
 
     @property
     def is_rag(self) -> bool:
-        """Whether the request retrieved anything or called a model, or a workflow failed before that."""
-        rag_spans = self.having(_RAG_STEPS) or [span for span in self.having(Role.WORKFLOW) if span.failed]
-        return bool(rag_spans) or any(semconv.DOCUMENTS in span.attributes for span in self.spans)
+        """Whether the request retrieved anything, called a model or an agent, or a workflow failed before that."""
+        if self.having(RAG_STEPS) or any(semconv.DOCUMENTS in span.attributes for span in self.spans):
+            return True
+        return any(span.failed or is_agent(span.attributes) for span in self.having(Role.WORKFLOW))
 
     def role(self, span: Span) -> int:
         """The role of a span."""
@@ -499,13 +516,18 @@ OUTPUT: Final = ("output", "completion", "answer", "response", "reply", "replies
 
 
 def _meaning(key: str) -> str:
-    """`c` for a text, followed by `i` or `o` where it goes in or comes out; `m` for a model's name; `k` for a kind."""
+    """What an attribute tells, in letters.
+
+    `c` for a text, `r` for a reference to one, followed by `i` or `o` where it goes in or comes out; `m` for a model's
+    name; `k` for a kind.
+    """
     if key.startswith(_ABOUT_SERVERS) or "token" in key:
         return ""
-    if _CONTENT.search(key):
+    text = key.removesuffix("_ref")
+    if _CONTENT.search(text):
         lower = key.casefold()
         goes_in, comes_out = (any(word in lower for word in words) for words in (INPUT, OUTPUT))
-        return "c" + ("" if goes_in == comes_out else "i" if goes_in else "o")
+        return ("c" if text == key else "r") + ("" if goes_in == comes_out else "i" if goes_in else "o")
     return "m" if _MODEL.search(key) else "k" if _KIND.search(key) else ""
 
 
@@ -516,13 +538,16 @@ MEANINGS: Final = Memo(_meaning)
 def unread(spans: Iterable[Span], words: tuple[str, ...]) -> str:
     """The reason for unknown content of spans: other texts, input or output as asked, or no text at all."""
     other = "o" if words is INPUT else "i"
+    reason = CONTENT_NOT_CAPTURED
     for span in spans:
         for key, value in span.attributes.items():
-            if MEANINGS[key].startswith("c") and not MEANINGS[key].endswith(other):
+            if MEANINGS[key].startswith(("c", "r")) and not MEANINGS[key].endswith(other):
                 text = isinstance(value, str) and value.strip() not in _EMPTY
                 if text or (isinstance(value, list | tuple | Mapping) and value):
-                    return NOT_UNDERSTOOD
-    return CONTENT_NOT_CAPTURED
+                    if MEANINGS[key].startswith("c"):
+                        return NOT_UNDERSTOOD
+                    reason = UPLOADED
+    return reason
 
 
 def why_no_text(trace: Trace, words: tuple[str, ...]) -> str:

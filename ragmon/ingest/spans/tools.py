@@ -229,21 +229,29 @@ _TOOL_KINDS: Final = {
 }
 _AGENT_KINDS: Final = {
     semconv.SPAN_KIND: (semconv.AGENT,),
-    semconv.OPERATION: (semconv.INVOKE_WORKFLOW, "invoke_agent", "create_agent"),
-    semconv.TRACELOOP_KIND: ("workflow", "agent"),
+    semconv.OPERATION: (semconv.INVOKE_WORKFLOW, "invoke_agent"),
+    semconv.TRACELOOP_KIND: ("agent",),
 }
+_OTHER_WHOLES: Final = {semconv.OPERATION: ("create_agent",), semconv.TRACELOOP_KIND: ("workflow",)}
+
+
+def _is_one_of(kinds: Mapping[str, Sequence[str]], attributes: Mapping[str, Any]) -> bool:
+    return any(attributes.get(key) in names for key, names in kinds.items())
 
 
 def is_tool(attributes: Mapping[str, Any]) -> bool:
     """Whether a span is the call of a tool, a task, or a request to a server of the Model Context Protocol."""
-    return any(attributes.get(key) in kinds for key, kinds in _TOOL_KINDS.items())
+    return _is_one_of(_TOOL_KINDS, attributes)
 
 
 def is_agent(attributes: Mapping[str, Any]) -> bool:
+    """Whether a span is the run of an agent."""
+    return _is_one_of(_AGENT_KINDS, attributes)
+
+
+def is_whole(attributes: Mapping[str, Any]) -> bool:
     """Whether a span is a whole agent or workflow, which is no retriever whatever its name."""
-    return semconv.RAGMON_RECORD in attributes or any(
-        attributes.get(key) in kinds for key, kinds in _AGENT_KINDS.items()
-    )
+    return semconv.RAGMON_RECORD in attributes or is_agent(attributes) or _is_one_of(_OTHER_WHOLES, attributes)
 
 
 def tool_names(attributes: Mapping[str, Any], span_name: str) -> list[str]:
@@ -261,7 +269,7 @@ def tool_names(attributes: Mapping[str, Any], span_name: str) -> list[str]:
     return list(dict.fromkeys((*names, plain, span_name)))
 
 
-_OUTPUTS: Final = (semconv.TOOL_RESULT, semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT)
+_OUTPUTS: Final = (semconv.TOOL_RESULT, semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT, semconv.RETURN)
 
 
 def tool_output(attributes: Mapping[str, Any]) -> Any:
