@@ -519,11 +519,10 @@ class WriteBatch:
             self.counts.add(trace.counts)
             if trace.aside:
                 self.batch.quarantine(trace.trace_id, trace.aside, trace.waiting.requests)
-        ended = {trace.trace_id: _end_of(trace) for trace in ready if trace.trace_id not in self.early_probe_records}
-        recorded = {trace.trace_id for trace in ready if trace.made}
+        settled = [trace for trace in ready if trace.trace_id not in self.early_probe_records]
         for is_recorded in (False, True):
-            those = {trace_id: end_ns for trace_id, end_ns in ended.items() if (trace_id in recorded) == is_recorded}
-            self.batch.mark_finished(those, self.arrival, recorded=is_recorded)
+            ended = {trace.trace_id: _end_of(trace) for trace in settled if bool(trace.made) == is_recorded}
+            self.batch.mark_finished(ended, self.arrival, recorded=is_recorded)
         return [label for trace in fresh for label in trace.labels]
 
     def _is_probed(self, trace_id: bytes) -> bool:
