@@ -37,6 +37,7 @@ from ragmon.server.store import (
     delete_failures,
     journal_file,
     translate_read_errors,
+    upgrade,
 )
 
 PROTOBUF: Final = "protobuf"
@@ -193,6 +194,7 @@ def erase(
     path = journal_file(folder)
     with translate_read_errors(path), closing(connect(path, writes=True)) as connection:
         check_version(connection, path)
+        upgrade(connection)
         eraser = _Eraser(path, connection, set() if trace is None else {trace.lower()}, tag, user)
         eraser.run()
         # The write-ahead log still holds what was erased: it is moved into the file and truncated.

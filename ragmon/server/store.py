@@ -300,6 +300,13 @@ class Lock:
             self._file = -1
 
 
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Give a journal what it was written without: of a trace that is done, nothing is taken again."""
+    if "ended" not in {name for _, name, *_ in connection.execute("PRAGMA table_info(assembled)")}:
+        with suppress(sqlite3.OperationalError):  # another process has just done it
+            connection.execute(f"ALTER TABLE assembled ADD COLUMN ended INTEGER NOT NULL DEFAULT {FOREVER}")
+
+
 def open_file(path: Path) -> sqlite3.Connection:
     """Open a journal's file, and create it if needed."""
     with translate_read_errors(path):
@@ -317,6 +324,7 @@ def open_file(path: Path) -> sqlite3.Connection:
                 connection.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
                 connection.execute(f"PRAGMA user_version = {VERSION}")
                 connection.execute("COMMIT")
+            upgrade(connection)
             if path.stat().st_size <= _CHECKED:
                 (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
                 if result != "ok":

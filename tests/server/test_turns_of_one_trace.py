@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from ragmon.ingest.spans.span import Span
@@ -185,6 +188,25 @@ def test_a_turn_that_waited_and_was_forgotten_while_nobody_served_is_accounted_f
         assert (manual.books.received, manual.books.ignored, manual.books.residual) == (2, {"forgotten": 2}, 0), (
             "with its first turn"
         )
+
+
+def test_a_journal_that_does_not_say_when_traces_ended_is_read_and_nothing_of_them_is_taken_again(tmp_path):
+    with ManualWriter(tmp_path) as manual:
+        manual.send(body(*turn(0, manual.time.now)))
+        manual.tick(20)
+        manual.kill()
+        with closing(sqlite3.connect(tmp_path / "state" / "journal.db")) as journal:
+            journal.execute("ALTER TABLE assembled DROP COLUMN ended")
+        manual.open()
+        assert not list(tmp_path.glob("state/*corrupt*"))
+        manual.send(body(*turn(1, manual.time.now)), body(*other_trace(manual.time.now)))
+        manual.tick(20)
+        assert (manual.books.received, manual.books.scored, manual.books.residual) == (2, 2, 0)
+        assert manual.server_state.counts.spans == {"late": 3}
+
+
+def other_trace(at):
+    return [one._replace(trace_id=f"{6 << 64:032x}") for one in turn(0, at)]
 
 
 def test_a_turn_waits_on_where_the_journal_was_lost(tmp_path):
