@@ -104,6 +104,7 @@ class AlarmTransition:
 
     Attributes:
         ts: The end of the step that decided it, seconds since the epoch.
+        since: The beginning of what a firing alarm is proven by, seconds since the epoch; None for one on drift.
     """
 
     ts: float
@@ -112,6 +113,7 @@ class AlarmTransition:
     metric: str
     severity: str
     state: Literal["firing", "resolved"]
+    since: float | None = None
 
 
 class PipelineState(msgspec.Struct):
@@ -322,8 +324,10 @@ class PipelineAlarms:
         return [self._transition(rule, minute, "resolved") for rule in resolved]
 
     def _transition(self, rule: AlarmRule | DriftSignal, minute: int, state: Change) -> AlarmTransition:
+        proof = self.state.alarms[rule.alert].proof if rule.alert in self.rules else None
+        since = None if proof is None else float(proof.begin * MINUTE)
         return AlarmTransition(
-            float((minute + 1) * MINUTE), self.pipeline, rule.alert, rule.metric, rule.severity, state
+            float((minute + 1) * MINUTE), self.pipeline, rule.alert, rule.metric, rule.severity, state, since
         )
 
     def acknowledge(self, alert: str, minute: int) -> list[AlarmTransition]:

@@ -987,7 +987,8 @@ def _documents(fields: Mapping[str, Any], candidates: CapturedDocuments, id_from
     if not retrieved.documents or not documents.documents:
         return documents if retrieved.documents is None else retrieved
     if len(retrieved.documents) != len(documents.documents):
-        return retrieved if documents.ids is None or retrieved.ids is not None else documents
+        has_more = retrieved.ids is None and (documents.ids is not None or retrieved.texts is None)
+        return documents if has_more else retrieved
     rows = zip(retrieved.documents, documents.documents, strict=True)
     return CapturedDocuments([first_known(*row) for row in rows])
 

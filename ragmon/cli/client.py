@@ -149,28 +149,8 @@ def _send_request(
 
 
 def status(url: str) -> ServerStatus:
-    """The status of a server."""
+    """The status of a monitor, a server's or one in an application."""
     return read_page(url, STATUS, ServerStatus)
-
-
-class _Captured(msgspec.Struct):
-    """The part of `/api/status` that every monitor has."""
-
-    captured: list[CaptureReport]
-
-
-def captured(url: str) -> list[CaptureReport]:
-    """The capture reports of a monitor, a server's or one in an application."""
-    return read_page(url, STATUS, _Captured).captured
-
-
-class _Places(msgspec.Struct):
-    needed_series: int | None = None
-
-
-def needed_series(url: str) -> int | None:
-    """`[serve] max_series` with which all pipelines of a monitor would have places; None where all have."""
-    return read_page(url, STATUS, _Places).needed_series
 
 
 def read_page(url: str, path: str, part: type[T]) -> T:

@@ -201,8 +201,10 @@ def ack() -> None:
 
 
 @click.command()
-@click.argument("gate", metavar="[PIPELINE/]ALARM")
-@click.option("--since", metavar="TIME", help="How far to look back. Default: 2h before the alarm.")
+@click.argument("gate", metavar="[PIPELINE/]ALARM|PIPELINE")
+@click.option(
+    "--since", metavar="TIME", help="How far to look back: 2h, or `2026-11-28 00:12`. Default: 2h before the alarm."
+)
 @url_option
 @form_option("text", "json")
 @config_option
@@ -210,7 +212,8 @@ def ack() -> None:
 def why() -> None:
     """Say what broke: since when it is worse, what changed with it, and which traces to open. Times are UTC.
 
-    ALARM is a gate, or an alarm by the name that pages and alerts show: `hit_rate:baseline`, `top_score:drift`.
+    ALARM is a gate, or an alarm by the name that pages and alerts show: `hit_rate:baseline`, `top_score:drift`. A
+    pipeline alone asks for its newest incident.
 
     Exit codes: 0, 3 there is no such alarm, or no monitor.
     """
@@ -648,6 +651,9 @@ _published = partial(click.option, hidden=True)
 @max_drop_option
 @click.option(
     "--alerts-out", metavar="FILE", callback=writable, help="Run the alarms over the traces; write a line per edge."
+)
+@click.option(
+    "--incidents-out", metavar="FILE", callback=writable, help="The same for incidents: alarms that fire together."
 )
 @table_options("TRACE", of="traces")
 @no_color_option

@@ -39,6 +39,7 @@ from ragmon.cli.client import (
 )
 from ragmon.cli.commands import WAIT
 from ragmon.cli.doctor_checks import (
+    CAPTURED,
     RATES,
     Check,
     captured_checks,
@@ -47,7 +48,6 @@ from ragmon.cli.doctor_checks import (
     local_checks,
     place_checks,
     probes,
-    running_monitor,
     stream_checks,
 )
 from ragmon.config.load import check, load
@@ -60,6 +60,8 @@ from ragmon.core.network import Url, parse_url
 from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.export.status import most_frequent, retriever_hint
 from ragmon.export.text import text_table
+from ragmon.gates.coverage import EARLY, HALF
+from ragmon.ingest.spans.span import NOT_RAG, UNKNOWN_CONVENTION
 from ragmon.monitor.capture_settings import Redactions
 from ragmon.monitor.exporting import server
 from ragmon.server.store import JournalReader
@@ -72,6 +74,11 @@ TOOLS: Final = "tools"
 SHOWN: Final = 5
 """Requests, instrumentations or tools that are named, at most."""
 HINT: Final = "docs/runbook.md, RagmonDropsRecords, says how to look at one; `ragmon forget --trace` deletes it"
+NO_RECORD: Final = (NOT_RAG, UNKNOWN_CONVENTION)
+NOTHING_READ: Final = (
+    "no span retrieves or asks a model: instrument the model's client and the retriever, or decorate the call with"
+    " @ragmon.trace; docs/how-to/spans.md"
+)
 NOT_READ: Final = (
     "docs/integrations/instrumentations.md has what is read; record these calls with OpenInference or OpenTelemetry's"
     " GenAI instrumentation, or decorate them with @ragmon.trace"
@@ -193,11 +200,23 @@ def quarantine_checks(quarantined: Iterable[QuarantinedItem]) -> Iterator[Check]
     yield Check(QUARANTINE, ok=True, finding=finding, hint=HINT)
 
 
-def convention_checks(unknown: Mapping[str, int]) -> Iterator[Check]:
-    """Name the instrumentations whose spans tell of models or retrieval in unknown conventions."""
+def request_checks(found: ServerStatus) -> Iterator[Check]:
+    """Say how many requests made no record, and why; bad where none did, or most are of unknown conventions."""
+    ignored = Counter[str]()
+    for counters in found.stages.values():
+        ignored.update({reason: n for reason, n in counters.ignored.items() if reason in NO_RECORD})
+    unread, unknown = ignored.total(), found.unknown_conventions
+    scored = max((counters.scored for counters in found.stages.values()), default=0)
+    if unread and not found.captured:
+        finding = f"nothing: {unread} of {unread} requests made no record: {_listed(ignored)}"
+        yield Check(CAPTURED, ok=unread < EARLY, finding=finding, hint="" if unknown else NOTHING_READ)
     if unknown:
         finding = f"no record is made of requests by {most_frequent(unknown, SHOWN)}"
-        yield Check(CONVENTIONS, ok=True, finding=finding, hint=NOT_READ)
+        is_most = ignored[UNKNOWN_CONVENTION] > HALF * (scored + unread)
+        yield Check(CONVENTIONS, ok=not is_most or unread < EARLY, finding=finding, hint=NOT_READ)
+    elif found.captured and unread > HALF * (scored + unread):
+        finding = f"{unread} of {scored + unread} requests made no record: {_listed(ignored)}"
+        yield Check(CONVENTIONS, ok=True, finding=finding, hint=NOTHING_READ)
 
 
 def tool_checks(tools: Mapping[str, int]) -> Iterator[Check]:
@@ -206,6 +225,33 @@ def tool_checks(tools: Mapping[str, int]) -> Iterator[Check]:
         named = most_frequent(tools, SHOWN)
         finding = f"no_retrieval: requests called tools, and none returned a list of documents: {named}"
         yield Check(TOOLS, ok=True, finding=finding, hint=retriever_hint(tools))
+
+
+def traffic_checks(found: ServerStatus) -> Iterator[Check]:
+    """What a running monitor made of its requests: what it captures, what it does not read, what has no gates."""
+    yield from captured_checks(found.captured)
+    yield from place_checks(found.needed_series)
+    yield from request_checks(found)
+    yield from tool_checks(found.tools_without_documents)
+    for name in found.uncovered:
+        finding = f"records of {shorten(name)}, and no gates or rules for it"
+        yield Check("gates", ok=False, finding=finding, hint="[gates] at the top level, or [pipelines.NAME.gates]")
+
+
+def running_monitor(admin: str) -> Iterator[Check]:
+    """What the monitor on the admin port makes of its requests; no fault if no monitor runs."""
+    try:
+        found = list(traffic_checks(status(admin)))
+    except NoResponseError:
+        finding = f"not known: no monitor answers on {parse_server_url(admin).authority}"
+        hint = "start the application, send it requests, and run doctor again; --admin-url names another address"
+        yield Check(CAPTURED, ok=True, finding=finding, hint=hint)
+    except RagmonError as error:
+        yield Check(CAPTURED, ok=False, finding=str(error), hint=error.hint)
+    else:
+        if not any(check.name == CAPTURED for check in found):
+            yield Check(CAPTURED, ok=True, finding="nothing yet: the monitor has no records")
+        yield from found
 
 
 def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]:
@@ -234,13 +280,7 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
     if before is None:
         return
     yield from quarantine_checks(before.quarantined)
-    yield from captured_checks(before.captured)
-    yield from place_checks(before.needed_series)
-    yield from convention_checks(before.unknown_conventions)
-    yield from tool_checks(before.tools_without_documents)
-    for name in before.uncovered:
-        finding = f"records of {shorten(name)}, and no gates or rules for it"
-        yield Check("gates", ok=False, finding=finding, hint="[gates] at the top level, or [pipelines.NAME.gates]")
+    yield from traffic_checks(before)
     deadline, after = time.monotonic() + wait, before
     while True:
         with suppress(NoResponseError):  # it may be restarting

@@ -20,14 +20,15 @@ import ragmon
 from ragmon.alarms.pipelines import AlarmEngine
 from ragmon.alarms.plan import AlarmBudget, Detectability, duration
 from ragmon.alarms.plan import detectability as reach
-from ragmon.cli.client import NoResponseError, captured, get_page, needed_series, parse_server_url
+from ragmon.cli.client import get_page
 from ragmon.config.services import ExportTable, StreamTable
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core.errors import RagmonError, UnavailableError, shorten
 from ragmon.core.network import Address
+from ragmon.core.semconv import GENAI, OPENINFERENCE, OPENLLMETRY
 from ragmon.export.status import more_places
 from ragmon.export.text import shares
-from ragmon.gates.coverage import FIELDS, CaptureReport
+from ragmon.gates.coverage import ESSENTIAL, FIELDS, CaptureReport
 from ragmon.ingest.gold import load_gold
 from ragmon.monitor import install
 from ragmon.monitor.capture_settings import probe_key
@@ -69,7 +70,8 @@ def captured_checks(reports: Iterable[CaptureReport]) -> Iterator[Check]:
         key=lambda report: (not _blocked(report), report.worst is None, report.pipeline, report.source),
     )
     for report in listed[:SHOWN]:
-        gap, named = report.worst, zip(FIELDS, shares(report.fields), strict=True)
+        essential = (gap for gap in report.gaps if gap.field in ESSENTIAL)
+        gap, named = report.worst or next(essential, None), zip(FIELDS, shares(report.fields), strict=True)
         parts = ", ".join(f"{name} {share}" for name, share in named if name in report.fields)
         finding = f"{report.pipeline}, {report.source}, {report.records} records: {parts}"
         if gap is None:
@@ -82,23 +84,6 @@ def captured_checks(reports: Iterable[CaptureReport]) -> Iterator[Check]:
 
 def _blocked(report: CaptureReport) -> bool:
     return any(gap.blocked for gap in report.gaps)
-
-
-def running_monitor(admin: str) -> Iterator[Check]:
-    """What the monitor of an application captures; no fault if no monitor runs."""
-    try:
-        reports = captured(admin)
-    except NoResponseError:
-        finding = f"not known: no monitor answers on {parse_server_url(admin).authority}"
-        hint = "start the application, send it requests, and run doctor again; --admin-url names another address"
-        yield Check(CAPTURED, ok=True, finding=finding, hint=hint)
-    except RagmonError as error:
-        yield Check(CAPTURED, ok=False, finding=str(error), hint=error.hint)
-    else:
-        if not reports:
-            yield Check(CAPTURED, ok=True, finding="nothing yet: the monitor has no records")
-        yield from captured_checks(reports)
-        yield from place_checks(needed_series(admin))
 
 
 def place_checks(needed: int | None) -> Iterator[Check]:
@@ -314,9 +299,6 @@ def samplers(settings: Settings, environ: Mapping[str, str]) -> Instrumentation:
     return Instrumentation("sampler", note=message, hint=hint)
 
 
-GENAI: Final = "OpenTelemetry GenAI"
-OPENINFERENCE: Final = "OpenInference"
-OPENLLMETRY: Final = "OpenLLMetry"
 CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
 EXPERIMENTAL: Final = "gen_ai_latest_experimental"

@@ -7,11 +7,13 @@ import os
 import re
 from collections import Counter
 from contextlib import suppress
+from datetime import UTC, datetime
 from getpass import getuser
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from time import time
+from typing import Any, Final
 from urllib.parse import quote
 
 import click
@@ -45,6 +47,7 @@ from ragmon.server.state import entries
 from ragmon.server.store import JournalReader, journal_file
 
 WHY_PATH: Final = "/api/why"
+INCIDENTS_PATH: Final = "/api/incidents"
 _SHOW_TIMEOUT: Final = 60.0  # seconds: a journal may be searched for the beginning of an id
 _BATCH_SIZE: Final = 1000  # labels that one request sends
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
@@ -240,20 +243,46 @@ def ack(alarm: str, reason: str, by: str | None, url: str | None, config: str | 
 
 
 def seconds(value: str) -> float:
-    """Parse a duration such as `2h` into seconds."""
-    try:
+    """Parse a duration such as `2h`, or a time in UTC such as `2026-11-28 00:12`, into seconds before now."""
+    with suppress(PydanticCustomError):
         return float(duration(value))
-    except PydanticCustomError as error:
-        hint = "a number and a unit: 500s, 30m, 2h, 1d"
-        raise click.BadParameter(f"{value!r} is no stretch of time, which is {hint}", param_hint="'--since'") from error
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(value)
+        back = time() - (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if back > 0:
+            return back
+    hint = "a duration (500s, 30m, 2h, 1d) or a time in the past (2026-11-28 00:12, UTC)"
+    raise click.BadParameter(f"{value!r} is no start to look back to: {hint}", param_hint="'--since'")
+
+
+def _incident_of(address: str, pipeline: str) -> str | None:
+    """The alarm that tells most of a pipeline's newest incident; None where it has none, or the monitor tells none."""
+    listed = None
+    with suppress(RagmonError):
+        listed = get_json(address, INCIDENTS_PATH, {}).get("incidents")
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    alarms = (entry.get("alarm") for entry in entries if entry.get("pipeline") == pipeline)
+    return next((alarm for alarm in alarms if isinstance(alarm, str)), None)
 
 
 def why(gate: str, since: str | None, url: str | None, form: str, config: str | None) -> int:
     """Say what broke: since when it is worse, what changed with it, and which traces to open. Times are UTC."""
     settings = load(config)
+    address = url or f"http://{settings.serve.admin}"
+    back = {} if since is None else {"since": f"{seconds(since):.15g}"}
+
+    def explained(name: str, pipeline: str) -> dict[str, Any]:
+        return get_json(address, WHY_PATH, {"gate": name, "pipeline": pipeline, **back})
+
     name, pipeline = split(gate, settings.pipeline)
-    params = {"gate": name, "pipeline": pipeline, **({} if since is None else {"since": f"{seconds(since):.15g}"})}
-    response = get_json(url or f"http://{settings.serve.admin}", WHY_PATH, params)
+    try:
+        response = explained(name, pipeline)
+    except ErrorResponseError as error:
+        incident = _incident_of(address, gate) if error.status == HTTPStatus.NOT_FOUND else None
+        if incident is None:
+            raise
+        pipeline = gate
+        response = explained(incident, pipeline)
     diagnosis, listed = read_back(response, Why, "explanation of a gate"), response.get("traces")
     traces = [trace for trace in listed if isinstance(trace, dict)] if isinstance(listed, list) else []
     link = settings.of(pipeline).links.trace

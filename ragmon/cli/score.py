@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from ragmon.alarms.pipelines import as_alert_line
+from ragmon.alarms.pipelines import AlarmTransition, as_alert_line
 from ragmon.capture.judges import JudgeError, ModelEndpoint, Opinion, RequestTexts, contextual_precision, read_key
 from ragmon.cli.commands import COMPAT, COMPAT_HELP, STDIN
 from ragmon.cli.main import fail
@@ -30,6 +30,7 @@ from ragmon.export.comparison import Canary, uncompared_gates
 from ragmon.export.report import Report
 from ragmon.export.text import render_gates, report_markdown
 from ragmon.gates import releases
+from ragmon.gates.incidents import IncidentLog, as_incident_line
 from ragmon.gates.releases import By, judge, unless_lost
 from ragmon.ingest.files import ReadSummary, unreadable
 from ragmon.ingest.gold import GoldSet
@@ -195,7 +196,7 @@ def warn_missing_gold(gates: Sequence[str]) -> None:
 
 _COMMON_OPTIONS: Final = frozenset(("traces", "gold", "output", "compat"))  # with and without --compat
 _JOURNAL_OPTIONS: Final = frozenset(
-    ("journal", "config", "form", "output", "windows", "questions", "alerts_out", "no_color")
+    ("journal", "config", "form", "output", "windows", "questions", "alerts_out", "incidents_out", "no_color")
 )
 
 
@@ -215,6 +216,7 @@ def replay(
     baseline: str | None,
     max_drop: float,
     alerts_out: str | None,
+    incidents_out: str | None,
     compat: str | None,
     journal: str | None,
     tables: TableOptions,
@@ -229,7 +231,7 @@ def replay(
     check_max_drop(context)
     result = _Result(form or ("text" if on_terminal(output) and not windows else "json"), output, questions, no_color)
     if journal is not None:
-        return _replay_journal(journal, load(config), result, alerts_out, windows=windows)
+        return _replay_journal(journal, load(config), result, alerts_out, incidents_out, windows=windows)
     check_inputs(traces, gold if baseline is None else (*gold, baseline))
     if compat:
         from ragmon import compat as scorers  # noqa: PLC0415 - needed only with --compat
@@ -248,7 +250,8 @@ def replay(
         score, settings=settings, gold=gold_sets, jobs=jobs, duplicates=duplicates, labels=labels, tables=tables
     )
     baseline_run = None if baseline is None else BaselineRun.read(baseline, score_files)
-    alarm_replay = None if alerts_out is None else AlarmReplay(ScorerFactory(settings, gold_sets))
+    follows = alerts_out is not None or incidents_out is not None
+    alarm_replay = AlarmReplay(ScorerFactory(settings, gold_sets)) if follows else None
     run = score_files(traces, follower=alarm_replay)
     if not run.intake.read:
         raise unreadable(traces, run.intake, tables)
@@ -263,7 +266,7 @@ def replay(
         notes=notes,
     )
     if alarm_replay is not None:
-        write(alarm_replay.lines(), alerts_out)
+        _write_edges(alarm_replay.transitions, alerts_out, incidents_out)
     for note in report.notes if result.form == "json" else ():
         click.echo(f"note: {printable_line(note)}", err=True)
     result.write(report, run)
@@ -293,7 +296,25 @@ class _Result:
             write(report.json() + "\n" if self.form == "json" else report_markdown(report, self.questions), self.output)
 
 
-def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out: str | None, *, windows: bool) -> int:
+def _write_edges(transitions: Sequence[AlarmTransition], alerts_out: str | None, incidents_out: str | None) -> None:
+    lines = {
+        alerts_out: map(as_alert_line, transitions),
+        incidents_out: map(as_incident_line, IncidentLog().see(transitions)),
+    }
+    for path, edges in lines.items():
+        if path is not None:
+            write("".join(printable_json(edge) + "\n" for edge in edges), path)
+
+
+def _replay_journal(
+    folder: str,
+    settings: Settings,
+    result: _Result,
+    alerts_out: str | None,
+    incidents_out: str | None,
+    *,
+    windows: bool,
+) -> int:
     from ragmon.server.state import replay as score_again  # noqa: PLC0415 - imports the dependencies of the server
 
     labels = FinalLabels()
@@ -307,8 +328,7 @@ def _replay_journal(folder: str, settings: Settings, result: _Result, alerts_out
     policy = settings.policy(live=True, seen=run.pipelines())
     report = run.report(policy, windows=windows, questions=result.lists_questions)
     report = replace(report, digest=digest)  # the server's digest, with labels joined in order of arrival
-    if alerts_out is not None:
-        write("".join(printable_json(as_alert_line(edge)) + "\n" for edge in engine.transitions), alerts_out)
+    _write_edges(engine.transitions, alerts_out, incidents_out)
     result.write(report, run)
     return 0
 
@@ -350,10 +370,12 @@ def _check_options(context: click.Context, compat: str | None, form: str | None)
         raise click.UsageError("--judge-key-file and --no-reason go with --judge-url", context)
     if not compat and form in ("md", "text", "html") and "windows" in given_options:
         raise click.UsageError(f"--windows does nothing with --format {form}", context)
-    if "alerts_out" in given_options and context.params["alerts_out"] in (STDIN, context.params["output"]):
-        raise click.UsageError("--alerts-out needs a file of its own: the report goes to --output", context)
-    if given_options >= {"alerts_out", "duplicates"}:
-        raise click.UsageError("--alerts-out follows every record: leave out --duplicates", context)
+    for name in sorted(given_options & {"alerts_out", "incidents_out"}):
+        others = {context.params[other] for other in ("output", "alerts_out", "incidents_out") if other != name}
+        if context.params[name] in {STDIN, *others}:
+            raise click.UsageError(f"{spelling[name]} needs a file of its own: the report goes to --output", context)
+        if "duplicates" in given_options:
+            raise click.UsageError(f"{spelling[name]} follows every record: leave out --duplicates", context)
 
 
 CASE_TIMEOUT: Final = 120.0

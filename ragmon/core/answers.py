@@ -269,11 +269,12 @@ OPENINGS: Final = frozenset("[{\"'(<`◁ \n\t\r")
 _CLOSINGS: Final = frozenset("}\"')")
 _REPR: Final = re.compile(
     r"\[?<[^<>\n]{1,300} at 0x[0-9a-fA-F]+[^<>\n]{0,100}>.*|<(?:async_)?generator object\b.*>"
-    r"|\[?[A-Z]\w*\([a-zA-Z_]\w*=.*(?:\)\]?|\.\.\.)|content=['\"].*['\"] additional_kwargs=\{.*",
+    r"|\[?[A-Z]\w*\([a-zA-Z_]\w*=.*(?:\)\]?|\.\.\.)|\{'\w{1,40}': \[?[A-Z]\w*\([a-zA-Z_]\w*=.*\}"
+    r"|content=['\"].*['\"] additional_kwargs=\{.*",
     re.DOTALL,
 )
 """Python's representation of an object in place of its text: a stream that has not been read, Haystack's messages,
-LangChain's, the results of agents; LlamaIndex's instrumentation cuts it off."""
+LangChain's, the results of agents, Pydantic AI's streams; LlamaIndex's instrumentation cuts it off."""
 _FIELDS: Final = re.compile(r"[a-z_]{2,40}=(?:['\"]|None )[^\n]{0,400}? [a-z_]{2,40}=.*", re.DOTALL)
 """The fields of an object of Pydantic, which shows no class: AutoGen's messages."""
 _OF_ASSISTANT: Final = re.compile(r"ChatMessage\(_?role=<\w+\.ASSISTANT\b")
@@ -366,7 +367,7 @@ def parse(text: str, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Repl
         found = read(value, reasoning, depth) if _names_answer(value) else None
         named = [value[name] for name in _NAMED if name in value] if isinstance(value, Mapping) else []
         says_nothing = bool(named) and not isinstance(named[0], Mapping)
-        return found or (Reply(None) if says_nothing else Reply(text))
+        return found or (Reply(None) if says_nothing else None if is_representation(bare) else Reply(text))
     spoken = _untagged(without_reasoning(bare, reasoning))
     if spoken != bare:
         return parse(spoken, reasoning, depth - 1)

@@ -92,6 +92,7 @@ _NOT_CITED: Final = re.compile(
 _POINT: Final = re.compile(r"(?:\A|[\n:,;]|\b(?:and|or))[ \t*_-]*\Z")
 # Between two citations of one statement: `(1), (2) and (3)`.
 _CHAINED: Final = re.compile(r"\)\s?(?:[,;&]|and|or)?\s?\Z")
+_ANY_IDS: Final = ("",) * 20  # in place of the documents that marks stand for, where nobody knows them
 _LOOK_BACK: Final = 24  # characters before a number in parentheses that decide what it is
 
 
@@ -213,14 +214,29 @@ def read_marks(claim: str, ids: Sequence[str]) -> Cited | None:
     """What the marks in a claim cite; None where there are no marks, or no number is within the list of ids."""
     if _POSSIBLE.search(claim) is None:
         return None
-    text = claim
-    if "`" in text or "$" in text or "\\" in text or "]:" in text:  # most answers have no code, maths or footnotes
-        text = _OTHER.sub(" ", text)
-    text = _INDEXED.sub(" ", text)
+    text = _prose(claim)
     if (found := _inline_ids(text, ids)) is not None:
         return Cited(found)
     text = _plain_marks(text)
     return _numbered(text, ids) or _in_parentheses(text, ids)
+
+
+def has_marks(claim: str) -> bool:
+    """Whether an answer has marks, whatever was retrieved; of numbers in parentheses alone one is 1, as others count.
+
+    >>> has_marks("Rollo did [2]."), has_marks("Rollo did (1)."), has_marks("Rome won the most medals (16).")
+    (True, True, False)
+    """
+    if _POSSIBLE.search(claim) is None:
+        return False
+    text = _plain_marks(_prose(claim))
+    return (_numbered(text, _ANY_IDS) or _in_parentheses(text, _ANY_IDS[:1])) is not None
+
+
+def _prose(text: str) -> str:
+    if "`" in text or "$" in text or "\\" in text or "]:" in text:  # most answers have no code, maths or footnotes
+        text = _OTHER.sub(" ", text)
+    return _INDEXED.sub(" ", text)
 
 
 def unread_mark(claim: str) -> str | None:

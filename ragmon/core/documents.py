@@ -190,11 +190,11 @@ def rows_of_columns(fields: dict[str, Any], view: View) -> list[dict[str, Any]] 
     if of_ids is None or len(columns) == 1:
         return None
     ids = columns.pop(of_ids)
-    rows: dict[str | None, dict[str, Any]] = {}
+    rows: dict[str | int, dict[str, Any]] = {}
     for rank, name in enumerate(ids[:_MOST]):
         row = {member: column[rank] for member, column in columns.items() if len(column) == len(ids)}
         # Several queries may find the same document, which keeps its first place.
-        rows.setdefault(as_id(view.scalar(name)), {of_ids: name, **row})
+        rows.setdefault(as_id(view.scalar(name)) or rank, {of_ids: name, **row})
     return list(rows.values())
 
 

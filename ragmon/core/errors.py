@@ -32,8 +32,8 @@ from typing import Any, Final
 LONGEST: Final = 200
 """Characters shown of a name or a short text."""
 _LONGEST_LINE: Final = 4000
-# Names in programs: of tools, npm's scopes, modules, classes of Java, Go and Python, most ids of documents.
-_NAME: Final = re.compile(r"@?[\w.:/#*$-]{1,100}", re.ASCII)
+# Names in programs: of tools, npm's scopes, modules, classes of Java, Go and Python, models, most ids of documents.
+_NAME: Final = re.compile(r"@?[\w.:/#*$-]{1,100}(?:@(?:\d[\d-]*|default|latest))?", re.ASCII)
 _BREAKS: Final = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
 _CONTROLS: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # C0, DEL and C1 controls

@@ -173,6 +173,8 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
         verdicts: Recorded relevance of each retrieved document, in rank order.
         measures: Graded scores computed where the text was, by metric name.
         judge_versions: The version of each judge among them that has one, by metric name.
+        instrumentation: The instrumentation whose spans the record was read from; None where ragmon captured the call,
+            and in a file.
     """
 
     v: int | None = None
@@ -207,6 +209,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     model: str | None = None
     user: str | None = None
     judge_versions: dict[str, str] | None = None
+    instrumentation: str | None = None
 
     @property
     def cites(self) -> bool:

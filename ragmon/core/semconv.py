@@ -13,6 +13,36 @@ GENAI: Final = "OpenTelemetry GenAI"
 OPENINFERENCE: Final = "OpenInference"
 OPENLLMETRY: Final = "OpenLLMetry"
 TRULENS: Final = "TruLens"
+AGENT_FRAMEWORK: Final = "Agent Framework"
+AUTOGEN: Final = "AutoGen"
+GOOGLE_ADK: Final = "Google ADK"
+HAYSTACK: Final = "Haystack"
+LANGFUSE: Final = "Langfuse"
+LANGSMITH: Final = "LangSmith"
+LITELLM: Final = "LiteLLM"
+MLFLOW: Final = "MLflow"
+OPENAI_AGENTS: Final = "OpenAI Agents SDK"
+OPENLIT: Final = "OpenLIT"
+PYDANTIC_AI: Final = "Pydantic AI"
+SEMANTIC_KERNEL: Final = "Semantic Kernel"
+VERCEL: Final = "AI SDK"
+INSTRUMENTATIONS: Final = {
+    "agent_framework": AGENT_FRAMEWORK,
+    "autogen-core": AUTOGEN,
+    "gcp.vertex.agent": GOOGLE_ADK,
+    "haystack": HAYSTACK,
+    "langfuse-sdk": LANGFUSE,
+    "langsmith": LANGSMITH,
+    "litellm": LITELLM,
+    "mlflow": MLFLOW,
+    "logfire.openai_agents": OPENAI_AGENTS,
+    "openlit": OPENLIT,
+    "pydantic-ai": PYDANTIC_AI,
+    "semantic_kernel": SEMANTIC_KERNEL,
+    "ai": VERCEL,
+    "gen_ai": VERCEL,  # since AI SDK 7
+}
+"""Those of one framework, by the first words of the scope or the name of their spans."""
 
 # Attributes of ragmon.
 RAGMON_CONTRACT_VERSION: Final = "ragmon.contract.version"
@@ -171,6 +201,7 @@ TRULENS_OUTPUT: Final = "ai.observability.record_root.output"
 TRULENS_ERROR: Final = "ai.observability.record_root.error"
 TRULENS_QUERY: Final = "ai.observability.retrieval.query_text"
 TRULENS_CONTEXTS: Final = "ai.observability.retrieval.retrieved_contexts"
+TRULENS_RETURNED: Final = "ai.observability.call.return"
 TRULENS_RERANKED: Final = "ai.observability.reranking.output_context_texts"
 TRULENS_INPUT_ID: Final = "ai.observability.input_id"
 TRULENS_CONVERSATION: Final = "ai.observability.conversation_id"

@@ -2,10 +2,9 @@
 
 Capture reads these keys in objects, ingest in JSON.
 
-A document has an id in its record, and may have another id in its metadata that gold names it by. A request without a
-question may come from spans whose instrumentation hides it. Both are known only where the record is made: hints to some
-of them are kept in memory for a while, so that the reader of the counts in the same process can say which setting would
-help.
+A document has an id in its record, and may have another id in its metadata that gold names it by. That is known only
+where the record is made: hints to some of them are kept in memory for a while, so that the reader of the counts in the
+same process can say which setting would help.
 """
 
 from __future__ import annotations
@@ -395,7 +394,5 @@ def other_ids(document_id: str, document: Any, metadata: Any) -> Iterator[tuple[
 
 
 document_hints: Final = DocumentHints()
-instrumentation_hints: Final = BoundedMap[str](KEPT)
 path_hints: Final = BoundedMap[str](KEPT)
 """Where decorated calls of a pipeline hold what may be the field that their records lack, by `PIPELINE FIELD`."""
-"""The instrumentation whose spans lack question or answer, by the id of the trace."""

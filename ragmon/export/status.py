@@ -25,6 +25,7 @@ from ragmon.export.text import bounds_text, percent, value
 from ragmon.gates import coverage
 from ragmon.gates.coverage import CaptureReport
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan
+from ragmon.ingest.spans.tools import sounds_like_retrieval
 from ragmon.scoring.buckets import JudgeVersion
 from ragmon.scoring.labels import Prediction
 from ragmon.scoring.snapshot import Exemplar, Snapshot
@@ -369,8 +370,9 @@ def most_frequent(counts: Mapping[str, int], limit: int) -> str:
 
 
 def retriever_hint(tools: Mapping[str, int]) -> str:
-    """The setting that makes a retriever of the tool that is called most, of those whose names are shown."""
-    first = min(tools.keys() - {constants.OTHER}, key=lambda name: (-tools[name], name), default="NAME")
+    """The setting that makes a retriever of a tool: of one with such a name, and of those the one called most."""
+    named = (name for name in tools if name != constants.OTHER)
+    first = min(named, key=lambda name: (not sounds_like_retrieval(name), -tools[name]), default="NAME")
     return f'a tool that retrieves? [capture] retrievers = ["{printable(first)}"]'
 
 

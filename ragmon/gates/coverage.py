@@ -67,9 +67,8 @@ _UNKNOWN: Final = (
     bits.REFUSED | bits.ERROR | bits.OUTCOME_UNKNOWN | bits.WRONG_GOLD_VERSION | bits.CLAIM_CUT | bits.CONTEXTS_CUT
 )
 _ALL: Final = ((1 << 48) - 1) & ~(_UNKNOWN | TOTAL_UNKNOWN | BY_TEXT)
-NOT_DECORATED: Final = "spans"
-"""The origin of records from spans of an unknown instrumentation."""
 FILE: Final = "file"
+"""The origin of the records of a file; others have the name of an instrumentation, or none."""
 BY_REASON: Final[Mapping[str, str]] = {
     constants.NO_IDS: "return the documents with their ids, or call ragmon.record(retrieved=...); [capture] id_from",
     constants.NO_CITATIONS: (
@@ -79,7 +78,7 @@ BY_REASON: Final[Mapping[str, str]] = {
         '`[citations] base`: 0 or 1, the first rank of numbers such as [1]; "ids"; "titles" where names are no ids'
     ),
     constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
-    constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...)",
+    constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...); for spans, as `ragmon doctor` says",
     constants.NO_LATENCY: "record latency_ms.total",
     constants.GOLD_VERSION: "give application and server the same gold file",
     constants.BEYOND_DEPTH: "gate the metric at a rank, @10: of a longer list, 1,000 ranks are kept",
@@ -95,6 +94,13 @@ _BY_REASON_IN_FILES: Final[Mapping[str, str]] = {
     constants.NO_LATENCY: "`latency_ms` in the file, or --map latency_ms=NAME",
 }
 """The same for records of a file that name no source: nobody decorates a file."""
+FIELD_OF_REASON: Final[Mapping[str, str]] = {
+    constants.NO_IDS: IDS,
+    constants.NO_CITATIONS: CITATIONS,
+    constants.NO_ANSWER: ANSWER,
+    constants.NO_LATENCY: LATENCY,
+}
+"""The field whose gap is the reason."""
 _BY_REASON_IN_GOLD: Final[Mapping[str, str]] = {
     constants.NO_GOLD_CLAIM: "`gold_claim_substr` in gold: short phrases that a right answer contains",
     constants.NO_GOLD_CITATIONS: "`gold_citations` in gold: the ids of the documents that hold the answer",
@@ -114,19 +120,39 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "repeated": "{missing} of {of} answers have one text and cite nothing",
     "marks": "{missing} of {of} answers have what looks like a citation and is not understood",
 }
+_GENAI_SWITCH: Final = (
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY "
+    "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental"
+)
 _SWITCHES: Final[Mapping[str, str]] = {
-    semconv.GENAI: (
-        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY "
-        "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental"
-    ),
+    semconv.GENAI: _GENAI_SWITCH,
     semconv.OPENINFERENCE: "unset OPENINFERENCE_HIDE_INPUTS, OPENINFERENCE_HIDE_OUTPUTS and the others of that name",
     semconv.OPENLLMETRY: "TRACELOOP_TRACE_CONTENT=true, or unset it",
+    semconv.AGENT_FRAMEWORK: "ENABLE_SENSITIVE_DATA=true",
+    semconv.AUTOGEN: (
+        "openinference-instrumentation-autogen-agentchat: AutoGen's own spans hold neither question nor answer"
+    ),
+    semconv.GOOGLE_ADK: f"ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true {_GENAI_SWITCH}",
+    semconv.HAYSTACK: "HAYSTACK_CONTENT_TRACING_ENABLED=true, before haystack is imported",
+    semconv.LANGFUSE: "LANGFUSE_OBSERVE_DECORATOR_IO_CAPTURE_ENABLED=true, or unset it",
+    semconv.LANGSMITH: "unset LANGSMITH_HIDE_INPUTS and LANGSMITH_HIDE_OUTPUTS",
+    semconv.LITELLM: "`litellm.turn_off_message_logging = False`",
+    semconv.OPENAI_AGENTS: "OPENAI_AGENTS_TRACE_INCLUDE_SENSITIVE_DATA=true, or unset it",
+    semconv.OPENLIT: "OPENLIT_CAPTURE_MESSAGE_CONTENT=true, or unset it",
+    semconv.PYDANTIC_AI: "`include_content=True` in InstrumentationSettings or logfire.instrument_pydantic_ai",
+    semconv.SEMANTIC_KERNEL: "SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE=true",
+    semconv.VERCEL: "`recordInputs: true, recordOutputs: true` in `experimental_telemetry`, `telemetry` since AI SDK 7",
 }
-"""The switch of each family of instrumentations that puts questions and answers on spans."""
+"""The switch of each instrumentation that puts questions and answers on spans, from its documentation."""
 _ANY_SWITCH: Final = (
     "the content switch of the instrumentation: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY, "
     "TRACELOOP_TRACE_CONTENT=true, or OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS unset"
 )
+_ATTRIBUTES: Final[Mapping[str, str]] = {
+    "question": f"the span attribute `{semconv.RAGMON_QUESTION}`",
+    "answer": f"the span attribute `{semconv.RAGMON_CLAIM}`",
+}
+"""What says question and answer where no switch does."""
 _DECORATED: Final[Mapping[str, str]] = {
     "question": '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`',
     "answer": (
@@ -162,7 +188,10 @@ _AT_PATH: Final[Mapping[str, str]] = {
     ),
 }
 _OF_SPANS: Final[Mapping[str, str]] = {
-    "ids": "an instrumented retriever inside the request; `[capture] id_from` says where a document's id is",
+    "ids": (
+        "an instrumented retriever inside the request, or `[capture] retrievers` names the tool that retrieves; "
+        "`[capture] id_from` says where a document's id is"
+    ),
     "contexts": "an instrumented retriever inside the request, which records the texts of its documents",
     "citations": "marks such as [1] in the answer, or the span attribute `ragmon.answer.citations`",
     "session": "the span attribute `session.id` or `gen_ai.conversation.id`",
@@ -192,6 +221,9 @@ FEW: Final = 0.05
 """Share of missing values that is no gap: one record of twenty."""
 NAMED: Final = 5
 """Gates that a sentence names."""
+ESSENTIAL: Final = (QUESTION, ANSWER, IDS)
+EARLY: Final = 5
+"""Live records from which an essential field is named that all of them lack; other gaps are named from `FIRST` on."""
 HALF: Final = 0.5
 """Share of missing values above which no verdict is possible, whatever the other values are."""
 Needed = tuple[Gate, Outcome | None, frozenset[str]]
@@ -265,8 +297,7 @@ class Gap(NamedTuple):
     Attributes:
         field: The field, a key of the tables below.
         missing, of: Records that lack it, and those that could have it.
-        origin: Where the records come from: "" for decorated calls, the name of an instrumentation, `spans` for an
-            unknown one, `file`.
+        origin: Where the records come from: "" for decorated calls, the name of an instrumentation, `file`.
         ids: Retrieved ids that were compared with gold.
         examples: Some of them, ready to be shown.
         gold_examples: Some ids of gold.
@@ -323,7 +354,7 @@ def remedy(gap: Gap) -> str:
     >>> remedy(Gap("question", 349, 349))
     '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`'
     >>> remedy(Gap("answer", 20, 20, "OpenLLMetry"))
-    'TRACELOOP_TRACE_CONTENT=true, or unset it'
+    'TRACELOOP_TRACE_CONTENT=true, or unset it; if that is so already, the span attribute `ragmon.answer.claim`'
     """
     if gap.field == "gold_ids" and gap.other_ids is not None:
         return f'`[capture] id_from = "{printable(gap.other_ids[0])}"`'
@@ -339,7 +370,8 @@ def remedy(gap: Gap) -> str:
         return _DECORATED[gap.field]
     if gap.origin == FILE:
         return _OF_FILES[gap.field]
-    return _OF_SPANS.get(gap.field) or _SWITCHES.get(gap.origin, _ANY_SWITCH)
+    switch = _SWITCHES.get(gap.origin, _ANY_SWITCH)
+    return _OF_SPANS.get(gap.field) or f"{switch}; if that is so already, {_ATTRIBUTES[gap.field]}"
 
 
 def remedy_of_reason(reason: str, source: str) -> str | None:
@@ -605,20 +637,22 @@ class _Reader:
     def report(self, gates: Sequence[Needed]) -> CaptureReport:
         shares = {name: share for name in FIELDS if (share := self._share(name)).of or share.withheld}
         gaps: list[CaptureGap] = []
+        for name, share in shares.items():
+            missing = share.of - share.present
+            is_gap = missing > FEW * share.of
+            if name in (GOLD, GOLD_IDS):  # most questions of users are in no gold set, and searches fail
+                is_gap = share.present == 0 and share.of >= FIRST
+            elif self._counts.records < FIRST:
+                is_gap = not self._whole and share.present == 0 and share.of >= EARLY and name in ESSENTIAL
+            if is_gap:
+                needing = [
+                    (gate.name, _is_blocked(name, share, outcome))
+                    for gate, outcome, needed in gates
+                    if name in needed and self._judges_here(gate, outcome)
+                ]
+                names, blocked = [n for n, _ in needing], [n for n, is_blocked in needing if is_blocked]
+                gaps.append(self._gap(name, missing, share.of, names, blocked))
         if self._counts.records >= FIRST:
-            for name, share in shares.items():
-                missing = share.of - share.present
-                is_gap = missing > FEW * share.of
-                if name in (GOLD, GOLD_IDS):  # most questions of users are in no gold set, and searches fail
-                    is_gap = share.present == 0 and share.of >= FIRST
-                if is_gap:
-                    needing = [
-                        (gate.name, _is_blocked(name, share, outcome))
-                        for gate, outcome, needed in gates
-                        if name in needed and self._judges_here(gate, outcome)
-                    ]
-                    names, blocked = [n for n, _ in needing], [n for n, is_blocked in needing if is_blocked]
-                    gaps.append(self._gap(name, missing, share.of, names, blocked))
             refusals = self._counts.count(lambda mask: bool(mask & lacks.UNCOUNTED_REFUSAL))
             answers = self._counts.count(lambda mask: not mask & lacks.NO_ANSWER)
             if refusals > FEW * answers:
@@ -681,13 +715,14 @@ class _Reader:
             yield CaptureGap(REPEATED, repeat.n, answers, sentence(gap), remedy(gap), tuple(gates))
 
     def _origin(self, bucket: CapturedBucket) -> str:
-        # Where most records come from: "" for decorated calls, an instrumentation, a file, or unknown spans.
-        from_elsewhere = bucket.count(lambda mask: bool(mask & lacks.NOT_DECORATED))
-        if 2 * from_elsewhere < bucket.records:
+        # Where most records come from: "" for decorated calls, an instrumentation, or a file.
+        of_spans = bucket.count(lambda mask: bool(mask & lacks.OF_SPANS))
+        of_file = bucket.count(lambda mask: bool(mask & lacks.OF_FILE))
+        if 2 * (of_spans + of_file) < bucket.records:
             return ""
-        if bucket.hidden_by:
-            return max(bucket.hidden_by.items(), key=lambda entry: (entry[1], entry[0]))[0]
-        return FILE if self._whole else NOT_DECORATED
+        if of_file > of_spans:
+            return FILE if self._whole else ""
+        return max(bucket.hidden_by.items(), key=lambda entry: (entry[1], entry[0]), default=(constants.OTHER, 0))[0]
 
 
 def _is_blocked(name: str, share: FieldShare, outcome: Outcome | None) -> bool:

@@ -16,7 +16,7 @@ from ragmon.core.errors import Unassessed, shown_name
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Latency, Record, TextFacts, is_redacted
-from ragmon.gates.coverage import BY_REASON
+from ragmon.gates import coverage
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import COUNTED_FROM_ZERO, IDS, REFUSAL_LIKE, Facts, Key
 from ragmon.scoring.minutes import CountedRequest
@@ -186,8 +186,9 @@ def reason(metric: Metric, score: int | str | None, request: AssessedRequest) ->
         request: The request.
     """
     if isinstance(score, str):
-        remedy = f" ({BY_REASON[score]})" if score in BY_REASON else ""
-        return f"not assessed, {score}: {_UNASSESSED.get(score, 'a fact it needs is unknown')}{remedy}"
+        mend = _mend(score, request.record)
+        why = f"not assessed, {score}: {_UNASSESSED.get(score, 'a fact it needs is unknown')}"
+        return f"{why} ({mend})" if mend else why
     if score is None:
         return _why_outside(metric, request.facts)
     sentence = _SENTENCES.get(metric.name)
@@ -195,6 +196,17 @@ def reason(metric: Metric, score: int | str | None, request: AssessedRequest) ->
         return "" if sentence is None else sentence(request, metric.k)
     except Unassessed:  # the score did not need this fact
         return ""
+
+
+def _mend(why: str, record: Record) -> str | None:
+    facts, field = record.facts or TextFacts(), coverage.FIELD_OF_REASON.get(why)
+    if why == constants.NO_TEXT:  # a setting of ragmon withholds what the spans had
+        has_answer = facts.answered is not None or (record.answer_json or Answer()).claim is not None
+        has_contexts = facts.contexts is not None or record.contexts is not None
+        field = coverage.ANSWER if not has_answer else None if has_contexts else coverage.CONTEXTS
+    if record.instrumentation is None or field is None:
+        return coverage.BY_REASON.get(why)
+    return coverage.remedy(coverage.Gap(field, 1, 1, record.instrumentation))
 
 
 def _why_outside(metric: Metric, facts: Facts) -> str:
@@ -593,15 +605,21 @@ def _shown(record: Record, name: str, text: str | None, chars: int | None, conte
         return ShownText(None, None, "the call ended in an error")
     if record.ended is not None and name == "claim":
         return ShownText(None, None, f"the call was {record.ended}")
-    return ShownText(None, chars, _why_missing(record, chars, content))
+    return ShownText(
+        None, chars, _why_missing(record, coverage.QUESTION if name == "q" else coverage.ANSWER, chars, content)
+    )
 
 
-def _why_missing(record: Record, chars: int | None, content: str) -> str:
+def _why_missing(record: Record, field: str, chars: int | None, content: str) -> str:
+    if record.instrumentation is not None and chars is None:
+        gap = coverage.Gap(field, 1, 1, record.instrumentation)
+        return f"not captured: its spans have none that is read; {coverage.remedy(gap)}"
     if content in ("none", "hash"):
         return f'not captured: `[capture] content = "{content}"`; {_KEEPS}'
     if chars is not None:
         return f"not captured: `[capture] content` of the application left it out; {_KEEPS}"
-    if record.partial:
+    sampling = record.sampling
+    if record.partial and sampling is not None and not sampling.audit:
         return "not captured: the call was kept for its outcome; `[sampling] detail = true` keeps more"
     return "not captured: " + ("the record came without" if content else "the line has none")
 
@@ -629,10 +647,10 @@ def _ranked_documents(
 def _documents_note(record: Record, content: str) -> str:
     facts = record.facts
     if record.retrieved_ids is None and record.contexts is None:
-        return _why_missing(record, None, content and "full")
+        return _why_missing(record, coverage.IDS, None, content and "full")
     if record.contexts is None and record.retrieved_ids:
         chars = None if facts is None else facts.context_chars
-        return f"texts {_why_missing(record, chars, content)}"
+        return f"texts {_why_missing(record, coverage.CONTEXTS, chars, content)}"
     return "the texts were redacted before they were kept" if is_redacted(record, "contexts") else ""
 
 

@@ -209,7 +209,7 @@ _MEMBERS: Final = (
     "v kind trace_id ts pipeline source probe qid q_id q question retrieved_ids candidate_ids chunks retrieval "
     "scores contexts answer_json answer citations error ok latency_ms retrieval_ms generation_ms perf index_hash "
     "build context session model user sampling facts partial ended exported parent_span_id tags verdicts measures "
-    "matched judge_versions"
+    "matched judge_versions instrumentation"
 )
 AnyShape: Final[Any] = msgspec.defstruct("AnyShape", [(name, Any, None) for name in _MEMBERS.split()], gc=False)
 """Every member of every known format, with any value; unknown ones are ignored."""
@@ -466,7 +466,10 @@ _RANKS: Final = partial(as_type, kind=list[Count])
 _SAMPLING: Final = partial(as_type, kind=Sampling)
 _FACTS: Final = partial(as_type, kind=TextFacts)
 _ALONE: Final[Sequence[tuple[str, Callable[[Any, str], Any]]]] = (
-    *((name, as_text) for name in ("trace_id", "pipeline", "session", "ended", "parent_span_id", "matched")),
+    *(
+        (name, as_text)
+        for name in ("trace_id", "pipeline", "session", "ended", "parent_span_id", "matched", "instrumentation")
+    ),
     ("candidate_ids", as_ids),
     ("exported", as_flag),
     ("verdicts", as_verdicts),
@@ -740,6 +743,7 @@ _RECORD: Final[dict[str, Schema]] = {
     "model": {},
     "user": {},
     "judge_versions": _map({"type": "string"}),
+    "instrumentation": _TEXT,
 }
 """What the reader accepts in each member of a record; an empty schema: it reads a text and passes over other values."""
 

@@ -456,6 +456,7 @@ _READ_KEYS: Final = frozenset(
         *(semconv.TRULENS_KIND, semconv.TRULENS_INPUT, semconv.TRULENS_OUTPUT, semconv.TRULENS_ERROR),
         *(semconv.TRULENS_QUERY, semconv.TRULENS_CONTEXTS, semconv.TRULENS_RERANKED, semconv.TRULENS_INPUT_ID),
         *(semconv.TRULENS_CONVERSATION, semconv.TRULENS_APP, semconv.TRULENS_APP_VERSION),
+        semconv.TRULENS_RETURNED,
         *KEYS,
         *SAMPLING_KEYS,
     }
@@ -479,7 +480,7 @@ def on_event(event: str, key: str) -> bool:
     """
     return (
         event in HIT_EVENTS
-        or (event in MESSAGE_EVENTS and key in EVENT_KEYS)
+        or key in EVENT_KEYS.get(event, ())
         or (event == semconv.EXCEPTION and key in (semconv.EXCEPTION_TYPE, semconv.EXCEPTION_MESSAGE))
         or (event == semconv.EVALUATION and key in MEMBERS)
     )

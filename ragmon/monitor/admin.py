@@ -75,6 +75,7 @@ from ragmon.export.pages import (
 from ragmon.export.prometheus import Collector
 from ragmon.export.status import MonitorSnapshot, status_history
 from ragmon.gates.history import ChangeMark, GateHistory
+from ragmon.gates.incidents import as_incident, incidents_of
 from ragmon.monitor.engine import SPANS, MonitorHistory
 
 METHODS: Final = ("GET", "HEAD")
@@ -178,6 +179,12 @@ def alarms(view: AdminView, _: Request) -> Response:
     return html(alarms_page(view.status(current), current, view.settings(), transitions))
 
 
+def incidents(view: AdminView, _: Request) -> Response:
+    """The incidents that the latest alarms make, the newest first."""
+    incidents = incidents_of(view.history.transitions())
+    return JsonResponse({"incidents": [as_incident(incident) for incident in reversed(incidents)]})
+
+
 def gold(view: AdminView, request: Request) -> Response:
     """The page of gold, labels and judges."""
     reader = view.history.gold
@@ -268,6 +275,7 @@ def admin_app(
         "/metrics": partial(_metrics, registry),
         "/api/status": lambda _: JsonResponse(view.status(view.snapshot())),
         "/api/history": lambda _: JsonResponse(status_history(*view.history.overview())),
+        "/api/incidents": partial(incidents, view),
         "/api/records": queries.records,
         "/api/why": queries.why,
     }

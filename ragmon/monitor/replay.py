@@ -22,12 +22,12 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ragmon.alarms.baselines import GOLD, LIVE, frozen_file
-from ragmon.alarms.pipelines import AlarmEngine, AlarmTransition, as_alert_line
+from ragmon.alarms.pipelines import AlarmEngine, AlarmTransition
 from ragmon.alarms.plan import detectable_in_run
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED_SECONDS, REPLAY, UNREADABLE
-from ragmon.core.errors import InputError, RagmonError, printable_json
+from ragmon.core.errors import InputError, RagmonError
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.process import current_version, without_collector
 from ragmon.core.record import Label, Line, Record, Totals, bounded
@@ -291,10 +291,6 @@ class AlarmReplay(Follower):
             late = f"{self._alarms.steps.state.late} records stand more than ten minutes behind later ones"
             notes.append(f"{late}: alarms counted them in a later minute; sort the traces by time")
         return notes
-
-    def lines(self) -> str:
-        """The transitions as JSON lines."""
-        return "".join(printable_json(as_alert_line(transition)) + "\n" for transition in self.transitions)
 
 
 class BaselineRecorder(Follower):

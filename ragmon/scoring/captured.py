@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from ragmon.core import shapes
-from ragmon.core.citations import read_marks, unread_mark
+from ragmon.core.citations import has_marks, unread_mark
 from ragmon.core.endings import CUT
 from ragmon.core.errors import printable, shown_name
 from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
@@ -26,7 +26,7 @@ from ragmon.core.record import Record
 from ragmon.core.text import fold
 from ragmon.ingest.gold import Items
 from ragmon.metrics.facts import CITES_ALIKE, IDS, IDS_ALIKE, REFUSAL_LIKE, SHIPPED, Key
-from ragmon.stats.histograms import add_counts, add_sums
+from ragmon.stats.histograms import add_counts, add_sums, count_name
 
 (
     NO_QUESTION,
@@ -43,18 +43,20 @@ from ragmon.stats.histograms import add_counts, add_sums
     WITHHELD_CONTEXTS,
     UNFINISHED,
     NOT_SHIPPED,
-    NOT_DECORATED,
+    OF_FILE,
     IN_GOLD,
     NOT_IN_GOLD,
     UNCOUNTED_REFUSAL,
     CITES,
     UNREAD_MARK,
     MARKED,
-) = (1 << i for i in range(21))
+    OF_SPANS,
+) = (1 << i for i in range(22))
 """What a record lacks; which texts were withheld by setting; that it failed, or that only its outcome was kept; that it
-ships no answer; that it is of spans or of a file; whether its ids occur in gold; that its answer sounds like a refusal
-and counts as an answer; that its answer cites something, which is counted elsewhere; that what looks like a mark in its
-answer is none that is understood; that its answer has marks, and there are no retrieved ids that they stand for."""
+ships no answer; that it is of a file; whether its ids occur in gold; that its answer sounds like a refusal and counts
+as an answer; that its answer cites something, which is counted elsewhere; that what looks like a mark in its answer is
+none that is understood; that its answer has marks, and there are no retrieved ids that they stand for; that it is of
+spans."""
 
 _USUAL: Final = SHIPPED | IDS
 _FLAGS: Final = _USUAL | REFUSAL_LIKE
@@ -70,7 +72,6 @@ PATHS: Final = 64
 REPEATED: Final = 40  # equal answers that cite nothing from which they are proposed as a token of refusals
 LONGEST_REPEATED: Final = 120  # characters of such an answer
 REPEATS: Final = 256
-_ANY_IDS: Final = ("",) * 20  # in place of the documents that marks stand for, where nobody knows them
 SESSIONS: Final = 50  # records, each with a session of its own, from which these ids are no sessions
 
 
@@ -126,7 +127,8 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
         self.ids += other.ids
         for path, count in other.candidates.items():
             self.add_candidate(path, count.documents, count.fitting)
-        add_counts(self.hidden_by, other.hidden_by)
+        for name, n in other.hidden_by.items():
+            count_name(self.hidden_by, name, n)
         for name in other.examples:
             self.add_example(name)
         for gold, ids in other.alike.items():
@@ -331,8 +333,10 @@ class CapturedSeries(msgspec.Struct):
             self.sessions.add(record.session)
         if record.latency_ms is None:
             mask |= NO_LATENCY
-        if record.sampling is None:
-            mask |= NOT_DECORATED
+        if record.instrumentation is not None:
+            mask |= OF_SPANS
+        elif record.sampling is None:
+            mask |= OF_FILE
         if flags & _FLAGS != _USUAL:
             mask |= 0 if flags & IDS else NO_IDS
             if not flags & SHIPPED:
@@ -347,11 +351,8 @@ class CapturedSeries(msgspec.Struct):
             mask |= IN_GOLD if in_gold else self._note_strange(record, items.ids)
         if flags & _ALIKE and item is not None:
             self._note_alike(record, item)
-        if mask & NOT_DECORATED and mask & (NO_QUESTION | NO_ANSWER):
-            # Count the instrumentation that left out question or answer, where it is known in this process.
-            name = None if record.trace_id is None else shapes.instrumentation_hints.get(record.trace_id)
-            if name is not None:
-                add_counts(self._at(record.ts).hidden_by, {name: 1})
+        if record.instrumentation is not None and mask & (NO_QUESTION | NO_ANSWER):
+            count_name(self._at(record.ts).hidden_by, record.instrumentation)
         return mask
 
     def add(self, ts: float | None, masks: Mapping[int, int]) -> None:
@@ -399,7 +400,7 @@ class CapturedSeries(msgspec.Struct):
     def _note_uncited(self, record: Record, claim: str, flags: int, *, shows_text: bool) -> int:
         # An answer that cites nothing: it may be a refusal in words that nobody knows, or cite in a form of its own.
         trace, is_shipped = record.trace_id or "", bool(flags & SHIPPED)
-        if is_shipped and record.retrieved_ids is None and read_marks(claim, _ANY_IDS) is not None:
+        if is_shipped and record.retrieved_ids is None and has_marks(claim):
             return MARKED
         if len(claim) <= LONGEST_REPEATED:
             self.repeats.add(claim, trace, is_shipped=is_shipped, shows_text=shows_text)
@@ -544,8 +545,8 @@ def shortened(name: str) -> str:
 def _explained(mask: int, record: Record) -> int:
     # A trace without an answer or some of its spans is partial as well: there it is missing, not left out by the draw.
     sampling, facts = record.sampling, record.facts
-    ended = record.ended not in (None, CUT)
-    if record.error is not None or ended or (record.partial and sampling is not None and not sampling.audit):
+    without_details = record.ended not in (None, CUT) or (sampling is not None and not sampling.audit)
+    if record.error is not None or (record.partial and without_details):
         mask |= UNFINISHED
     if facts is None:
         return mask

@@ -13,6 +13,10 @@ from operator import rshift
 from struct import Struct
 from typing import Final, TypeVar
 
+from ragmon.core import constants
+
+MAX_NAMES: Final = 32
+"""Names of a table that traffic fills."""
 _DROPPED_BITS: Final = 46
 _HALF: Final = 1 << (_DROPPED_BITS - 1)
 NOT_POSITIVE: Final = 0  # the bucket of zero, of negative values, and of values too small for a normal double
@@ -91,6 +95,17 @@ def sums_of(n: int, score: int) -> Sums:
     """The sums of requests with one score in micro-units."""
     high, low = divmod(score * score, MICRO)
     return [n, n * score, n * high, n * low]
+
+
+def count_name(into: dict[str, int], name: str, n: int = 1) -> None:
+    """Count a name that traffic brings, in a table of bounded size: those that find no place are counted as `OTHER`.
+
+    >>> table = {f"name {n}": 1 for n in range(32)}; count_name(table, "one more"); table["__other__"]
+    1
+    """
+    if name not in into and len(into) >= MAX_NAMES:
+        name = constants.OTHER
+    into[name] = into.get(name, 0) + n
 
 
 def add_counts(mine: dict[T, int], other: Mapping[T, int]) -> None:

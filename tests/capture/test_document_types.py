@@ -336,6 +336,17 @@ def test_a_table_without_ids_has_texts():
     assert (record.retrieved_ids, record.contexts) == (None, ["one", "two"])
 
 
+def test_ids_that_cannot_be_read_cost_no_texts_of_other_documents():
+    record = record_of({"answer": "so", "retrieved_ids": ["d1", "d2", 1.5], "documents": ["one", "two"]})
+    assert (record.retrieved_ids, record.contexts) == (None, ["one", "two"])
+
+
+def test_documents_of_columns_without_an_id_are_several():
+    columns = {"ids": [[None, "", "c", "c"]], "documents": [["one", "two", "three", "three"]]}
+    record = record_of({"answer": "so", "documents": columns})
+    assert (record.retrieved_ids, record.contexts) == (None, ["one", "two", "three"])
+
+
 def test_a_text_that_cannot_be_read_costs_no_id():
     documents = [{"id": "d1", "text": "one"}, {"id": "d2", Colliding(): "two"}]
     record = record_of({"answer": "so", "documents": documents})

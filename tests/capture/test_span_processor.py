@@ -90,6 +90,7 @@ def test_a_request_is_its_outermost_span_and_all_below_it(traced):
     assert record.retrieved_ids == ["d1", "d2"]
     assert record.trace_id == f"{root.get_span_context().trace_id:032x}"
     assert (record.exported, record.partial) == (True, False)
+    assert record.instrumentation == "OpenTelemetry GenAI"
 
 
 def test_turns_of_a_session_in_one_span_are_requests_of_their_own(traced):
@@ -378,6 +379,7 @@ def test_below_a_decorated_call_spans_fill_what_it_does_not_know(traced, cited):
         ragmon.capture.call.install_runtime(before)
     (record,) = sink.records
     assert (record.q, record.retrieved_ids, record.answer_json.citations) == ("is it?", ["d1", "d2"], ["d1"])
+    assert record.instrumentation is None
 
 
 def test_a_decorated_call_waits_a_moment_for_spans_inside_it_that_have_not_ended(traced):

@@ -118,6 +118,19 @@ def test_an_empty_trace_is_no_trace_id_wherever_it_is_looked_for(folder, trace, 
     assert f"TRACE is {trace!r}, which is no trace id" in done.error[0]
 
 
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"sampling": {"audit": False}}, "the call was kept for its outcome; `[sampling] detail = true` keeps more"),
+        ({"ended": "abandoned"}, "the line has none"),
+        ({}, "the line has none"),
+    ],
+)
+def test_why_documents_of_a_partial_record_are_missing(tmp_path, told, why):
+    lines(tmp_path / "t.jsonl", [{"v": 1, "trace_id": "ab" * 16, "q": "one?", "partial": True, **told}])
+    assert f"(not captured: {why})" in ragmon("show", "abababab", tmp_path / "t.jsonl").out
+
+
 def test_requests_that_share_a_trace_are_all_shown(tmp_path):
     told = {"v": 1, "trace_id": "ab" * 16}
     lines(tmp_path / "t.jsonl", [{**told, "q": "one?"}, {**told, "q": "two?"}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec import convert, to_builtins
@@ -56,6 +57,15 @@ def test_it_asks_for_the_gate_the_pipeline_and_the_time(monitor):
     expected = {"gate": "answer_precision", "pipeline": "default", "since": "5400"}
     assert monitor[1][-1][:2] == ("/api/why", expected)
     assert ask(monitor, "answer_precision", "--since", "10m").out.count("no change   nothing became worse") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S+00:00", "%Y-%m-%dT%H:%M:%SZ"])
+def test_it_looks_back_to_a_time_in_utc(monitor, form):
+    then = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=3)
+    assert ask(monitor, "answer_precision", "--since", then.strftime(form)).code == 0
+    back = float(monitor[1][-1][1]["since"])
+    assert 3 * 3600 <= back <= (datetime.now(UTC) - then).total_seconds()
 
 
 @pytest.mark.slow
@@ -121,8 +131,9 @@ def test_what_is_no_answer_is_refused(status, body, error):
         (["x", "--url", f"http://{'a' * 70}.example"], f"the server's URL is no address: 'http://{'a' * 60}"),
         (["x", "--url", "127.0.0.1:99999"], "the server's URL is no address: 'http://127.0.0.1:99999'"),
         (["x", "--url", "me:secret@127.0.0.1"], "the server's URL names a user"),
-        (["x", "--since", "soon"], "'soon' is no stretch of time"),
-        (["x", "--since", "-1h"], "'-1h' is no stretch of time"),
+        (["x", "--since", "soon"], "'soon' is no start to look back to"),
+        (["x", "--since", "-1h"], "'-1h' is no start to look back to"),
+        (["x", "--since", "2999-01-01"], "'2999-01-01' is no start to look back to"),
     ],
 )
 def test_what_was_typed_wrong_is_named(arguments, error):

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import replace
-from time import time
+from time import time, time_ns
 
 import pytest
 
 from ragmon.cli.doctor_checks import SHOWN, captured_checks
 from ragmon.config.load import load
+from ragmon.core import semconv
 from ragmon.core.record import Answer, Record, Sampling
-from ragmon.gates.coverage import CaptureGap, CaptureReport
+from ragmon.gates.coverage import EARLY, CaptureGap, CaptureReport
 from ragmon.monitor.embedded import Monitor
 from tests.support.collectors import free_port
 from tests.support.command_line import ragmon
 from tests.support.otlp_requests import export
+from tests.support.recorded_spans import made
 from tests.support.serving import PORTS, foreign, get, process, send_body, serving, values, whole
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -139,6 +141,95 @@ def test_without_an_endpoint_the_monitor_of_the_application_is_asked(tmp_path, c
     done = ragmon("doctor", "--config", path, "--admin-url", f"http://127.0.0.1:{free_port()}")
     assert done.code == 0
     assert "captured  ok    not known: no monitor answers on 127.0.0.1" in done.out
+
+
+def told(folder, running):
+    """What the command says of a server where no endpoint is configured: its exit code, and lines with their hints."""
+    (folder / "alone.toml").write_text("")
+    done = ragmon("doctor", "--config", folder / "alone.toml", "--admin-url", running.admin)
+    lines = done.out.partition("\n\n")[0].splitlines()
+    hints = [*lines[1:], ""]
+    return done.code, [
+        (line, hint.strip() if hint.startswith(" ") else "")
+        for line, hint in zip(lines, hints, strict=True)
+        if line.startswith(("captured", "spans", "tools"))
+    ]
+
+
+def spans_of(number, attributes, name="run", scope="acme.tracing", **more):
+    """A request of spans inside one another, ended just now; `more` are those after the first, by their name."""
+    ends, trace_id = time_ns(), f"{number + 1:032x}"
+    spans = [made(attributes, name=name, scope=scope)]
+    spans += [made(told, parent=spans[0], name=name, scope=scope) for name, told in more.items()]
+    return [
+        span._replace(trace_id=trace_id, start_ns=ends - 10**9 + n, end_ns=ends - n) for n, span in enumerate(spans)
+    ]
+
+
+def received(running, requests):
+    spans = [span for request in requests for span in request]
+    send_body(running, export(spans, **{"service.name": "support"}).SerializeToString())
+    running.settled(len(requests))
+
+
+AGENT, CHAT = {semconv.OPERATION: "invoke_agent"}, {semconv.OPERATION: "chat", semconv.REQUEST_MODEL: "m"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(EARLY - 1, 0), (EARLY, 1), (12, 1)])
+def test_the_first_requests_of_a_newcomer_that_lack_everything_are_not_well(tmp_path, number, code):
+    with serving(tmp_path, GATES) as running:
+        received(running, [spans_of(n, AGENT, chat=CHAT) for n in range(number)])
+        exit_code, ((line, hint),) = told(tmp_path, running)
+    assert exit_code == code
+    assert f"support, live, {number} records: question 0 %, answer 0 %" in line
+    assert ("bad" in line) == ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT" in hint) == bool(code)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(EARLY - 1, 0), (20, 1)])
+def test_where_no_request_makes_a_record_that_is_said_and_is_not_well(tmp_path, number, code):
+    """Only the web server is instrumented."""
+    with serving(tmp_path, GATES) as running:
+        received(running, [spans_of(n, {"http.route": "/ask"}, scope="web") for n in range(number)])
+        exit_code, ((line, hint),) = told(tmp_path, running)
+    assert exit_code == code
+    assert line.endswith(f"nothing: {number} of {number} requests made no record: not_rag {number}")
+    assert "instrument the model's client" in hint
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("read", "code"), [(0, 1), (9, 1), (11, 0)])
+def test_without_an_endpoint_unread_conventions_are_named_and_are_not_well_where_they_are_most(tmp_path, read, code):
+    unread = {"acme.llm.model_name": "m", "acme.completion.text": "Rollo"}
+    with serving(tmp_path, "[gates.error_rate]\nat_most = 0.05\n") as running:
+        received(running, [*(spans_of(n, unread) for n in range(10)), *(foreign(n) for n in range(read))])
+        exit_code, found = told(tmp_path, running)
+    assert exit_code == code
+    (hint,) = [hint for line, hint in found if "no record is made of requests by acme.tracing (10)" in line]
+    assert "instrumentations.md" in hint
+    assert any(line.endswith("made no record: unknown_convention 10") for line, _ in found) == (not read)
+
+
+@pytest.mark.slow
+def test_requests_of_something_else_beside_those_that_are_read_are_no_fault(tmp_path):
+    with serving(tmp_path, "[gates.error_rate]\nat_most = 0.05\n") as running:
+        received(running, [*(spans_of(n, {"http.route": "/healthz"}) for n in range(30)), *map(foreign, range(20))])
+        exit_code, found = told(tmp_path, running)
+    assert exit_code == 0
+    assert any("30 of 50 requests made no record: not_rag 30" in line for line, _ in found)
+
+
+@pytest.mark.slow
+def test_without_an_endpoint_tools_that_may_retrieve_are_named(tmp_path):
+    agent = {**AGENT, semconv.INPUT_MESSAGES: '[{"role": "user", "content": "Who?"}]'}
+    agent |= {semconv.OUTPUT_MESSAGES: '[{"role": "assistant", "content": "Rollo."}]'}
+    tool = {semconv.OPERATION: semconv.EXECUTE_TOOL, semconv.GENAI_TOOL_NAME: "search_docs", semconv.TOOL_RESULT: "He."}
+    with serving(tmp_path, "[gates.error_rate]\nat_most = 0.05\n") as running:
+        received(running, [spans_of(n, agent, tool=tool, chat=CHAT) for n in range(12)])
+        _, found = told(tmp_path, running)
+    (hint,) = [hint for line, hint in found if "search_docs (12)" in line]
+    assert hint.endswith('retrievers = ["search_docs"]')
 
 
 def test_what_stops_a_gate_comes_first_and_a_long_list_is_cut():

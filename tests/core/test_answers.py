@@ -157,6 +157,7 @@ def test_json_beside_much_text_is_an_example():
         ),
         "ChatMessage(_role=<ChatRole.USER: 'user'>, _content=[TextContent(text='At nine.')])",
         "id='m1' source='clerk' models_usage=None content='At nine.' type='TextMessage'",
+        "{'_all_messages': [ModelRequest(parts=[UserPromptPart(content='When?')], run_id='r')], '_stream': None}",
         "content='At nine.' additional_kwargs={} response_metadata={}",
         "ResponseFunctionToolCall(arguments='{\"q\": 1}', call_id='c', name='search', type='function_call')",
         "tool_calls=[ToolCall(name='search')]",

@@ -198,6 +198,7 @@ FUNCTIONS = {
     texts.normalise_context: texts.normalise_context,
     citations.split_citations: citations.split_citations,
     citations.read_marks: lambda text: citations.read_marks(text, ["a", "b", "a#1"]),
+    citations.has_marks: citations.has_marks,
     citations.unread_mark: citations.unread_mark,
     answers.read: answers.read,
     answers.without_reasoning: answers.without_reasoning,

@@ -14,13 +14,14 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.core.refusals import RefusalRule
 from ragmon.export.text import report_markdown, terminal_text
-from ragmon.gates.coverage import FIELDS, Gap, capture_reports, needs, remedy, sentence
+from ragmon.gates.coverage import EARLY, FIELDS, Gap, capture_reports, needs, remedy, sentence
 from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import FactReader
 from ragmon.monitor.replay import replay
 from ragmon.scoring.captured import FIRST, SESSIONS
 from ragmon.scoring.scorer import ReductionRules, Scorer
+from ragmon.stats.histograms import MAX_NAMES
 from tests.support.random_records import NOON
 
 SAMPLED = Sampling()
@@ -121,9 +122,20 @@ def test_a_retriever_that_often_fails_is_no_gap_of_ids():
     assert report([*records, call(59)]).gaps == ()
 
 
-def test_less_than_twenty_records_name_no_gap():
-    assert report(call(number, q=None) for number in range(FIRST - 1)).gaps == ()
-    assert report(call(number, q=None) for number in range(FIRST)).gaps != ()
+@pytest.mark.parametrize(
+    ("lacking", "having", "named"),
+    [(EARLY - 1, 0, False), (EARLY, 0, True), (FIRST - 2, 1, False), (FIRST - 1, 1, True)],
+)
+def test_of_less_than_twenty_records_a_field_is_named_that_all_of_them_lack(lacking, having, named):
+    records = [call(number, q=None) for number in range(lacking)] + [call(number) for number in range(having)]
+    assert [(gap.field, bool(gap.blocked)) for gap in report(records).gaps] == ([("question", True)] if named else [])
+    assert report(records, whole=True).gaps == report(records).gaps[: len(records) // FIRST]
+
+
+def test_of_less_than_twenty_records_no_other_field_is_named():
+    """A newcomer has no sessions and no build at first."""
+    bare = [call(number, session=None, build=None, contexts=None, latency_ms=None) for number in range(FIRST - 1)]
+    assert report(bare).gaps == ()
 
 
 def test_the_report_follows_a_setting_that_was_mended():
@@ -161,6 +173,12 @@ def test_where_answers_carry_marks_the_ids_lack_and_no_citations(claim):
     found = report(call(number, retrieved_ids=None, answer_json=Answer(claim=claim)) for number in range(60))
     assert [(gap.field, gap.missing) for gap in found.gaps] == [("ids", 60)]
     assert {"citation_scope", "coverage"} <= set(found.worst.blocked)
+
+
+def test_a_number_in_parentheses_is_no_mark_where_no_ids_are_known():
+    claims = ["Rome won the most medals (16).", *["yes"] * 59]
+    found = report(call(retrieved_ids=None, answer_json=Answer(claim=claim)) for claim in claims)
+    assert ("citations", 60) in [(gap.field, gap.missing) for gap in found.gaps]
 
 
 def test_answers_that_lack_citations_now_and_then_are_a_gap_of_the_gates_that_need_them():
@@ -205,18 +223,33 @@ def test_refusals_in_plain_words_that_count_as_answers_name_their_setting():
         (semconv.GENAI, "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY"),
         (semconv.OPENINFERENCE, "OPENINFERENCE_HIDE_INPUTS"),
         (semconv.OPENLLMETRY, "TRACELOOP_TRACE_CONTENT=true"),
+        (semconv.HAYSTACK, "HAYSTACK_CONTENT_TRACING_ENABLED=true"),
         ("someone.elses", "the content switch of the instrumentation"),
     ],
 )
-def test_spans_without_content_name_the_switch_of_their_instrumentation(family, switch):
-    records = []
-    for number in range(30):
-        trace_id = f"{number:032x}"
-        shapes.instrumentation_hints.put(trace_id, family)
-        records.append(call(number, q=None, trace_id=trace_id, sampling=None))
-    gap = report(records).worst
+@pytest.mark.parametrize("whole", [False, True])
+def test_spans_without_content_name_the_switch_of_their_instrumentation(family, switch, whole):
+    """Live and in a replay; whatever the records say of sampling."""
+    records = [call(number, q=None, instrumentation=family) for number in range(30)]
+    gap = report(records, whole=whole).worst
     assert gap.field == "question"
     assert switch in gap.remedy
+
+
+def test_of_decorated_calls_and_spans_the_remedy_is_that_of_most():
+    spans = [call(number, q=None, instrumentation=semconv.HAYSTACK) for number in range(20)]
+    decorated = [call(number, q=None) for number in range(30)]
+    assert report([*spans, *decorated]).worst.remedy.startswith("`@ragmon.trace(question=")
+    assert report([*spans, *decorated[:10]]).worst.remedy.startswith("HAYSTACK_CONTENT_TRACING_ENABLED=true")
+
+
+def test_instrumentations_are_counted_in_a_table_of_bounded_size():
+    scorer = Scorer(GOLD)
+    for number in range(200):
+        scorer.observe(call(number, q=None, instrumentation=f"scope.{number}"))
+    ((_, series),) = scorer.state.captured
+    counts = series.whole().hidden_by
+    assert (len(counts), sum(counts.values())) == (MAX_NAMES + 1, 200)
 
 
 def test_a_gap_of_a_file_names_the_field_of_its_lines():
@@ -229,7 +262,7 @@ def test_a_gap_of_a_file_names_the_field_of_its_lines():
 
 
 def test_every_gap_has_a_sentence_and_a_remedy_wherever_records_come_from():
-    origins = ("", "spans", "file", semconv.OPENINFERENCE)
+    origins = ("", "someone.elses", "file", *semconv.INSTRUMENTATIONS.values(), semconv.OPENINFERENCE)
     texts = {(name, origin): remedy(Gap(name, 1, 2, origin)) for name in (*FIELDS, "refusal") for origin in origins}
     assert all(texts.values())
     assert all(sentence(Gap(name, 1, 2)) for name in FIELDS)

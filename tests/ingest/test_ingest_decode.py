@@ -342,6 +342,7 @@ def test_a_field_keeps_its_value_beside_one_that_must_be_converted():
         "session": "s",
         "build": "v1",
         "judge_versions": {"strict": "2"},
+        "instrumentation": "Haystack",
     }
     plain, converted = (decode(json.dumps({"v": 1, "qid": qid, "q": "why?", **told}).encode()) for qid in ("5", 5))
     assert converted == plain

@@ -60,6 +60,7 @@ records = st.builds(
     verdicts=maybe(st.lists(flags, max_size=4)),
     measures=maybe(st.dictionaries(text, numbers, max_size=3)),
     judge_versions=maybe(st.dictionaries(text, text, max_size=3)),
+    instrumentation=maybe(text),
 )
 totals = st.builds(
     Totals,

@@ -474,7 +474,10 @@ READERS = {
     "DataFrame": of_frame,
     "span": of_spans,
 }
-OF_A_CALL = ("v", "trace_id", "ts", "pipeline", "source", "sampling", "partial", "exported", "ended", "parent_span_id")
+OF_A_CALL = (
+    *("v", "trace_id", "ts", "pipeline", "source", "sampling", "partial", "exported", "ended", "parent_span_id"),
+    "instrumentation",
+)
 UNKNOWN_TO = {"decorator": ("latency_ms",), "span": ("tags",)}
 """The decorator measures; spans have no tags."""
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import json
-
 import pytest
-from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ragmon.ingest.otlp import read
 from ragmon.ingest.spans.mapper import per_request, to_record
 from ragmon.ingest.spans.span import SpanOptions
 from tests.support.instrumentation_table import YES, verdicts
+from tests.support.otlp_requests import from_json
 from tests.support.recorded_agents import NAMES, questions, versions
 
 frameworks = pytest.mark.parametrize("name", NAMES)
@@ -30,9 +27,9 @@ def test_texts_and_scores_are_those_of_the_documents(name):
     """Where the ids are read; spans without a text or a score leave the column unknown."""
     for one in questions(name):
         if verdicts(one, SpanOptions())["ids"] == YES:
-            (mapped,) = one.mapped(SpanOptions())
-            assert mapped.record.contexts in (None, [document["text"] for document in one.documents])
-            assert mapped.record.scores in (None, [document["score"] for document in one.documents])
+            (record,) = one.records(SpanOptions())
+            assert record.contexts in (None, [document["text"] for document in one.documents])
+            assert record.scores in (None, [document["score"] for document in one.documents])
 
 
 @frameworks
@@ -49,18 +46,7 @@ def test_the_same_is_read_off_protobuf(name):
     """Where only the attributes that are read are decoded."""
     for one in questions(name):
         exports = [body for body, told in zip(one.bodies, one.requests, strict=True) if "resourceSpans" in told]
-        read_off = [span.span() for body in exports for span in read(in_protobuf(body), json=False).external]
-        for from_protobuf, from_json in zip(per_request(read_off), per_request(one.spans), strict=True):
-            assert to_record(from_protobuf) == to_record(from_json)
-
-
-def in_protobuf(body):
-    """An export request in protobuf; OTLP's JSON writes ids in hexadecimal, protobuf's own in base64."""
-    message = json.loads(body)
-    for process in message["resourceSpans"]:
-        for scope in process["scopeSpans"]:
-            for span in scope["spans"]:
-                for held in (span, *span.get("links", ())):
-                    for key in {"traceId", "spanId", "parentSpanId"} & held.keys():
-                        held[key] = base64.b64encode(bytes.fromhex(held[key])).decode()
-    return ParseDict(message, ExportTraceServiceRequest()).SerializeToString()
+        in_protobuf = [from_json(body, ExportTraceServiceRequest).SerializeToString() for body in exports]
+        read_off = [span.span() for body in in_protobuf for span in read(body, json=False).external]
+        for from_binary, from_text in zip(per_request(read_off), per_request(one.spans), strict=True):
+            assert to_record(from_binary) == to_record(from_text)

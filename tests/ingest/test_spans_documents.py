@@ -212,7 +212,14 @@ def test_milvus_names_the_fields_of_a_hit_without_a_prefix():
     ]
 
 
-def test_trulens_has_texts_and_no_ids():
+def test_trulens_has_ids_where_the_function_returns_them():
+    returned = '[{"id": "d1", "text": "one", "score": 0.5}, {"id": "d2", "text": "two", "score": 0.25}]'
+    attributes = {semconv.TRULENS_KIND: "retrieval", semconv.TRULENS_CONTEXTS: ["one", "two"]}
+    record, _ = read(attributes | {semconv.TRULENS_RETURNED: returned})
+    assert (record.retrieved_ids, record.contexts, record.scores) == (["d1", "d2"], ["one", "two"], [0.5, 0.25])
+
+
+def test_trulens_has_texts_alone_where_the_function_does_not():
     attributes = {semconv.TRULENS_KIND: "retrieval", semconv.TRULENS_CONTEXTS: ["one", "[2] two"]}
     record, reason = read(attributes)
     assert (record.retrieved_ids, record.contexts, reason) == (None, ["one", "[2] two"], constants.NO_IDS)

@@ -263,6 +263,14 @@ class TestNotMonitored:
         assert to_record([writer._replace(failed=True)]).record.error is not None
 
 
+def test_a_chain_that_names_its_model_called_it():
+    """Instructor's span is a chain, around the call of a client that may leave no span."""
+    asked = {"llm.model_name": "m", "llm.input_messages.0.message.role": "user"}
+    asked |= {"llm.input_messages.0.message.content": "Is it?", semconv.OUTPUT_VALUE: '{"answer": "Yes."}'}
+    record = record_of(made(CHAIN | asked))
+    assert (record.q, record.answer_json.claim) == ("Is it?", "Yes.")
+
+
 def test_a_span_that_came_twice_counts_once():
     call = made(LLM)
     assert record_of(call, call, made(LLM, end=3)) == record_of(call, made(LLM, end=3))

@@ -338,6 +338,41 @@ class TestNamed:
         ]
 
 
+def step(name, kind="task", **fields):
+    return made({semconv.TRACELOOP_KIND: kind, semconv.ENTITY_NAME: name}, name=f"{name}.{kind}", **fields)
+
+
+class TestThatMayHaveRetrieved:
+    """The tools of a request without a retrieval are named, as somebody may call one of them a retriever."""
+
+    def test_nodes_of_a_graph_are_none_beside_tools_of_the_model(self):
+        """LangGraph's agent under OpenLLMetry."""
+        graph = made({semconv.TRACELOOP_KIND: "workflow"}, end=20)
+        model, tools = step("model", parent=graph, end=3), step("tools", parent=graph, start=4, end=7)
+        again = step("model", parent=graph, start=8, end=12)
+        called = step("retrieve_context", kind="tool", parent=tools, start=5, end=6)
+        calls = [made(CHAT, parent=model, start=1, end=2), made(CHAT, parent=again, start=9, end=10)]
+        assert to_record([graph, model, tools, again, called, *calls]).tools == ["retrieve_context"]
+
+    def test_of_a_graph_alone_those_are_before_the_last_call_and_not_around_it(self):
+        graph = made({semconv.TRACELOOP_KIND: "workflow"}, end=20)
+        nodes = step("retrieve", parent=graph, end=2), step("generate", parent=graph, start=3, end=6)
+        after = step("store", parent=graph, start=7, end=8)
+        call = made(CHAT, parent=nodes[1], start=4, end=5)
+        assert to_record([graph, *nodes, after, call]).tools == ["retrieve"]
+
+    def test_a_task_around_the_whole_request_is_none(self):
+        crew = made({semconv.TRACELOOP_KIND: "workflow"}, end=20)
+        task = step("What does a day ticket cost?", parent=crew, end=15)
+        assert to_record([crew, task, made(CHAT, parent=task, start=1, end=2)]).tools == []
+
+    def test_an_agent_that_is_a_tool_is_named_where_nothing_else_is(self):
+        agent = made(AGENT, end=9)
+        outer = tool("It is.", parent=agent, start=1, end=6)
+        calls = [made(CHAT, parent=outer, start=2, end=3), made(CHAT, parent=agent, start=7, end=8)]
+        assert to_record([agent, outer, *calls]).tools == ["search"]
+
+
 class TestSeveral:
     def test_searches_accumulate_in_the_order_of_time_and_a_document_counts_once_at_its_best_rank(self):
         first = tool([{"id": "a", "text": "one"}, {"id": "b", "text": "two"}])

@@ -11,7 +11,6 @@ from ragmon.core.record import Answer
 from ragmon.ingest.spans.mapper import per_request, to_record
 from ragmon.ingest.spans.span import (
     CONTENT_NOT_CAPTURED,
-    MAX_SCOPES,
     NO_RETRIEVAL,
     NOT_RAG,
     NOT_UNDERSTOOD,
@@ -21,6 +20,7 @@ from ragmon.ingest.spans.span import (
     SpanOptions,
     count_scope,
 )
+from ragmon.stats.histograms import MAX_NAMES
 from tests.support import recorded_agents
 from tests.support.recorded_spans import made
 
@@ -163,6 +163,19 @@ class TestPlatforms:
         record = to_record([search, call], SpanOptions(id_from=("metadata", "doc_uri"))).record
         assert (record.q, record.retrieved_ids, record.answer_json) == (Q, ["a"], Answer("Rollo"))
 
+    def test_pydantic_ai_under_mlflow(self):
+        def typed(kind, given, returned, **fields):
+            values = {"mlflow.spanType": kind, "mlflow.spanInputs": given, "mlflow.spanOutputs": returned}
+            return made({key: json.dumps(value) for key, value in values.items()}, **fields)
+
+        stream = "{'_all_messages': [ModelResponse(parts=[TextPart(content='Rollo')])], '_stream': None}"
+        agent = typed("AGENT", {"user_prompt": Q}, stream, end=9)
+        search = typed("TOOL", {"query": "ruler"}, documents("a"), parent=agent, end=2)
+        thought = {"content": "It is on the first page.", "part_kind": "thinking"}
+        reply = {"parts": [thought, {"content": "Rollo", "part_kind": "text"}], "kind": "response"}
+        record = to_record([agent, search, typed("LLM", {"messages": []}, reply, parent=agent, start=3, end=4)]).record
+        assert (record.q, record.retrieved_ids, record.answer_json) == (Q, ["a"], Answer("Rollo"))
+
     def test_an_embedding_is_no_request(self):
         assert to_record([made({"mlflow.spanType": '"EMBEDDING"', "mlflow.llm.model": '"m"'})]).reason == NOT_RAG
 
@@ -272,6 +285,7 @@ class TestUnknownConventions:
             {"acme.embedding.model": "m"},
             {semconv.SPAN_KIND: "EMBEDDING", "embedding.model_name": "m"},
             {"messaging.operation.name": "completion"},
+            {"gen_ai.operation.name": "create_agent", "gen_ai.system": "autogen"},
         ],
     )
     def test_a_trace_without_either_is_not_rag(self, attributes):
@@ -282,10 +296,10 @@ class TestUnknownConventions:
 
 def test_the_names_of_scopes_are_few_and_steer_nothing():
     scopes = {}
-    for n in range(2 * MAX_SCOPES):
+    for n in range(2 * MAX_NAMES):
         count_scope(scopes, f"scope{n}")
     count_scope(scopes, "a scope\x1b[31m")
-    assert (len(scopes), scopes["__other__"]) == (MAX_SCOPES + 1, MAX_SCOPES + 1)
+    assert (len(scopes), scopes["__other__"]) == (MAX_NAMES + 1, MAX_NAMES + 1)
     assert all(name.isprintable() for name in scopes)
 
 
@@ -316,11 +330,11 @@ class TestModelAndUser:
         assert to_record([made(LLM | told)]).record.user == "u1"
 
     @pytest.mark.parametrize(
-        ("name", "model", "user"), [("vercel", "fixed-1", "user-1"), ("langchain-openinference", "fake", None)]
+        ("name", "model", "user"), [("vercel", "fake", "user-1"), ("langchain-openinference", "fake", None)]
     )
     def test_of_real_tracers(self, name, model, user):
-        (mapped,) = recorded_agents.questions(name)[0].mapped(SpanOptions())
-        assert (mapped.record.model, mapped.record.user) == (model, user)
+        (record,) = recorded_agents.questions(name)[0].records(SpanOptions())
+        assert (record.model, record.user) == (model, user)
 
 
 class TestHonestReasons:
@@ -424,6 +438,29 @@ class TestEventsInAnAttribute:
         assert told([root, searched, said])[:3] == (Q, ["d1"], ("Rollo [1].", ["d1"]))
 
 
+def test_a_search_under_the_decorator_of_logfire():
+    root = made({"question": Q, "return": "Rollo [1]."}, name="Calling app.answer", scope="logfire", end=9)
+    returned = {"query": Q, "code.function": "search", "return": json.dumps(documents("d1", "d2"))}
+    searched = made(returned, name="Calling app.search", scope="logfire", parent=root)
+    said = made({semconv.OPERATION: "chat", "events": TestEventsInAnAttribute.EVENTS}, parent=root, start=2, end=3)
+    assert told([root, searched, said])[:3] == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]))
+
+
+@pytest.mark.parametrize("as_returned", [lambda found: found, lambda found: {"context": found}])
+def test_retrievers_that_langfuse_calls_spans(as_returned):
+    """So does LangChain in JavaScript: a retriever returns a list, a step of a graph its state."""
+
+    def observed(kind, returned=None, **fields):
+        held = {"type": kind, "input": Q, "output": returned}
+        return made({f"langfuse.observation.{key}": value for key, value in held.items() if value}, **fields)
+
+    root = observed("span", end=9)
+    found = [{"pageContent": f"text {name}", "id": name, "metadata": {}} for name in ("d1", "d2")]
+    searched = observed("span", json.dumps(as_returned(found)), parent=root)
+    called = observed("generation", json.dumps({"role": "assistant", "content": "Rollo [1]."}), parent=root, start=2)
+    assert told([root, searched, called])[:2] == (Q, ["d1", "d2"])
+
+
 def test_the_input_of_mastras_agents():
     agent = {semconv.OPERATION: "invoke_agent", "mastra.agent_run.input": json.dumps([{"role": "user", "content": Q}])}
     metadata = {"mastra.metadata.threadId": "s-1", "mastra.metadata.userId": "u-1"}
@@ -467,6 +504,21 @@ class TestAdk:
         tool = {semconv.OPERATION: "execute_tool", semconv.GENAI_TOOL_NAME: "search", **returned}
         spans = [root, agent, *calls, made(tool, scope="gcp.vertex.agent", parent=calls[0], start=2, end=3)]
         assert told(spans)[:4] == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]), "s-1")
+
+
+def test_the_events_of_llama_indexs_own_tracer():
+    def span(parent=None, start=1, end=2, **events):
+        told = [Event(name, attributes) for name, attributes in events.items()]
+        return made({}, scope="llamaindex.opentelemetry.tracer", parent=parent, start=start, end=end, events=told)
+
+    root = span(end=9, QueryStartEvent={"query": Q}, QueryEndEvent={"response.response": "Rollo [1]."})
+    nodes = [{"node": {"id_": name, "text": f"text {name}"}, "score": 0.5} for name in ("d1", "d2")]
+    asked = {"str_or_query_bundle.query_str": "rewritten"}
+    retrieved = span(root, RetrievalStartEvent=asked, RetrievalEndEvent={"nodes": json.dumps(nodes)})
+    blocks = {"response.message.blocks": json.dumps([{"block_type": "text", "text": "Rollo."}])}
+    said = span(root, 3, 4, LLMChatEndEvent=blocks)
+    assert told([root, retrieved, said])[:3] == (Q, ["d1", "d2"], ("Rollo [1].", ["d1"]))
+    assert told([retrieved, said])[:3] == ("rewritten", ["d1", "d2"], ("Rollo.", None))
 
 
 class TestSmolagents:

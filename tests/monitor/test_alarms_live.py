@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import msgspec
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from ragmon.alarms.pipelines import as_alert_line
 from ragmon.config.load import defaults, load
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.record import Record
@@ -38,7 +38,7 @@ def offline(settings, records):
     watching = AlarmReplay(ScorerFactory(settings, load_gold(settings.gold)))
     for record in watching.follow(records):
         watching.scorer.observe(record)
-    return [json.loads(line) for line in watching.lines().splitlines()]
+    return [as_alert_line(transition) for transition in watching.transitions]
 
 
 @pytest.mark.slow

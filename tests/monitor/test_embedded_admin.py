@@ -173,6 +173,7 @@ PATHS = (
     "/readyz",
     "/api/status",
     "/api/history",
+    "/api/incidents",
 )
 
 

@@ -88,6 +88,22 @@ def test_the_report_is_the_one_without_alerts(bad_hour):
 
 
 @pytest.mark.slow
+def test_incidents_are_written_as_the_alarms_tell_them(bad_hour):
+    """One fault is one incident, from its first minute to the end of its last alarm."""
+    folder, _, alarms = bad_hour
+    path = folder / "incidents.jsonl"
+    done = ragmon("replay", folder / "t.jsonl", "--config", folder / "ragmon.toml", "--incidents-out", path)
+    assert (done.code, done.err) == (0, "")
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert all(list(line) == ["ts", "incident", "pipeline", "severity", "metrics", "began", "state"] for line in lines)
+    assert {line["incident"] for line in lines} == {lines[0]["incident"]}
+    assert [line["state"] for line in lines] in (["firing", "resolved"], ["firing", "firing", "resolved"])
+    assert (lines[-1]["severity"], lines[-1]["ts"]) == ("confirmed", max(line["ts"] for line in alarms))
+    assert NOON + 44 <= lines[0]["began"] / 60 <= NOON + 46
+    assert set(lines[-1]["metrics"]) == {line["metric"] for line in alarms}
+
+
+@pytest.mark.slow
 def test_nothing_to_tell_is_an_empty_file(tmp_path):
     done, lines = replayed(tmp_path, write(tmp_path / "t.jsonl", hour(bad=())))
     assert (done.code, lines) == (0, [])
@@ -136,8 +152,8 @@ def test_a_file_may_be_out_of_order_by_ten_minutes(tmp_path):
     rng, records = random.Random(4), hour()
     shuffled = sorted(records, key=lambda record: record.ts + rng.uniform(0, 599))
     expected, found = followed(tmp_path, records), followed(tmp_path, shuffled)
-    assert (found.lines(), found.notes()) == (expected.lines(), [])
-    assert expected.lines()
+    assert (found.transitions, found.notes()) == (expected.transitions, [])
+    assert expected.transitions
 
 
 @pytest.mark.slow
@@ -145,7 +161,7 @@ def test_totals_between_the_records_change_nothing(tmp_path):
     records = hour()
     calls = [Totals(ts=r.ts, instance="i", started=r.ts, pipeline="default", source="live") for r in records[::50]]
     lines = sorted([*records, *calls], key=lambda line: line.ts)
-    assert followed(tmp_path, lines).lines() == followed(tmp_path, records).lines()
+    assert followed(tmp_path, lines).transitions == followed(tmp_path, records).transitions
 
 
 def stray():

@@ -165,6 +165,9 @@ def test_a_span_without_an_answer_lacks_it_and_a_call_kept_for_its_outcome_does_
     assert not only(Record(partial=True)) & bits.UNFINISHED
     assert not only(Record(partial=True, sampling=Sampling())) & bits.UNFINISHED  # a trace at a server lacks its answer
     assert only(Record(partial=True, sampling=Sampling(audit=False))) & bits.UNFINISHED
+    assert only(Record(partial=True, ended="abandoned")) & bits.UNFINISHED
+    assert not only(Record(partial=True, ended="cut")) & bits.UNFINISHED
+    assert not only(Record(ended="cancelled", facts=TextFacts())) & bits.UNFINISHED  # its answer is known
 
 
 def test_other_ids_of_documents_are_compared_where_this_process_has_read_them():

@@ -297,6 +297,7 @@ ROUTES = (
     "/readyz",
     "/api/status",
     "/api/history",
+    "/api/incidents",
     "/api/records",
     "/api/why?gate=support/errors",
 )

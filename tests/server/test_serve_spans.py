@@ -6,9 +6,11 @@ import json
 import random
 import time
 
+import msgspec
 import pytest
 
-from ragmon.cli.doctor import convention_checks, tool_checks
+from ragmon.cli.client import ServerStatus
+from ragmon.cli.doctor import request_checks, tool_checks
 from ragmon.core import semconv
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.span import Span
@@ -106,7 +108,8 @@ def test_a_convention_that_is_not_known_is_named_by_the_page_and_the_doctor(data
     assert (books["ignored"], books["residual"]) == ({"unknown_convention": 1}, 0)
     assert status["unknown_conventions"] == {"acme.tracing": 1}
     assert any("1 requests of acme.tracing" in doubt["what"] for doubt in status["doubts"])
-    (check,) = convention_checks(status["unknown_conventions"])
+    nothing, check = request_checks(msgspec.convert(status, ServerStatus))
+    assert nothing.finding == "nothing: 1 of 1 requests made no record: unknown_convention 1"
     assert (check.ok, check.finding) == (True, "no record is made of requests by acme.tracing (1)")
     with serving(tmp_path, FULL) as again:
         assert again.status()["unknown_conventions"] == {"acme.tracing": 1}

@@ -55,6 +55,17 @@ def world(tmp_path_factory):
         yield running
 
 
+def test_one_fault_is_one_incident(world):
+    status = world.status()
+    code, text = world.get("/api/incidents")
+    (incident,) = json.loads(text)["incidents"]
+    assert (code, incident["pipeline"], incident["severity"], incident["ended"]) == (200, "support", "confirmed", None)
+    fire = [alarm for alarm in status["alarms"] if not alarm["alert"].endswith(":drift")]
+    assert incident["alarms"] == sorted(alarm["alert"] for alarm in fire)
+    assert set(incident["metrics"]) >= {alarm["alert"].partition(":")[0] for alarm in fire}
+    assert abs(status["now"] - BROKEN * 60 - incident["began"]) <= 180
+
+
 def explained(running, name):
     code, text = running.get(f"/api/why?{urlencode({'gate': f'support/{name}'})}")
     assert code == 200, (name, text)
@@ -92,6 +103,19 @@ def test_the_command_prints_the_alarm_its_proof_and_a_command_for_a_trace(world)
     shown = ragmon(*command.split())
     assert shown.code == 0, shown.err
     assert "none of the 2 retrieved documents is in gold (gold: d1)" in shown.out
+
+
+def test_a_pipeline_alone_asks_for_its_newest_incident(world):
+    _, text = world.get("/api/incidents")
+    (incident,) = json.loads(text)["incidents"]
+    assert incident["alarm"] in incident["alarms"]
+    done = ragmon("why", "support", "--url", world.admin)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == ragmon("why", f"support/{incident['alarm']}", "--url", world.admin).out
+    assert "b2" in done.out
+    lost = ragmon("why", "sales", "--url", world.admin)
+    assert (lost.code, lost.out) == (3, "")
+    assert "unknown pipeline" in lost.err
 
 
 def test_a_silent_alarm_says_what_it_compares(world):

@@ -53,7 +53,8 @@ def traffic(name, folder, *, broken):
     for day in range(DAYS):
         moved, flipped = broken and day % 2 == 1, broken and day % 4 == 2
         for asked in recorded_agents.questions(name):
-            if asked.stream or (asked.error is not None and not broken):
+            is_fault = asked.error is not None or not asked.ids
+            if asked.stream or (is_fault and not broken):
                 continue
             question, requests = on_day(asked, day)
             lines += map(json.dumps, requests)

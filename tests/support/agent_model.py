@@ -12,6 +12,7 @@ import threading
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 
 CORPUS = {
     "ferry#1": "The first ferry to Sund leaves at six in the morning.",
@@ -31,10 +32,23 @@ UNANSWERABLE = "Where are season tickets sold?"
 FAILING = "How long does the crossing take?"
 REFUSAL = "I'm sorry, but the provided documents do not contain any information about that."
 QUESTIONS = (*ANSWERS, UNANSWERABLE, FAILING)
+_FIRST, _SECOND, _THIRD, _STREAMED = ANSWERS
+TURNS = (
+    (_FIRST, "visit-1", False),
+    (_SECOND, "visit-1", False),
+    (_THIRD, "visit-2", False),
+    (_STREAMED, "visit-2", True),
+    (UNANSWERABLE, "visit-2", False),
+    (FAILING, "visit-3", False),
+)
+"""What programs are asked in order: a question, its session, and whether the answer is streamed."""
 TOP_K = 3
+SEARCH = "/search"
+"""The path at which programs in other languages search."""
 OBSERVED = "Observation:"
 """What frameworks write before a tool's result where they give it to the model as a message of the user."""
 _OUTPUT_FIELDS = ("answer", "citations")
+_COUNT = count()
 
 
 def search(query):
@@ -63,8 +77,10 @@ def next_step(messages, *, has_tools):
         if role in ("user", "system") and question in text
     ][-1]
     since = messages[place:]
+    if "[[ ## next_tool_name ## ]]" in since[-1][1] and "[[ ## observation_0 ## ]]" not in since[-1][1]:
+        return None, ""  # the first step of DSPy's agent
     if has_tools and not any(role == "tool" or OBSERVED in text for role, text in since):
-        return {"query": question}, ""
+        return {"query": question.rstrip("?")}, ""  # as a model does: not quite what the user asked
     if question == FAILING:
         raise FailedCallError
     if question == UNANSWERABLE:
@@ -109,7 +125,7 @@ def chat_completion(body):
     messages = [(message["role"], _text(message.get("content"))) for message in body["messages"]]
     tool = _searching(tools)
     arguments, answer = next_step(messages, has_tools=tool is not None)
-    message = {"role": "assistant", "content": answer}
+    message = {"role": "assistant", "content": _in_fields(messages, answer)}
     if arguments is not None:
         message = {"role": "assistant", "content": None, "tool_calls": [_call(tool, arguments)]}
     elif output := next((name for name in tools if name != tool and "transfer" not in name), None):
@@ -121,7 +137,7 @@ def chat_completion(body):
     elif schema := (body.get("response_format") or {}).get("json_schema"):
         message["content"] = json.dumps(_structured({"parameters": schema["schema"]}, answer))
     return {
-        "id": "chatcmpl-1",
+        "id": f"chatcmpl-{next(_COUNT)}",  # LangGraph in JavaScript replaces messages of the same id
         "object": "chat.completion",
         "created": 1,
         "model": "fake",
@@ -130,6 +146,23 @@ def chat_completion(body):
         ],
         "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
     }
+
+
+def _in_fields(messages, answer):
+    """An answer as DSPy asks for it, in fields; its agent's first field is the name of a tool."""
+    asked = messages[-1][1]
+    if "[[ ## next_tool_name ## ]]" in asked:
+        (question,) = (question for question in QUESTIONS if question in asked)
+        if "[[ ## observation_0 ## ]]" in asked:
+            fields = {"next_thought": "I know.", "next_tool_name": "finish", "next_tool_args": "{}"}
+        else:
+            fields = {"next_thought": "I look it up.", "next_tool_name": "search"}
+            fields["next_tool_args"] = json.dumps({"query": question.rstrip("?")})
+    elif "[[ ## answer ## ]]" in asked:
+        fields = {"reasoning": "It is in the timetable.", "answer": answer}
+    else:
+        return answer
+    return "\n\n".join(f"[[ ## {name} ## ]]\n{value}" for name, value in fields.items()) + "\n\n[[ ## completed ## ]]"
 
 
 def _structured(tool, answer):
@@ -159,7 +192,8 @@ def chat_chunks(body):
     for delta in deltas:
         yield {**common, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
     yield {**common, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
-    yield {**common, "choices": [], "usage": whole["usage"]}
+    if (body.get("stream_options") or {}).get("include_usage"):
+        yield {**common, "choices": [], "usage": whole["usage"]}
 
 
 def response(body):
@@ -320,7 +354,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.reply({"type": "error", "error": error, "message": error["message"]}, status=HTTPStatus.BAD_REQUEST)
 
     def answer(self, path, body):
-        if path.endswith(":generateContent"):
+        if path == SEARCH:
+            self.reply(search(body["query"]))
+        elif path.endswith(":generateContent"):
             self.reply(generate_content(body))
         elif path.endswith(":streamGenerateContent"):
             self.stream(content_chunks(body))
@@ -355,10 +391,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: frameworks ask often."""
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address):
+        """Nothing: clients break off when they end."""
+
+
 @contextmanager
 def model():
     """Run the model; gives its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server = _Server(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

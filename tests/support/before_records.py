@@ -38,8 +38,6 @@ admin = "127.0.0.1:0"
 GOLD = {"qid": "a1", "question": "Is it?", "answerable": True, "gold_claim_substr": ["yes"], "gold_citations": ["d1"]}
 POLICIES = ("full", "none", "hash", "redacted")
 IDS = ("trace_id", "parent_span_id")
-RIGHT = ("ok_", "semconv_")
-"""How the names of cases begin that are read rightly."""
 
 
 def shapes(folder: Path, module: str, content: str) -> dict[str, Any]:
@@ -57,8 +55,6 @@ def shapes(folder: Path, module: str, content: str) -> dict[str, Any]:
     found: dict[str, Any] = {"(labels)": lines.get("label", [])}
     for name in said["shapes"]:
         found[name] = {"lines": lines.get(name, []), "totals": totals.get(name), "raised": said["raised"].get(name)}
-        if name in said["wrong"]:
-            found[name]["wrong"] = said["wrong"][name]
     return {f"records/{module.removeprefix('shapes_')}-{content}": found}
 
 
@@ -292,11 +288,10 @@ def spans(folder: Path) -> dict[str, Any]:
 
 
 def span_cases(folder: Path) -> dict[str, Any]:
-    """`records/cases`: the same of the cases in spans. Names with ok_ and semconv_ are right, the others are not."""
+    """`records/cases`: the same of the cases in spans."""
     sources = cases()
     log, said = (make(new(folder, make.__name__), sources) for make in (provided, shown))
-    marks = {name: {} if name.startswith(RIGHT) else {"wrong": "see the review of this case"} for name in sources}
-    return {"records/cases": {name: {"log": log[name], "shown": said[name], **marks[name]} for name in sources}}
+    return {"records/cases": {name: {"log": log[name], "shown": said[name]} for name in sources}}
 
 
 # --- cases in files and in programs -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ tests.support.instrumentation_table` writes the page anew.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -29,22 +30,25 @@ ABSENT: Final = "–"
 """The spans do not carry it."""
 UNREAD: Final = "no"
 """The spans carry it, and it is not read."""
+_FAILURES: Final = ('"STATUS_CODE_ERROR"', '"ERROR"', "exception.type")
 _REFUSES: Final = RefusalRule().kind
 
 
 def verdicts(asked: AskedQuestion, options: SpanOptions) -> dict[str, str]:
     """What ragmon reads of one request in each column: `YES`, `ABSENT`, `UNREAD`, or "" where the program has none."""
-    mapped = asked.mapped(options)
-    record = mapped[0].record if len(mapped) == 1 else None
+    records = asked.records(options)
+    record = records[0] if len(records) == 1 else None
     answer = None if record is None else record.answer_json
-    claim = None if answer is None else answer.claim
-    written = json.dumps(asked.requests, ensure_ascii=False)
-    failed = '"STATUS_CODE_ERROR"' in written or '"ERROR"' in written or "exception.type" in written
+    claim = None if answer is None or answer.claim is None else answer.claim.strip()
+    traces = _written(asked)
+    if records:  # what stands in another trace is not known to be of the same request
+        traces = {} if record is None else {record.trace_id: traces[record.trace_id]}
+    failed = any(mark in written for written in traces.values() for mark in _FAILURES)
 
     def cell(read: Any, returned: Any, texts: Iterable[str | None]) -> str:
         if returned is None:
             return ""
-        return YES if read == returned and record is not None else _carried(texts, written)
+        return YES if read == returned and record is not None else _carried(texts, traces.values())
 
     answered = asked.answer is not None
     return {
@@ -58,10 +62,21 @@ def verdicts(asked: AskedQuestion, options: SpanOptions) -> dict[str, str]:
     }
 
 
-def _carried(texts: Iterable[str | None], written: str) -> str:
+def _written(asked: AskedQuestion) -> dict[str, str]:
+    """What stands in the spans and log records of each trace."""
+    found = defaultdict(list)
+    for request in asked.requests:
+        for process in (*request.get("resourceSpans", ()), *request.get("resourceLogs", ())):
+            for scope in (*process.get("scopeSpans", ()), *process.get("scopeLogs", ())):
+                for item in (*scope.get("spans", ()), *scope.get("logRecords", ())):
+                    found[item.get("traceId", "")].append(item)
+    return {trace: json.dumps(items, ensure_ascii=False) for trace, items in found.items()}
+
+
+def _carried(texts: Iterable[str | None], traces: Iterable[str]) -> str:
     # JSON in a text in JSON has one backslash more before each quotation mark and newline.
-    is_carried = all(text is not None and json.dumps(text, ensure_ascii=False)[1:-1] in written for text in texts)
-    return UNREAD if is_carried else ABSENT
+    wanted = ["" if text is None else json.dumps(text, ensure_ascii=False)[1:-1] for text in texts]
+    return UNREAD if all(wanted) and any(all(text in written for text in wanted) for written in traces) else ABSENT
 
 
 def cells(questions: Sequence[AskedQuestion], options: SpanOptions) -> dict[str, str]:

@@ -52,7 +52,7 @@ provider.add_span_processor(processor)
 
 
 def report(case, ids=None, answer=None, **more):
-    """Print one run, with what `tests.support.instrumentation_table` needs of it."""
+    """Print one run."""
     spans = [from_sdk(span)._asdict() for span in exporter.get_finished_spans()]
     for span in spans:
         span["attributes"] = dict(span["attributes"])

@@ -22,6 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from ragmon.core import semconv
 from ragmon.core.record import Record
+from tests.support.otlp_requests import from_json
 from tests.support.waiting import TIMEOUT
 
 PROTOBUF = "application/x-protobuf"
@@ -162,11 +163,15 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if "Content-Length" in self.headers:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+        else:
+            body = b"".join(iter(self._chunk, b""))  # as OpenTelemetry's SDK in JavaScript sends it
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         kind, response, refused = MESSAGES["/v1/" + self.path.rpartition("/")[2]]
-        answer = self.server.take(Request(self.client_address, self.path, dict(self.headers), kind.FromString(body)))
+        message = from_json(body, kind) if "json" in self.headers["Content-Type"] else kind.FromString(body)
+        answer = self.server.take(Request(self.client_address, self.path, dict(self.headers), message))
         if answer.hang:
             self.server.released.wait(TIMEOUT)
         if answer.hang or answer.vanish:
@@ -175,6 +180,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._drip()
         else:
             self._answer(answer, response, refused)
+
+    def _chunk(self):
+        chunk = self.rfile.read(int(self.rfile.readline(), 16))
+        self.rfile.readline()
+        return chunk
+
+    def do_GET(self):
+        """The project of a client's keys, which Langfuse's integrations ask for."""
+        project = {"id": "project", "name": "project", "metadata": {}, "organization": {"id": "one", "name": "one"}}
+        self._answer(Answer(body=msgspec.json.encode({"data": [project]})), None, None)
 
     def _answer(self, answer, response, refused):
         body = answer.body

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, ParseDict
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -120,14 +120,28 @@ def plain(found):
 
 def as_json(request):
     """A request with traces or logs in JSON: protobuf's own encoding writes ids in base64, OTLP in hexadecimal."""
-    found = MessageToDict(request)
+    return json.dumps(_with_ids(MessageToDict(request), lambda held: base64.b64decode(held).hex())).encode()
+
+
+def from_json(body, kind):
+    """The request that OTLP's JSON says.
+
+    Args:
+        body: The JSON.
+        kind: The class of the request.
+    """
+    found = _with_ids(json.loads(body), lambda held: base64.b64encode(bytes.fromhex(held)).decode())
+    return ParseDict(found, kind(), ignore_unknown_fields=True)
+
+
+def _with_ids(found, encoded):
     for process in (*found.get("resourceSpans", ()), *found.get("resourceLogs", ())):
         for scope in (*process.get("scopeSpans", ()), *process.get("scopeLogs", ())):
             for span in (*scope.get("spans", ()), *scope.get("logRecords", ())):
                 for held in (span, *span.get("links", ())):
                     for key in {"traceId", "spanId", "parentSpanId"} & held.keys():
-                        held[key] = base64.b64decode(held[key]).hex()
-    return json.dumps(found).encode()
+                        held[key] = encoded(held[key])
+    return found
 
 
 def field(number, held):

@@ -21,14 +21,16 @@ import tempfile
 import venv
 from pathlib import Path
 
-from tests.support.agent_model import model
+from tests.support.agent_model import TURNS, model
 from tests.support.combinations import COMBINATIONS, MARK
 from tests.support.otlp_receiver import receiving
 from tests.support.otlp_requests import as_json
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "data" / "agents"
+PROGRAMS = ROOT / "tests" / "support" / "programs"
 COMMON = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
+COMMON_JS = ("@opentelemetry/sdk-trace-node", "@opentelemetry/exporter-trace-otlp-proto", "@opentelemetry/resources")
 QUIET = {
     "AGNO_TELEMETRY": "false",
     "CREWAI_DISABLE_TELEMETRY": "true",
@@ -41,24 +43,36 @@ QUIET = {
 FOREIGN = ("OTEL_", "OPENINFERENCE_", "TRACELOOP_", "HAYSTACK_", "MLFLOW_", "LANGFUSE_", "LANGSMITH_")
 OF_MACHINES = re.compile(r"(process|host|os)\.|code\.file|exception\.stacktrace")
 """The keys of attributes that hold paths and names of the machine."""
-PATHS = re.compile(r"(?:/[\w.+-]+)+/(?=site-packages/|python3\.\d+/|tests/support/)")
+PATHS = re.compile(r"(?:file://)?(?:/[\w.+-]+)+/(?=site-packages/|node_modules/|python3\.\d+/|tests/support/|\w+\.mjs)")
+
+
+def is_of_node(name):
+    """Whether `node` runs the program of a combination."""
+    return COMBINATIONS[name].program.endswith(".mjs")
 
 
 def environment(name, folder):
-    """The interpreter of a combination's environment."""
+    """The interpreter of a combination's environment, or the folder of its `node_modules`."""
     row, home = COMBINATIONS[name], folder / name
+    if is_of_node(name):
+        home.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["npm", "install", "--no-save", *COMMON_JS, *row.packages, *row.also], cwd=home, check=True)
+        return home
     python = home / "bin" / "python"
     if not python.exists():
         venv.create(home, with_pip=True)
     pip = (python, "-m", "pip") if shutil.which("uv") is None else ("uv", "pip")
     place = () if shutil.which("uv") is None else ("--python", python)
-    subprocess.run([*pip, "install", "--quiet", *place, *COMMON, *row.packages, *row.also], check=True)
+    subprocess.run([*pip, "install", "--quiet", *place, *row.packages, *row.also, *COMMON], check=True)
     return python
 
 
 def versions(name, python):
     """The versions of a combination's packages."""
-    names = [re.match(r"[\w.-]+", requirement)[0] for requirement in COMBINATIONS[name].packages]
+    names = [re.match(r"@?[\w./-]+", requirement)[0] for requirement in COMBINATIONS[name].packages]
+    if is_of_node(name):
+        manifests = {name: (python / "node_modules" / name / "package.json").read_text() for name in names}
+        return {name: json.loads(manifest)["version"] for name, manifest in manifests.items()}
     ask = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
     asked = subprocess.run([python, "-c", ask, *names], check=True, capture_output=True, text=True)
     return dict(zip(names, asked.stdout.split(), strict=True))
@@ -66,13 +80,19 @@ def versions(name, python):
 
 def run(name, python):
     """Run the program of a combination; gives the lines of its questions."""
-    row, lines = COMBINATIONS[name], []
+    row, lines, cwd = COMBINATIONS[name], [], ROOT
+    command = [python, "-m", "tests.support.programs", name]
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
+    if is_of_node(name):
+        # Modules are found from the folder of the program, and Mastra brings an interpreter.
+        cwd, command = python, ["node", row.program, row.tracer, *row.arguments]
+        for program in PROGRAMS.glob("*.mjs"):
+            shutil.copy(program, cwd)
+        inherited |= {"TURNS": json.dumps(TURNS), "PATH": f"{cwd}/node_modules/.bin:{inherited['PATH']}"}
     with model() as url, receiving() as receiver:
         settings = {"MODEL_URL": url, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, **QUIET, **row.environment}
-        command = [python, "-m", "tests.support.programs", name]
         with subprocess.Popen(
-            command, cwd=ROOT, env=inherited | settings, stdout=subprocess.PIPE, text=True
+            command, cwd=cwd, env=inherited | settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as running:
             taken = 0
             for line in running.stdout:
@@ -83,6 +103,8 @@ def run(name, python):
                     requests = [scrubbed(json.loads(as_json(one.message))) for one in exports[taken:]]
                     lines.append({**told, "requests": requests})
                     taken = len(exports)
+                    running.stdin.write("\n")
+                    running.stdin.flush()
                 else:
                     sys.stderr.write(line)
         if running.returncode:

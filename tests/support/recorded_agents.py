@@ -6,17 +6,18 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ragmon.core.record import Record
 from ragmon.ingest.otlp import log_spans, spans
-from ragmon.ingest.spans.span import Mapped, Span, SpanOptions
+from ragmon.ingest.spans.span import Span, SpanOptions
 from ragmon.ingest.trace_buffer import FileTraceBuffer
 from tests.support.agent_model import REFUSAL, cited_places
 
 FOLDER: Final = Path(__file__).parents[1] / "data" / "agents"
-NAMES: Final = tuple(sorted(path.name.partition(".")[0] for path in FOLDER.glob("*.jsonl.gz")))
+NAMES: Final = tuple(sorted(path.name.removesuffix(".jsonl.gz") for path in FOLDER.glob("*.jsonl.gz")))
 
 
 class AskedQuestion(NamedTuple):
@@ -70,12 +71,12 @@ class AskedQuestion(NamedTuple):
         """The export requests as they are sent."""
         return [json.dumps(request, ensure_ascii=False).encode() for request in self.requests]
 
-    def mapped(self, options: SpanOptions) -> list[Mapped]:
-        """The records of the export requests; a request is one, beside traces that ragmon ignores."""
+    def records(self, options: SpanOptions) -> list[Record]:
+        """The records that ragmon makes of the export requests: one, if all is well."""
         buffer = FileTraceBuffer(options=options)
         told = chain.from_iterable(chain(spans(body, _refuse), log_spans(body)) for body in self.bodies)
-        found = [mapped for span, origin in told for mapped in buffer.add(span, origin.service, origin.build)]
-        return [mapped for mapped in (*found, *buffer.end()) if mapped.record is not None]
+        complete = (mapped for span, origin in told for mapped in buffer.add(span, origin.service, origin.build))
+        return [mapped.record for mapped in (*complete, *buffer.end()) if mapped.record is not None]
 
 
 def _refuse(rejected: Exception) -> None:
@@ -89,8 +90,19 @@ def versions(name: str) -> Mapping[str, str]:
 
 @cache
 def questions(name: str) -> list[AskedQuestion]:
-    """The questions in a recording."""
-    return [AskedQuestion(**line) for line in list(_lines(name))[1:]]
+    """The questions in a recording; a span that ended late, and came with the next one's, is with its own."""
+    asked = [AskedQuestion(**line) for line in list(_lines(name))[1:]]
+    for before, after in pairwise(asked):
+        last = {span.trace_id: span.end_ns for span in sorted(before.spans, key=lambda span: span.end_ns)}
+        for resource in [entry for request in after.requests for entry in request.get("resourceSpans", ())]:
+            for scope in resource["scopeSpans"]:
+                late = [
+                    span for span in scope["spans"] if int(span["startTimeUnixNano"]) < last.get(span["traceId"], 0)
+                ]
+                scope["spans"] = [span for span in scope["spans"] if span not in late]
+                moved = {**resource, "scopeSpans": [{**scope, "spans": late}]}
+                before.requests.append({"resourceSpans": [moved]})
+    return asked
 
 
 def _lines(name: str) -> Iterator[dict[str, Any]]:

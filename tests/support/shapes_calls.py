@@ -14,7 +14,6 @@ import ragmon
 from tests.support.shapes_plain import DICTS, Q, Shape
 
 SHAPES: dict[str, Shape] = {}
-WRONG: dict[str, str] = {}
 PARTS = ["the harbour", " opens", " at six"]
 
 
@@ -284,11 +283,6 @@ ITEMS: dict[str, list[Any]] = {
     "citations in the text": ["yes", " [1]", {"documents": DICTS}],
     "a long one": ["word "] * 5000,
 }
-for wrong in (
-    *("typed tokens", "dicts of text", "server-sent events", "server-sent bytes", "server-sent JSON", "lines of JSON"),
-    *("heartbeats", "data stream protocol", "pairs", "response events", "chain that streams", "sources, texts, usage"),
-):
-    WRONG |= {f"{way} of {wrong}": "frames and typed events are no text" for way in ("stream", "async stream")}
 
 
 def streaming(items: list[Any], **told: Any) -> Any:

@@ -31,7 +31,6 @@ from tests.support.shapes_calls import streaming
 from tests.support.shapes_plain import DICTS, TURNS, Q, Shape, body, family, recording
 
 SHAPES: dict[str, Shape] = {}
-WRONG: dict[str, str] = {}
 DOCUMENTS = [Document("yes one", id="d1", metadata={"page": 1}), Document("two", id="d2", metadata={"page": 2})]
 KEYED = [Document("one", metadata={"chunk_id": "c1", "source": "a.pdf"}), Document("two", metadata={"source": "b.pdf"})]
 NODES = [
@@ -196,10 +195,6 @@ STREAMS: dict[str, list[Any]] = {
 }
 for name, items in STREAMS.items():
     SHAPES[f"framework: stream of {name}"] = streaming(items)
-WRONG |= dict.fromkeys(
-    ("framework: stream of graph messages", "framework: stream of pydantic events"),
-    "frames and typed events are no text",
-)
 
 
 async def read_never() -> Any:

@@ -1,7 +1,7 @@
 """Shapes of results, arguments, documents and streams that need no framework, by name; run by `shapes_program`.
 
 A shape is a function that gets `trace`, which is `ragmon.trace` under the shape's name, decorates something with it and
-calls that. What stands in `WRONG` is read wrongly, and says why.
+calls that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ import ragmon
 Q = "Is it?"
 Shape = Callable[[Callable[..., Any]], object]
 DICTS = [{"id": "d1", "text": "yes one", "score": 0.9}, {"id": "d2", "text": "two", "score": 0.4}]
-WRONG: dict[str, str] = {}
 SHAPES: dict[str, Shape] = {}
 
 
@@ -494,12 +493,6 @@ SHAPES |= family("recorded document", ONE_DOCUMENT, lambda value: recording(retr
 SHAPES |= family(
     "retrieved document", {name: {"answer": "yes", "retrieved": [value]} for name, value in ONE_DOCUMENT.items()}
 )
-WRONG |= {
-    f"{way}: {name}": "a client of a vector store returns this, and its id, text or score is not found"
-    for way in ("document", "recorded document")
-    for name in ("bytes id", "Milvus", "Vespa", "Typesense", "Bedrock", "Azure", "Weaviate", "tuple of id and text")
-}
-WRONG["document: raises"] = "one property that raises costs the whole record"
 SHAPES |= family(
     "documents",
     {
@@ -553,10 +546,6 @@ SHAPES |= family(
 SHAPES |= family(
     "sources", {name: {"answer": "yes", "documents": DICTS, "sources": value} for name, value in CITED.items()}
 )
-WRONG |= {
-    f"citations: {name}": "a citation of another form becomes an id that nobody retrieved, or none"
-    for name in ("numbers", "number beyond", "texts of numbers", "document ids", "titles")
-}
 MARKS = (
     *(
         "Yes [2].",

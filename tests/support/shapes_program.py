@@ -1,6 +1,6 @@
 """Calls every shape of a module once and exits: `python shapes_program.py shapes_plain`, in a folder with ragmon.toml.
 
-Says, as JSON, why shapes are read wrongly, and which errors reached the application.
+Says, as JSON, the names of the shapes, and which errors reached the application.
 """
 
 from __future__ import annotations
@@ -35,4 +35,4 @@ if __name__ == "__main__":
             installed.flush()
     installed.flush()
     installed.shutdown()
-    json.dump({"shapes": list(module.SHAPES), "wrong": module.WRONG, "raised": raised}, sys.stdout)
+    json.dump({"shapes": list(module.SHAPES), "raised": raised}, sys.stdout)

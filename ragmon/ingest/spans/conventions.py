@@ -207,14 +207,20 @@ def _translate_platform(span: Span) -> Translation | None:
         result[semconv.OUTPUT_MESSAGES] = _replies(decode_container(returned)) or None
         result[semconv.OUTPUT_VALUE] = returned
     else:
-        # A span without a kind that holds the request, as a decorated function, is the workflow.
-        result = _call(kind or ("" if span.parent_id else semconv.CHAIN), given, returned, model)
+        # A span without a kind that holds the request, as a decorated function, is the workflow. One inside it may
+        # return documents, or the state of a graph.
+        held = decode_container(returned)
+        inner = semconv.TOOL if isinstance(held, list) else semconv.CHAIN if isinstance(held, Mapping) else ""
+        result = _call(kind or (inner if span.parent_id else semconv.CHAIN), given, returned, model)
     result[semconv.WORKFLOW_NAME] = value(platform.workflow)
     return result | {meaning: value(key) for key, meaning in platform.others.items() if key in attributes}
 
 
 def _replies(replied: Any) -> list[Any]:
-    """A list of messages, or the choices in a reply of OpenAI's."""
+    """A list of messages, the choices in a reply of OpenAI's, or the texts in one of Pydantic AI."""
+    if isinstance(replied, Mapping) and isinstance(replied.get("parts"), list):
+        texts = [part for part in replied["parts"] if mapping(part).get("part_kind") == "text"]
+        return [{"role": "assistant", "parts": texts}] if texts else []
     entries = replied.get("choices") if isinstance(replied, Mapping) else replied
     return entries if isinstance(entries, list) else []
 
@@ -277,6 +283,8 @@ _LOGFIRE_KINDS: Final = {
     "OpenAI Agents trace: {name}": semconv.CHAIN,
 }
 """The kind of a span by its name, of which Logfire leaves the template."""
+_LOGFIRE_SCOPE, _LOGFIRE_FUNCTION, _LOGFIRE_RETURNED = "logfire", "code.function", "return"
+"""A function under `@logfire.instrument(record_return=True)`; one that returns a list may be a search."""
 
 
 def _translate_logfire(span: Span) -> Translation | None:
@@ -285,6 +293,9 @@ def _translate_logfire(span: Span) -> Translation | None:
         result = _call(_LOGFIRE_KINDS[span.name], attributes.get("input"), attributes.get("output"))
         named = {semconv.TOOL_NAME: attributes.get(_LOGFIRE_NAME), semconv.SESSION: attributes.get(_LOGFIRE_GROUP)}
         return result | named
+    if span.scope == _LOGFIRE_SCOPE and isinstance(decode_container(attributes.get(_LOGFIRE_RETURNED)), list):
+        returned = _call(semconv.TOOL, None, attributes[_LOGFIRE_RETURNED])
+        return returned | {semconv.TOOL_NAME: attributes.get(_LOGFIRE_FUNCTION)}
     if _TOOL_RESPONSE in attributes:
         return _call(semconv.TOOL, None, attributes[_TOOL_RESPONSE])
     for key in _EVENT_LISTS:
@@ -329,7 +340,39 @@ def _translate_mastra(span: Span) -> Translation | None:
     return None if given is None else {semconv.INPUT_VALUE: given}
 
 
+# LlamaIndex's own tracer: a span has the events of LlamaIndex, and nothing else.
+
+_LLAMA_INDEX_SCOPE: Final = "llamaindex.opentelemetry.tracer"
+_LLAMA_INDEX_EVENTS: Final = {
+    "QueryStartEvent": (semconv.CHAIN, {semconv.INPUT_VALUE: "query"}),
+    "QueryEndEvent": (semconv.CHAIN, {semconv.OUTPUT_VALUE: "response.response"}),
+    "RetrievalStartEvent": (semconv.RETRIEVER, {semconv.INPUT_VALUE: "str_or_query_bundle.query_str"}),
+    "RetrievalEndEvent": (semconv.RETRIEVER, {semconv.DOCUMENTS: "nodes"}),
+    "ReRankEndEvent": (semconv.RERANKER, {semconv.DOCUMENTS: "nodes"}),
+    "LLMChatEndEvent": (
+        semconv.LLM,
+        {semconv.INPUT_MESSAGES: "messages", semconv.OUTPUT_MESSAGES: "response.message.blocks"},
+    ),
+}
+"""The kind of a span by its events, and what their attributes mean."""
+
+
+def _translate_llama_index(span: Span) -> Translation | None:
+    if span.scope != _LLAMA_INDEX_SCOPE:
+        return None
+    result: Translation = {}
+    for event in span.events:
+        kind, meanings = _LLAMA_INDEX_EVENTS.get(event.name, ("", {}))
+        if kind:
+            result[semconv.SPAN_KIND] = kind
+        result |= {meaning: event.attributes.get(key) for meaning, key in meanings.items()}
+    if (blocks := result.get(semconv.OUTPUT_MESSAGES)) is not None:
+        result[semconv.OUTPUT_MESSAGES] = [{"role": "assistant", "content": decode_container(blocks)}]
+    return result
+
+
 _TRANSLATIONS: Final = (
+    _translate_llama_index,
     *(
         _translate_haystack,
         _translate_vercel,
@@ -346,6 +389,7 @@ KEYS: Final = frozenset(
         *(_OPERATION_ID, _FUNCTION, _PROMPT, _MESSAGES, _TEXT, _OBJECT, _TOOL_NAME, _ARGUMENTS, _RESULT),
         *(_MODEL, _USED_MODEL, _LEVEL),
         *(*_EVENT_LISTS, _TOOL_RESPONSE, _LOGFIRE_NAME, _LOGFIRE_GROUP, _MASTRA_INPUT, "input", "output"),
+        *(_LOGFIRE_FUNCTION, _LOGFIRE_RETURNED),
         *(_RESPONSE, _ADK_REQUEST, _ADK_REPLY, _ADK_RETURNED, _ADK_SESSION),
     }
 )
@@ -359,7 +403,12 @@ _ROLES: Final = {
     semconv.CHOICE_EVENT: "assistant",
 }
 MESSAGE_EVENTS: Final = frozenset({semconv.INFERENCE_DETAILS, *_ROLES})
-EVENT_KEYS: Final = frozenset({semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES, "content", "message", "role"})
+_MESSAGE_KEYS: Final = frozenset({semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES, "content", "message", "role"})
+EVENT_KEYS: Final = {
+    **dict.fromkeys(MESSAGE_EVENTS, _MESSAGE_KEYS),
+    **{name: frozenset(meanings.values()) for name, (_, meanings) in _LLAMA_INDEX_EVENTS.items()},
+}
+"""The attributes of events that are read here, by the event."""
 _MESSAGE_MEMBERS: Final = frozenset({"role", "content", "parts", "text"})
 _LISTS: Final = (semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES)
 

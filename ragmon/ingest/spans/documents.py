@@ -135,6 +135,7 @@ _RETRIEVED: Final = (
     _from_attribute(semconv.ENTITY_OUTPUT),
     _from_hits,
     _from_attribute(semconv.TRULENS_CONTEXTS),
+    _from_attribute(semconv.TRULENS_RETURNED),
 )
 _ATTACHED: Final = (_from_attribute(semconv.DOCUMENTS),)
 _RERANKED: Final = (

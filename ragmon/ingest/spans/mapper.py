@@ -28,7 +28,7 @@ from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.endings import ABANDONED, REJECTED, ending_of, status_in
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
-from ragmon.core.shapes import first_of, instrumentation_hints, named_by_title, normalised
+from ragmon.core.shapes import first_of, named_by_title, normalised
 from ragmon.core.written import as_text, is_null, mapping, nonempty_text, number
 from ragmon.ingest.lines import Rejected, Unknown, decode
 from ragmon.ingest.spans.conventions import translated
@@ -43,7 +43,6 @@ from ragmon.ingest.spans.documents import (
 )
 from ragmon.ingest.spans.messages import answer, asked_texts, question
 from ragmon.ingest.spans.span import (
-    CONTENT_NOT_CAPTURED,
     INCOMPLETE,
     INPUT,
     NO_OPTIONS,
@@ -187,7 +186,7 @@ _DEFAULT_NAMES: Final = ("Runnable", "LangGraph", "AgentExecutor")
 def _answering_model(trace: Trace) -> str | None:
     # The last model call that names one. The reply's name goes before the request's: it has the version.
     names = (first_of(span.attributes, _MODEL_KEYS, nonempty_text) for span in reversed(trace.calls))
-    return next((name for name in names if name is not None), None)
+    return next((shown_name(name, constants.OTHER) for name in names if name is not None), None)
 
 
 def _workflow_name(trace: Trace) -> str | None:
@@ -405,8 +404,6 @@ _FAMILY_KEYS: Final = {
     semconv.OPERATION: semconv.GENAI,
 }
 """Attributes that only spans of one family have; OpenLLMetry's have those of GenAI as well, so these come last."""
-_LONGEST_SCOPE: Final = 64
-"""Characters of a scope's name that are kept."""
 SLACK: Final = 5_000_000
 """The nanoseconds a span may extend beyond its request: ragmon and the SDK read different clocks."""
 
@@ -620,6 +617,7 @@ def to_record(
         model=_answering_model(trace),
         exported=(trace.root or trace.spans[0]).sampled,
         measures=measures,
+        instrumentation=_instrumentation(trace),
         **_labels(trace),
     )
     # An answer that was not recorded is unknown; an empty answer is recorded as one.
@@ -672,15 +670,16 @@ def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str
     if record.answer_json is None and record.error is None and record.ended is None:
         answering_spans = trace.having(Role.GENERATION | Role.WORKFLOW)
         reasons["answer_json"] = why_no_text(trace, OUTPUT) if answering_spans else constants.NO_ANSWER
-    if CONTENT_NOT_CAPTURED in reasons.values():
-        instrumentation_hints.put(str(record.trace_id), _instrumentation(trace))
     return reasons
 
 
 def _instrumentation(trace: Trace) -> str:
-    """The family of instrumentations that recorded a trace, else the scope of its first span."""
-    for span in trace.spans:
+    """The instrumentation that recorded a request: that of its outermost span which is known, else a scope."""
+    for span in (*trace.outermost, *trace.spans):
+        for start, name in semconv.INSTRUMENTATIONS.items():
+            if f"{span.scope}.".startswith(f"{start}.") or span.name.startswith(f"{start}."):
+                return name
         for key, family in _FAMILY_KEYS.items():
-            if key in span.attributes:
+            if span.attributes.get(key):
                 return family
-    return trace.spans[0].scope[:_LONGEST_SCOPE]
+    return shown_name((trace.outermost or trace.spans)[0].scope, constants.OTHER)

@@ -194,7 +194,7 @@ def _answer_spans(trace: Trace) -> Iterator[Span]:
 
 _INPUT_KEYS: Final = (
     *(*shapes.QUESTION_KEYS, "str_or_query_bundle", "query_bundle", "input", "inputs"),
-    *("message", "user_msg", "messages", "kwargs", "args", "data", "task"),
+    *("message", "user_msg", "user_prompt", "messages", "kwargs", "args", "data", "task"),
 )
 """Keys of the question in an input, and those under which frameworks wrap it."""
 _QUERY_ATTRIBUTES: Final = (semconv.QUERY_TEXT, semconv.MEMORY_QUERY, semconv.RERANKER_QUERY, semconv.TRULENS_QUERY)
@@ -220,10 +220,10 @@ def question(trace: Trace, texts: Iterable[str] = ()) -> str | None:
 
 def asked_texts(trace: Trace) -> Iterator[str]:
     """The texts that ask something in a request, the likeliest question first; one of a prompt has more in it."""
-    tops = [span for span in trace.tops if trace.role(span) != Role.GENERATION]
-    inner = [span for span in trace.spans if trace.role(span) & Role.WORKFLOW]
     steps = sorted(trace.steps, key=lambda span: span.start_ns)
     called = {span.span_id for span in steps if (trace.role(span) | trace.around(span)) & Role.TOOL}
+    tops = [span for span in trace.tops if trace.role(span) != Role.GENERATION and span.span_id not in called]
+    inner = [span for span in trace.spans if trace.role(span) & Role.WORKFLOW]
     retrievers = [span for span in steps if span.span_id not in called]
     own_words = shapes.QUESTION_KEYS if trace.root is not None and not trace.is_outermost(trace.root) else ()
     asked = (_asked_on(span, own_words if span is trace.root else ()) for span in (*tops, *inner, *retrievers))

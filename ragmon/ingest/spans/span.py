@@ -27,11 +27,13 @@ from ragmon.ingest.spans.tools import (
     RetrievingTools,
     flattened,
     is_agent,
+    is_task,
     is_tool,
     is_whole,
     returned_nothing,
     tool_names,
 )
+from ragmon.stats.histograms import count_name
 
 
 @dataclass(frozen=True)
@@ -431,8 +433,17 @@ class Trace:
 
     @property
     def tools(self) -> list[str]:
-        """The names of the tools that were called, each once."""
-        spans = self.having(Role.TOOL)
+        """The names of the tools that may have retrieved, each once.
+
+        Tools of a model go before steps of a program, and those whose results its last call could read before others. A
+        step around a model's call is none.
+        """
+        called = self.having(Role.TOOL)
+        tools = [span for span in called if not is_task(span.attributes)]
+        generating = {span_id for span in self.having(Role.GENERATION) for span_id in self.above(span)}
+        last = max((span.start_ns for span in self.calls), default=0)
+        plain = [span for span in tools or called if span.span_id not in generating]
+        spans = [span for span in plain if span.start_ns < last] or plain or tools
         return list(dict.fromkeys(tool_names(span.attributes, span.name)[0] for span in spans))
 
     @property
@@ -440,7 +451,10 @@ class Trace:
         """Whether the request retrieved anything, called a model or an agent, or a workflow failed before that."""
         if self.having(RAG_STEPS) or any(semconv.DOCUMENTS in span.attributes for span in self.spans):
             return True
-        return any(span.failed or is_agent(span.attributes) for span in self.having(Role.WORKFLOW))
+        return any(
+            span.failed or is_agent(span.attributes) or semconv.LLM_MODEL in span.attributes  # Instructor calls a model
+            for span in self.having(Role.WORKFLOW)
+        )
 
     def role(self, span: Span) -> int:
         """The role of a span."""
@@ -567,20 +581,13 @@ def unknown_scope(spans: Iterable[Span]) -> str | None:
     return max(scopes, key=lambda scope: (scopes[scope], scope)) if scopes else None
 
 
-MAX_SCOPES: Final = 32
-"""How many instrumentations are named; further ones, and those whose name may be a text, are counted as `OTHER`."""
-
-
 def count_scope(into: dict[str, int], scope: str, n: int = 1) -> None:
     """Count requests of an instrumentation whose convention is not known, in a table of bounded size.
 
     >>> scopes = {}; count_scope(scopes, "acme.tracing"); scopes
     {'acme.tracing': 1}
     """
-    name = shown_name(scope or _NO_SCOPE, constants.OTHER)
-    if name not in into and len(into) >= MAX_SCOPES:
-        name = constants.OTHER
-    into[name] = into.get(name, 0) + n
+    count_name(into, shown_name(scope or _NO_SCOPE, constants.OTHER), n)
 
 
 def count_tools(into: dict[str, int], tools: Iterable[str]) -> None:
@@ -598,7 +605,8 @@ def _tells_of_a_model(span: Span) -> bool:
     if any(isinstance(attributes.get(key), str) for key in _UNDERSTOOD):
         return False
     operation = attributes.get(semconv.OPERATION)
-    if (isinstance(operation, str) and operation in _OTHER_OPERATIONS) or _EMBEDDING.search(f"{span.name} {operation}"):
+    is_read = isinstance(operation, str) and (operation in _OPERATIONS or operation in _OTHER_OPERATIONS)
+    if is_read or _EMBEDDING.search(f"{span.name} {operation}"):
         return False
     return any(
         (MEANINGS[key] == "m" and not _EMBEDDING.search(value)) or (MEANINGS[key] == "k" and _KIND_WORDS.search(value))

@@ -31,6 +31,7 @@ from ragmon.core.documents import (
     read_document,
     rows_of_columns,
 )
+from ragmon.core.shapes import normalised
 from ragmon.core.text import Path
 from ragmon.core.written import (
     JSON,
@@ -244,6 +245,12 @@ def is_tool(attributes: Mapping[str, Any]) -> bool:
     return _is_one_of(_TOOL_KINDS, attributes)
 
 
+def is_task(attributes: Mapping[str, Any]) -> bool:
+    """Whether a span that is like a tool's is a step of a program: a node of a graph, a task of a crew."""
+    kinds = {attributes.get(key) for key, known in _TOOL_KINDS.items() if attributes.get(key) in known}
+    return kinds <= {"task", "execute_task"}
+
+
 def is_agent(attributes: Mapping[str, Any]) -> bool:
     """Whether a span is the run of an agent."""
     return _is_one_of(_AGENT_KINDS, attributes)
@@ -252,6 +259,21 @@ def is_agent(attributes: Mapping[str, Any]) -> bool:
 def is_whole(attributes: Mapping[str, Any]) -> bool:
     """Whether a span is a whole agent or workflow, which is no retriever whatever its name."""
     return semconv.RAGMON_RECORD in attributes or is_agent(attributes) or _is_one_of(_OTHER_WHOLES, attributes)
+
+
+_RETRIEVES: Final = re.compile(
+    r"retriev|search|look_?up|find|fetch|query|knowledge|passage|document|context|vector|corpus|handbook|wiki"
+    r"|(?:^|_)(?:docs?|faqs?|index|kb|rag)(?:_|$)"
+)
+
+
+def sounds_like_retrieval(name: str) -> bool:
+    """Whether a tool is named as those are that retrieve.
+
+    >>> sounds_like_retrieval("searchFaq"), sounds_like_retrieval("ask_kb"), sounds_like_retrieval("generate")
+    (True, True, False)
+    """
+    return bool(_RETRIEVES.search(normalised(name)))
 
 
 def tool_names(attributes: Mapping[str, Any], span_name: str) -> list[str]:

@@ -12,16 +12,10 @@ import json
 import os
 import sys
 
-from tests.support.agent_model import ANSWERS, FAILING, UNANSWERABLE
+from tests.support.agent_model import FAILING, TURNS
 from tests.support.combinations import COMBINATIONS, MARK
 from tests.support.programs.timetable import found
 from tests.support.programs.tracers import TRACERS
-
-*ANSWERABLE, STREAMED = ANSWERS
-TURNS = tuple(
-    zip((*ANSWERABLE, UNANSWERABLE, FAILING), ("visit-1", "visit-1", "visit-2", "visit-2", "visit-3"), strict=True)
-)
-"""The questions, each with its session."""
 
 
 def main(name):
@@ -32,10 +26,10 @@ def main(name):
     program = getattr(importlib.import_module(f"tests.support.programs.{module}"), function)
     made = program(tracer, *combination.arguments)
     ask, stream = made if isinstance(made, tuple) else (made, None)
-    turns = [(ask, False, *turn) for turn in TURNS]
-    if stream is not None:
-        turns.insert(3, (stream, True, STREAMED, "visit-2"))
-    for call, is_stream, question, session in turns:
+    for question, session, is_stream in TURNS:
+        call = stream if is_stream else ask
+        if call is None:
+            continue
         found.clear()
         told = {"q": question, "stream": is_stream, "session": session, "answer": None, "error": None}
         try:
@@ -48,6 +42,7 @@ def main(name):
         tracer.flush()
         sys.stdout.write(MARK + json.dumps({**told, "found": found}) + "\n")
         sys.stdout.flush()
+        sys.stdin.readline()  # until what came is kept
     os._exit(0)  # threads of telemetry that cannot reach anybody are not waited for
 
 

@@ -6,12 +6,15 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from langchain_core.documents import Document
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, convert_to_openai_messages
 from langchain_core.output_parsers import StrOutputParser
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnablePassthrough
 
-from tests.support.programs.timetable import INSTRUCTIONS, KEY, openai_url, search
+from tests.support.programs.timetable import INSTRUCTIONS, KEY, found, openai_url, returned, search
 
 PROMPT = ChatPromptTemplate.from_messages(
     [("system", INSTRUCTIONS), ("user", "Answer from the context.\n\n{context}\n\nQuestion: {question}")]
@@ -28,9 +31,30 @@ class Timetable(BaseRetriever):
         ]
 
 
-def model():
-    from langchain_openai import ChatOpenAI
+class SmallModel(BaseChatModel):
+    """What answers where LangChain's package for OpenAI is not installed."""
 
+    @property
+    def _llm_type(self):
+        return "small"
+
+    @property
+    def _identifying_params(self):
+        return {"model": "fake"}
+
+    def _generate(self, messages, stop=None, run_manager=None, **more):
+        from openai import OpenAI
+
+        asked = convert_to_openai_messages(messages)
+        replied = OpenAI(base_url=openai_url, api_key=KEY).chat.completions.create(model="fake", messages=asked)
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(replied.choices[0].message.content))])
+
+
+def model():
+    try:
+        from langchain_openai import ChatOpenAI
+    except ImportError:
+        return SmallModel()
     return ChatOpenAI(model="fake", base_url=openai_url, api_key=KEY)
 
 
@@ -38,9 +62,9 @@ def numbered(documents):
     return "\n".join(f"[{place}] {document.page_content}" for place, document in enumerate(documents, 1))
 
 
-def lcel(tracer):
+def lcel(tracer, retriever=None):
     """The chain of the tutorials: a retriever, a prompt, a model, a parser."""
-    inputs = {"context": Timetable() | numbered, "question": RunnablePassthrough()}
+    inputs = {"context": (retriever or Timetable()) | numbered, "question": RunnablePassthrough()}
     chain = inputs | PROMPT | model() | StrOutputParser()
 
     def ask(question, session):
@@ -50,6 +74,19 @@ def lcel(tracer):
         return "".join(chain.stream(question, config=tracer.langchain(session)))
 
     return ask, stream
+
+
+def reranked(tracer):
+    """The same with a reranker: it puts the documents in another order and drops the last one."""
+    from langchain_classic.retrievers import ContextualCompressionRetriever
+    from langchain_core.documents import BaseDocumentCompressor
+
+    class Reranker(BaseDocumentCompressor):
+        def compress_documents(self, documents, query, callbacks=None):
+            returned([found[-1][1], found[-1][0]])
+            return [documents[1], documents[0]]
+
+    return lcel(tracer, ContextualCompressionRetriever(base_compressor=Reranker(), base_retriever=Timetable()))
 
 
 class State(TypedDict, total=False):
@@ -81,24 +118,6 @@ def graph(tracer):
         return states[-1]["answer"]
 
     return ask, stream
-
-
-def search_graph(tracer):
-    """The same without a retriever: the node calls a search of its own, as the tutorial calls its vector store."""
-    from langgraph.graph import START, StateGraph
-
-    llm = model()
-
-    def retrieve(state: State):
-        documents = search(state["question"])
-        return {"context": [Document(id=one["id"], page_content=one["text"]) for one in documents]}
-
-    def generate(state: State):
-        filled = PROMPT.invoke({"question": state["question"], "context": numbered(state["context"])})
-        return {"answer": llm.invoke(filled).content}
-
-    built = StateGraph(State).add_sequence([retrieve, generate]).add_edge(START, "retrieve").compile()
-    return lambda question, session: built.invoke({"question": question}, config=tracer.langchain(session))["answer"]
 
 
 def agent(tracer, kind="artifact"):

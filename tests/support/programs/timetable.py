@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import typing
 
@@ -16,6 +17,14 @@ found = []
 """The lists of documents that the searches for the current question returned."""
 
 
+_loop = asyncio.new_event_loop()
+
+
+def awaited(coroutine):
+    """The result of a coroutine; all run in one loop, as in a server, which clients of models rely on."""
+    return _loop.run_until_complete(coroutine)
+
+
 def search(query: str) -> list[dict[str, typing.Any]]:
     """Search the timetable of the ferries.
 
@@ -25,6 +34,11 @@ def search(query: str) -> list[dict[str, typing.Any]]:
     documents = agent_model.search(query)
     found.append(documents)
     return documents
+
+
+def returned(documents):
+    """Note what a retrieval returned in the end, in place of what it searched."""
+    found[:] = [documents]
 
 
 def search_text(query: str) -> str:
@@ -39,6 +53,17 @@ def search_text(query: str) -> str:
 def numbered(documents):
     """The texts of documents, each with its place."""
     return "\n".join(f"[{place}] {document['text']}" for place, document in enumerate(documents, 1))
+
+
+def vector(text):
+    """An embedding: which words of the corpus a text has."""
+    words = dict.fromkeys(word for content in agent_model.CORPUS.values() for word in _words(content))
+    held = set(_words(text))
+    return [1.0 if word in held else 0.01 for word in words]
+
+
+def _words(text):
+    return text.lower().replace(",", "").strip(".?").split()
 
 
 def prompt(question, documents):

@@ -1,0 +1,121 @@
+"""Alarms that fire together are one incident: from when things went wrong until all of them are silent."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmon.alarms.pipelines import AlarmTransition
+from ragmon.gates.incidents import JOIN, IncidentLog
+
+NOON = 1_769_860_800.0
+MINUTE = 60.0
+
+
+def fires(minute, alert, since, *, page=False, pipeline="support"):
+    severity, metric = "page" if page else "look", alert.partition(":")[0]
+    began = None if since is None else NOON + since * MINUTE
+    return AlarmTransition(NOON + minute * MINUTE, pipeline, alert, metric, severity, "firing", began)
+
+
+def ends(minute, alert, pipeline="support"):
+    return AlarmTransition(NOON + minute * MINUTE, pipeline, alert, alert.partition(":")[0], "look", "resolved")
+
+
+def told(*edges):
+    """The transitions of incidents: minute, incident, severity, state."""
+    seen = IncidentLog().see(edges)
+    return [((edge.ts - NOON) / MINUTE, edge.incident, edge.severity, edge.state) for edge in seen]
+
+
+def test_an_incident_begins_where_its_first_alarm_says_and_ends_with_its_last():
+    edges = [
+        fires(9, "coverage:look", 2),
+        fires(12, "hit_rate:look", 3),
+        ends(30, "coverage:look"),
+        ends(40, "hit_rate:look"),
+    ]
+    log = IncidentLog()
+    first, last = log.see(edges)
+    assert (first.began, first.state, first.metrics) == (NOON + 2 * MINUTE, "firing", ("coverage",))
+    assert (last.ts, last.state, last.metrics) == (NOON + 40 * MINUTE, "resolved", ("coverage", "hit_rate"))
+    assert log.incidents[0].name == "support-20260131T1202"
+
+
+def test_it_is_confirmed_by_the_first_alarm_that_pages():
+    name = "support-20260131T1202"
+    assert told(
+        fires(9, "coverage:look", 2), fires(12, "coverage", 2, page=True), fires(13, "hit_rate", 2, page=True)
+    ) == [
+        (9, name, "suspected", "firing"),
+        (12, name, "confirmed", "firing"),
+    ]
+    assert told(fires(9, "coverage", 2, page=True)) == [(9, name, "confirmed", "firing")]
+
+
+def test_the_alarm_that_confirms_it_tells_most_of_it():
+    log = IncidentLog()
+    edges = [fires(9, "coverage:look", 2), fires(12, "hit_rate", 2, page=True), fires(13, "coverage", 2, page=True)]
+    assert [log.incidents[-1].alarm for edge in edges for _ in [list(log.see([edge]))]] == [
+        "coverage:look",
+        "hit_rate",
+        "hit_rate",
+    ]
+
+
+def test_an_alarm_that_fires_anew_while_others_fire_goes_on_with_the_incident():
+    edges = [fires(9, "coverage:look", 2), fires(10, "hit_rate:look", 2), ends(20, "coverage:look")]
+    edges += [fires(25, "coverage:look", 21), ends(40, "coverage:look"), ends(41, "hit_rate:look")]
+    assert [state for *_, state in told(*edges)] == ["firing", "resolved"]
+
+
+def test_what_begins_long_after_the_newest_alarm_is_another_incident():
+    """The first one may not be over: its gates stay red as long as their windows hold it."""
+    later = 10 + JOIN / MINUTE + 1
+    first, second, *ended = told(
+        *(fires(10, "hit_rate", 2, page=True), fires(later + 5, "latency:look", later)),
+        *(ends(later + 30, "hit_rate"), ends(later + 40, "latency:look")),
+    )
+    assert (first[1], second[1:]) == ("support-20260131T1202", ("support-20260131T1241", "suspected", "firing"))
+    assert [(incident, state) for _, incident, _, state in ended] == [(first[1], "resolved"), (second[1], "resolved")]
+    assert len(told(fires(10, "hit_rate", 2), fires(99, "latency:look", later - 1))) == 1
+
+
+def test_an_alarm_on_drift_tells_of_no_fault():
+    assert told(fires(9, "answer_length:drift", None), ends(90, "answer_length:drift")) == []
+
+
+def test_pipelines_have_incidents_of_their_own():
+    assert len(told(fires(9, "coverage:look", 2), fires(9, "coverage:look", 2, pipeline="sales"))) == 2
+
+
+def test_incidents_that_begin_in_the_same_minute_have_names_of_their_own():
+    edges = [fires(9, "coverage:look", 2), ends(10, "coverage:look"), fires(12, "coverage:look", 2)]
+    assert [incident for _, incident, *_ in told(*edges)][::2] == ["support-20260131T1202", "support-20260131T1202-2"]
+
+
+def test_the_end_of_an_alarm_that_fired_before_tells_nothing():
+    assert told(ends(9, "coverage:look")) == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "c"]), st.booleans(), st.integers(0, 90), st.integers(0, 60)), max_size=30
+    )
+)
+def test_every_incident_ends_when_its_alarms_do_and_none_is_told_twice(drawn):
+    edges, now, firing = [], 0, set()
+    for alert, page, wait, back in drawn:
+        now += wait
+        edges.append(ends(now, alert) if alert in firing else fires(now, alert, now - back, page=page))
+        firing ^= {alert}
+    edges += [ends(now + 1, alert) for alert in firing]
+    log = IncidentLog()
+    seen = list(log.see(edges))
+    assert len(seen) == len(set(seen))
+    for incident in log.incidents:
+        states = [edge.state for edge in seen if edge.incident == incident.name]
+        assert states in (["firing", "resolved"], ["firing", "firing", "resolved"])
+        assert incident.ended is not None
+        assert not incident.firing
+    assert sum(edge.state == "resolved" for edge in seen) == len(log.incidents)
