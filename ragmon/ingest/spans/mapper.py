@@ -593,9 +593,12 @@ def to_record(
         elif reply is None:
             ended = _control_flow(trace)
     # TruLens's service is the library itself; the application is on its spans.
-    app = first_of(trace.first.attributes, (semconv.TRULENS_APP,), nonempty_text)
+    app, version = (
+        shown_name(as_text(trace.first.attributes.get(key)) or "", "") or None
+        for key in (semconv.TRULENS_APP, semconv.TRULENS_APP_VERSION)
+    )
     if app is not None:
-        service, build = app, first_of(trace.first.attributes, (semconv.TRULENS_APP_VERSION,), nonempty_text)
+        service, build = app, version
     workflow = _workflow_name(trace) if options.by_workflow else None
     measures, off_scale = judge_scores(trace.spans, options.ranges)
     record = Record(
