@@ -28,13 +28,10 @@ from ragmon.core import constants
 from ragmon.core.constants import REST
 from ragmon.core.endings import ending_of_error
 from ragmon.core.errors import error_location, warn_once
+from ragmon.core.sampling import RANDOM_BITS, SPAN, bits, members
 
 if TYPE_CHECKING:
     from ragmon.core.text import Path
-
-RANDOM_BITS: Final = 56
-"""Low bits of a trace id that the audit draw is read from, so all services and replicas decide alike (OTEP 235)."""
-SPAN: Final = 1 << RANDOM_BITS
 
 # Not the generator of the `random` module: an application that seeds it would decide what is kept, and our draws would
 # change its sequence.
@@ -300,10 +297,6 @@ def is_proved(key: bytes, trace_id: int, qid: str, code: str) -> bool:
     return fresh and hmac.compare_digest(sign(key, trace_id, qid, moment).encode(), code.encode("utf-8", "replace"))
 
 
-_HEX_DIGITS = RANDOM_BITS // 4
-_HEX = frozenset("0123456789abcdef")
-
-
 class Parent(NamedTuple):
     """The span a call runs in.
 
@@ -350,27 +343,16 @@ def active_span() -> Parent | None:
 
 def read_span_context(span: Any) -> Parent:
     """The parent described by a span context (`opentelemetry.trace.SpanContext`)."""
-    state = _members(span.trace_state.get("ot") or "")
-    rejected = _number(state.get("th", ""))
+    state = members(span.trace_state.get("ot") or "")
+    rejected = bits(state.get("th", ""))
     return Parent(span.trace_id, span.span_id, bool(span.trace_flags.sampled), trace_randomness(span), rejected)
 
 
 def trace_randomness(span: Any) -> int:
     """The randomness of a span's trace: from its trace id, or an explicit one (`tracestate ot=rv`)."""
-    members: str = span.trace_state.get("ot") if span.trace_state else ""
-    explicit = _number(_members(members).get("rv", ""), exact=True) if members else None
+    state: str = span.trace_state.get("ot") if span.trace_state else ""
+    explicit = bits(members(state).get("rv", ""), exact=True) if state else None
     return int(span.trace_id % SPAN) if explicit is None else explicit
-
-
-def _members(text: str) -> dict[str, str]:
-    # OpenTelemetry's tracestate entry: `th:c;rv:0123456789abcd`.
-    return dict(part.split(":", 1) for part in text.split(";") if ":" in part)
-
-
-def _number(text: str, *, exact: bool = False) -> int | None:
-    # Up to 14 hex digits, padded with zeros on the right; anything else is None.
-    is_valid = len(text) == _HEX_DIGITS if exact else 0 < len(text) <= _HEX_DIGITS
-    return int(text.ljust(_HEX_DIGITS, "0"), 16) if is_valid and _HEX.issuperset(text) else None
 
 
 WAITING: Final = 65_536

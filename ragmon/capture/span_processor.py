@@ -28,7 +28,6 @@ from opentelemetry import context as otel
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from ragmon.capture.call import (
-    SPAN,
     Call,
     CaptureSettings,
     SamplingDecision,
@@ -44,9 +43,11 @@ from ragmon.capture.worker import QueuedRecord, Worker
 from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
 from ragmon.core.record import Record, Sampling
+from ragmon.core.sampling import SPAN
 from ragmon.core.semconv import RAGMON_INTERNAL
 from ragmon.core.text import parse
-from ragmon.ingest.spans.mapper import ended_requests, is_request, per_request, to_record
+from ragmon.ingest.spans.mapper import begins_anew, ended_requests, per_request, to_record
+from ragmon.ingest.spans.sampling import UpstreamSampling
 from ragmon.ingest.spans.span import (
     UNKNOWN_CONVENTION,
     SpanOptions,
@@ -243,6 +244,7 @@ class RequestAssembler:
         self.ignored: Counter[str] = Counter()
         self.scopes: dict[str, int] = {}
         self.tools: dict[str, int] = {}
+        self._upstream, self._sees_all = UpstreamSampling(), False
 
     def sweep(self, asked: bool = False) -> None:
         """Convert and submit finished requests, in the worker's thread; without lingering if a flush waits."""
@@ -282,13 +284,14 @@ class RequestAssembler:
             self.ignored[DECORATED] += 1
             return
         for trace in per_request(map(from_sdk_span, request.spans), self._options):
-            if request.continues and not is_request(trace):
+            if request.continues and not begins_anew(trace):
                 self.gathering.dropped[LATE] += len(trace.spans)
                 continue
             self._submit(trace, request.spans, request)
 
     def _submit(self, trace: Trace, spans: Sequence[Any], request: OpenRequest) -> None:
-        attributes = resource(spans[0]) if spans else {}
+        own = [span for span in spans if span.context.span_id == int(trace.first.span_id, 16)]
+        attributes = resource(own[0]) if own else {}
         service, build = _text(attributes.get("service.name")), _text(attributes.get("service.version"))
         result = to_record(trace, self._options, service=service, build=build)
         record = result.record
@@ -303,11 +306,12 @@ class RequestAssembler:
         if not decision.audit and random() >= keep:
             return
         audit, p_audit, p = decision.audit, decision.p_audit, decision.p(keep)
-        record = msgspec.structs.replace(
-            record,
-            partial=record.partial or not request.complete,
-            sampling=Sampling(audit=audit, stratum=stratum, p_audit=p_audit, p=p),
-        )
+        sampling = Sampling(audit=audit, stratum=stratum, p_audit=p_audit, p=p)
+        # Where unsampled spans are seen as well, the sampler has thinned nothing here.
+        self._sees_all = self._sees_all or trace.first.sampled is False
+        if not (self._settings.keep or self._sees_all):
+            sampling = self._upstream.of(trace, record.pipeline or "", self._settings.rate) or sampling
+        record = msgspec.structs.replace(record, partial=record.partial or not request.complete, sampling=sampling)
         self._worker.submit(QueuedRecord(record, _SPAN_SIZE * len(trace.spans)))
 
     def _decision(self, trace_id: int, spans: Sequence[Any]) -> SamplingDecision:
@@ -364,7 +368,7 @@ class RagmonSpanProcessor(SpanProcessor):
         rate: Share of requests that are kept, by the randomness of their trace id.
         keep: Rates at which other requests are kept for their outcome, by stratum: `error`, `refusal`, `slow`.
         slow_above: Seconds above which a request counts as slow.
-        pipeline: The pipeline's name; None takes the workflow's name, then the service's.
+        pipeline: The pipeline's name; None takes the service's.
         id_from: Dotted path from a document to its id.
         limits: Limits of time and number of the span buffer.
         requests: The assembler to use, in place of all these settings; `ragmon.install(provider=...)` passes its own.

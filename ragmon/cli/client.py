@@ -86,6 +86,7 @@ class ServerStatus(msgspec.Struct):
         unknown_conventions: Requests that are not read, by the name of their instrumentation.
         tools_without_documents: Requests without a retrieval, by the names of the tools called in them.
         uncovered: Pipelines that have records and no gate.
+        needed_series: `[serve] max_series` with which all pipelines would have places; None where all have.
     """
 
     version: str
@@ -102,6 +103,7 @@ class ServerStatus(msgspec.Struct):
     unknown_conventions: dict[str, int] = {}
     tools_without_documents: dict[str, int] = {}
     uncovered: list[str] = []
+    needed_series: int | None = None
 
 
 def parse_server_url(text: str) -> Url:

@@ -46,6 +46,7 @@ from ragmon.cli.doctor_checks import (
     detectability,
     instrumentations,
     local_checks,
+    place_checks,
     probes,
     stream_checks,
 )
@@ -229,6 +230,7 @@ def tool_checks(tools: Mapping[str, int]) -> Iterator[Check]:
 def traffic_checks(found: ServerStatus) -> Iterator[Check]:
     """What a running monitor made of its requests: what it captures, what it does not read, what has no gates."""
     yield from captured_checks(found.captured)
+    yield from place_checks(found.needed_series)
     yield from request_checks(found)
     yield from tool_checks(found.tools_without_documents)
     for name in found.uncovered:

@@ -26,6 +26,7 @@ from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core.errors import RagmonError, UnavailableError, shorten
 from ragmon.core.network import Address
 from ragmon.core.semconv import GENAI, OPENINFERENCE, OPENLLMETRY
+from ragmon.export.status import more_places
 from ragmon.export.text import shares
 from ragmon.gates.coverage import ESSENTIAL, FIELDS, CaptureReport
 from ragmon.ingest.gold import load_gold
@@ -83,6 +84,14 @@ def captured_checks(reports: Iterable[CaptureReport]) -> Iterator[Check]:
 
 def _blocked(report: CaptureReport) -> bool:
     return any(gap.blocked for gap in report.gaps)
+
+
+def place_checks(needed: int | None) -> Iterator[Check]:
+    """Name the setting that gives every pipeline its gates."""
+    if needed is not None:
+        finding = "pipelines found no place and have no gates: they are counted as __other__"
+        hint = f"[serve] {more_places(needed)}, or [pipelines.NAME] for each"
+        yield Check("pipelines", ok=False, finding=finding, hint=hint)
 
 
 RATES: Final = (1.0, 10.0, 100.0)

@@ -15,6 +15,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    FiniteFloat,
     PlainValidator,
     ValidationError,
     WithJsonSchema,
@@ -230,6 +231,12 @@ class ProbeTable(Table):
 JudgeKind = Literal["contextual_precision", "faithfulness"]
 
 
+def _scale(value: tuple[float, ...]) -> tuple[float, ...]:
+    if len(value) != 2 or value[0] == value[1]:
+        raise value_error("is no scale", "the worst score, then the best: range = [1, 5]")
+    return value
+
+
 class JudgeTable(Table):
     """A judge: a model at an address, or a function registered with `@ragmon.judge`. No gate is on its score alone.
 
@@ -241,6 +248,8 @@ class JudgeTable(Table):
         sample: The share of records it scores.
         max_per_day: The greatest number of requests a day, including retries; days begin at midnight UTC.
         threshold: The least score of a success.
+        range: The worst and the best score on the scale of another tool, whose scores are on spans
+            (`gen_ai.evaluation.result`, OpenInference's annotations): they are brought to [0, 1].
         include_reason: Ask for reasons.
         strict: Only a perfect score counts; every other score becomes 0.
         version: The version of its scores, where you name it; None for a hash of what decides them.
@@ -255,6 +264,7 @@ class JudgeTable(Table):
     sample: Share = 0.01
     max_per_day: Count = 500
     threshold: Share = 0.5
+    range: Annotated[Many[FiniteFloat], AfterValidator(_scale)] = (0.0, 1.0)
     include_reason: bool = True
     strict: bool = False
     version: Text | None = None

@@ -302,6 +302,9 @@ class CaptureTable(Table):
             between `<NAME>` and `</NAME>`, or `[NAME]` and `[/NAME]`, is no part of an answer.
         merge: How several retrievals of a request are merged, if spans of other instrumentations report them: the last
             list, all lists concatenated, or their reciprocal rank fusion.
+        pipeline: What names the pipeline of spans of other instrumentations: the service (`service.name`), or the name
+            of the workflow where there is one (`gen_ai.workflow.name`, `traceloop.workflow.name`, the name of a
+            trace in Langfuse or MLflow).
         gold: A gold file with which claim metrics are computed in the application if no text leaves it.
         redactors: Additional redaction functions of the application, `module:function`.
         hash_key_file: The HMAC key of question hashes.
@@ -313,6 +316,7 @@ class CaptureTable(Table):
     retrievers: Many[Text] = ()
     reasoning: Many[Text] = ()
     merge: Literal["concat", "last", "rrf"] = "concat"
+    pipeline: Literal["service", "workflow"] = "service"
     gold: File | None = None
     redactors: Many[Function] = ()
     hash_key_file: File | None = None

@@ -76,6 +76,8 @@ REST: Final = "rest"
 STRATA: Final = ("error", "refusal", "slow", REST)
 UNKNOWN_WEIGHT: Final = "unknown_weight"
 """Calls whose parent was sampled at an unknown rate: kept and counted, but in no estimate."""
+SAMPLED: Final = "sampled"
+"""The stratum of records whose spans say that a sampler kept them, and not with which probability."""
 CALL_STRATA: Final = (*STRATA, UNKNOWN_WEIGHT)
 
 # Estimands: the population that a gold estimate is about.
@@ -85,6 +87,7 @@ QUESTIONS_LIKE_THESE: Final = "questions_like_these"
 # The population that a live estimate is about.
 ALL_CALLS: Final = "all calls"
 EXPORTED_TRAFFIC: Final = "exported traffic"
+SAMPLED_TRAFFIC: Final = "the traffic that a sampler kept"
 
 STAGES: Final = ("total", "retrieve", "generate")
 LATENCY: Final = "latency"

@@ -74,7 +74,8 @@ class Sampling(msgspec.Struct, gc=False, frozen=True):
     Attributes:
         audit: The record won the uniform draw over all calls; alarms and release verdicts read only such records.
         stratum: The outcome it belongs to: `error`, `refusal`, `slow` or `rest`; `unknown_weight` where the rate of its
-            draw is not known.
+            draw is not known; `1 in 10` where a sampler in front kept it, of ten calls one; `sampled` where such a
+            sampler does not say.
         p_audit: Probability of winning the audit draw.
         p: Probability of being kept at all.
     """

@@ -197,6 +197,7 @@ class MonitorSnapshot:
         last_scored: When the last record was scored, seconds since the epoch; None before the first.
         labels_waiting: Labels that wait for the record they rate.
         overflow: How often a name was counted as `__other__` because of a cardinality limit, by kind.
+        needed_series: `[serve] max_series` with which all pipelines that came would have places; None where all have.
         reloaded: Whether the configuration in force is the one on disk, where there is no server.
         acknowledged: The last acknowledgement of each alarm, the newest first.
     """
@@ -216,6 +217,7 @@ class MonitorSnapshot:
     predictions: Sequence[Prediction] = ()
     judges: Sequence[JudgeVersion] = ()
     overflow: Mapping[str, int] = field(default_factory=dict)
+    needed_series: int | None = None
     reloaded: bool = True
     capture: Sequence[CaptureReport] = ()
     acknowledged: Sequence[AcknowledgedAlarm] = ()
@@ -295,7 +297,7 @@ def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
     ]
     names, last = current.overflow.get(constants.PIPELINE_NAMES, 0), current.last_scored
     if names:
-        hint = "[serve] max_series is more places, and [pipelines.NAME] is one of its own"
+        hint = f"[serve] {more_places(current.needed_series)} is more places, and [pipelines.NAME] is one of its own"
         text = f"pipelines that found no place: {names} times, counted as {constants.OTHER}"
         findings.append(StatusFinding(text, hint=hint))
     if last is None:
@@ -398,6 +400,11 @@ def _truncated(findings: list[StatusFinding]) -> list[StatusFinding]:
     )
 
 
+def more_places(needed: int | None) -> str:
+    """The setting that gives every pipeline a place, with its number where that is known."""
+    return "max_series" if needed is None else f"max_series = {needed}"
+
+
 class ServerFindings(NamedTuple):
     """What a server adds to the status of a monitor.
 
@@ -441,6 +448,7 @@ def status(
         "spans_dropped": dict(reading.captured.spans),
         "unknown": {f"{field}: {reason}": n for (field, reason), n in served.unknown.items()},
         "unknown_conventions": unknown_conventions(reading),
+        "needed_series": reading.needed_series,
         "tools_without_documents": tools_without_documents(reading),
         "producers": {"missing": served.missing, "dropped": dict(served.lost)},
         "refused": dict(served.refused),

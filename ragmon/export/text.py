@@ -54,6 +54,7 @@ _MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ in
 _HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
 WILSON: Final = "Wilson's, of these requests"
 STRATA: Final = "of all calls, weighted by strata"
+SAMPLED: Final = f"Wilson's, of {constants.SAMPLED_TRAFFIC}, not of all calls"
 LIKE_THESE: Final = "of questions like these, with gold items as the observations"
 BESIDE_EXACT: Final = f"{LIKE_THESE}; the verdict is on this gold set, where the value is exact"
 FAILURES: Final = 5
@@ -286,6 +287,8 @@ def interval_kind(gate: GateSummary) -> str:
         return BESIDE_EXACT
     if gate.estimand == constants.QUESTIONS_LIKE_THESE:
         return LIKE_THESE
+    if gate.of == constants.SAMPLED_TRAFFIC:
+        return SAMPLED
     return STRATA if gate.of == constants.ALL_CALLS else WILSON
 
 

@@ -19,7 +19,7 @@ from ragmon.core import constants
 from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS
 from ragmon.core.policy import Gate, Kind, Outcome, Verdict
 from ragmon.metrics.facts import Key
-from ragmon.scoring.buckets import UNTIMED, Bucket, SeriesKey, State, Table, add_table, by_stratum
+from ragmon.scoring.buckets import UNTIMED, Bucket, SeriesKey, State, Table, add_table, by_stratum, sampled_calls
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.scoring.snapshot import FEW, SLACK, Clusters, clusters_of
 from ragmon.stats import histograms
@@ -698,6 +698,7 @@ class SideReader:
             self.selection.reads.pipeline,
             self.selection.reads.source,
         )
+        calls |= sampled_calls(rows)
         if sum(row.count for row in rows.values()) > SLACK * sum(count.kept for count in calls.values()) + FEW:
             return {}, rows
         return {stratum: count.calls for stratum, count in calls.items()}, rows

@@ -49,7 +49,7 @@ from ragmon.ingest.tables import (
     table_format,
     trace_fields,
 )
-from ragmon.ingest.trace_buffer import TOO_MANY, FileTraceBuffer
+from ragmon.ingest.trace_buffer import FileTraceBuffer
 from ragmon.ingest.values import (
     EPOCH,
     EXCEL,
@@ -726,8 +726,8 @@ class _FileReader:
             except Rejected as rejected:
                 refuse(rejected)
         yield from self._records_of(buffer.end(), number)
-        if buffer.left_out:
-            self.intake.miss("spans", TOO_MANY, buffer.left_out)
+        for reason, n in buffer.left_out.items():
+            self.intake.miss("spans", reason, n)
 
     def _records_of(self, requests: Iterable[Mapped], number: int) -> Iterator[Record]:
         for mapped in requests:

@@ -8,7 +8,8 @@ a question mark, as in `ragmon.core.text.clean`, and malformed spans are left ou
 The messages of the JSON encoding have the fields of protobuf's, so the spans of both are read by the same code. In JSON
 ids are hexadecimal, 64-bit integers may be strings, and unknown fields are ignored.
 
-Log records are read where they are events of a model call: its messages, written beside its span instead of on it.
+Log records are read where they are events of a model call: its messages, written beside its span instead of on it,
+or an evaluation of it (`gen_ai.evaluation.result`).
 Older releases of OpenTelemetry's instrumentations write one event per message (`gen_ai.user.message`, `gen_ai.choice`),
 later ones `gen_ai.client.inference.operation.details` with all messages. Each becomes a span that stands for it
 (`ragmon.ingest.spans.messages`). All other log records are not read.
@@ -46,6 +47,7 @@ from ragmon.ingest.lines import Rejected, is_export, wrong_type
 from ragmon.ingest.spans.conventions import EVENT_KEYS, KEYS, MESSAGE_EVENTS
 from ragmon.ingest.spans.mapper import MEMBERS
 from ragmon.ingest.spans.messages import LOG_SCOPE
+from ragmon.ingest.spans.sampling import KEYS as SAMPLING_KEYS
 from ragmon.ingest.spans.span import HIT_EVENTS, MEANINGS, OWN_SCOPE, Event, Span
 from ragmon.ingest.spans.tools import LISTS, Memo
 
@@ -336,8 +338,8 @@ class ExternalSpan(msgspec.Struct, gc=False):
     trace_id: bytes
     span_id: bytes
     is_root: bool
+    start_ns: int
     end_ns: int
-    failed: bool
     service: str | None
     build: str | None
     scope: str
@@ -396,10 +398,10 @@ class SpanBatch:
         elif own:
             self.stages += 1
         else:
-            is_root, failed = message.parent_span_id in _NO_PARENT, message.status.code == Status.STATUS_CODE_ERROR
+            is_root, start_ns = message.parent_span_id in _NO_PARENT, message.start_time_unix_nano
             is_message = isinstance(message, trace_pb2.Span)
             content = message.SerializeToString() if is_message else to_span(message, origin.scope)
-            self.external.append(ExternalSpan(trace_id, span_id, is_root, end_ns, failed, *origin, content))
+            self.external.append(ExternalSpan(trace_id, span_id, is_root, start_ns, end_ns, *origin, content))
         self.spans += 1
 
 
@@ -453,8 +455,10 @@ _READ_KEYS: Final = frozenset(
         # TruLens
         *(semconv.TRULENS_KIND, semconv.TRULENS_INPUT, semconv.TRULENS_OUTPUT, semconv.TRULENS_ERROR),
         *(semconv.TRULENS_QUERY, semconv.TRULENS_CONTEXTS, semconv.TRULENS_RERANKED, semconv.TRULENS_INPUT_ID),
-        *(semconv.TRULENS_CONVERSATION, semconv.TRULENS_RETURNED),
+        *(semconv.TRULENS_CONVERSATION, semconv.TRULENS_APP, semconv.TRULENS_APP_VERSION),
+        semconv.TRULENS_RETURNED,
         *KEYS,
+        *SAMPLING_KEYS,
     }
 )
 """The attributes of spans that the mapper reads: the others stay undecoded, which takes half as long."""
@@ -503,6 +507,7 @@ def to_span(message: Any, scope: str) -> Span:
         scope,
         bool(flags & _SAMPLED) if flags else None,
         [link.trace_id.hex() for link in message.links] if message.links else (),
+        message.trace_state,
     )
 
 
@@ -606,6 +611,7 @@ class _Span(_Message):
     trace_hex: str = msgspec.field(default="", name="traceId")
     span_hex: str = msgspec.field(default="", name="spanId")
     parent_hex: str = msgspec.field(default="", name="parentSpanId")
+    trace_state: str = ""
     name: str = ""
     start_time: _Integer = msgspec.field(default=0, name="startTimeUnixNano")
     end_time: _Integer = msgspec.field(default=0, name="endTimeUnixNano")
@@ -879,7 +885,7 @@ def read_logs(body: bytes, *, as_json: bool) -> LogEvents:
             if record.trace_id.strip(b"\0") and len(span_id) == _SPAN_ID_BYTES and span_id.strip(b"\0"):
                 name = getattr(record, "event_name", "")  # messages of OpenTelemetry before 1.35 lack the field
                 name = name or _texts(record.attributes).get("event.name", "")
-                if name in MESSAGE_EVENTS:
+                if name in MESSAGE_EVENTS or name == semconv.EVALUATION:
                     named.append((record, name))
         unread += len(records) - len(named)
         events += len(named)

@@ -452,6 +452,9 @@ METRICS_PATH: Final = "/v1/metrics"
 LOGS_PATH: Final = "/v1/logs"
 LANGFUSE_PATH: Final = "/api/public/otel/v1/traces"
 """The path to which Langfuse's own exporters send traces: they append it to the address they are given."""
+PROJECTS_PATH: Final = "/api/public/projects"
+_PROJECT: Final = {"id": "ragmon", "name": "ragmon"}
+"""The one project: Langfuse's clients ask for projects to check their keys and to make addresses of traces."""
 _EXPORTS: Final = (TRACES_PATH, LANGFUSE_PATH, METRICS_PATH, LOGS_PATH)
 PURPOSE: Final = (
     f"ragmon's write port: OTLP to {TRACES_PATH} and {METRICS_PATH}, labels to {LABELS_PATH}, "
@@ -488,12 +491,18 @@ class ReceiverApp:
         async def purpose(_: Request) -> Response:
             return PlainTextResponse(PURPOSE)
 
-        self._app = Starlette(routes=[Route("/", purpose), *posts], exception_handlers=errors)
+        async def projects(_: Request) -> Response:
+            return _json_response({"data": [{**_PROJECT, "organization": _PROJECT, "metadata": {}}]})
+
+        gets = [Route("/", purpose), Route(PROJECTS_PATH, self._guarded(projects))]
+        self._app = Starlette(routes=[*gets, *posts], exception_handlers=errors)
         self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] == "http":
+            if scope["path"].removesuffix("/") in self._endpoints:  # exporters may be given an address with a slash
+                scope["path"] = scope["path"].removesuffix("/")
             await self._app(scope, receive, send)
 
     def _guarded(self, endpoint: _Endpoint) -> _Endpoint:

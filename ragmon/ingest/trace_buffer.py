@@ -5,7 +5,9 @@ span, while its root has not ended; `unended` after its root ended, while other 
 span, unless all its spans are known to have ended; and at once where the buffer is crowded or everything is asked for.
 Taken before it came to rest, or with open spans, it may miss spans: it is not complete, and its record is partial. It
 keeps a limited number of spans, and its root in any case; once a span is left out, it is not complete either. What has
-ended is remembered for a while, so that a late span does not make a second record.
+ended is remembered for a while, so that a late span does not make a second record. Several requests may share a trace,
+as the turns of a session do: spans that began when all that is done of it had ended are another request, unless they
+are work left over (`ragmon.ingest.spans.mapper.begins_anew`).
 
 The buffers of files, here, of the server (`JournalledTraceBuffer`) and of an application (`SpanBuffer`) differ in what
 they can know:
@@ -16,20 +18,22 @@ they can know:
 | open spans | unknown | unknown | known, as spans begin there; no lock is taken for them |
 | first taken | whose last span came first | what may be due first | whose first span began first |
 | crowded | by spans | by traces and bytes | never: new requests are refused |
-| late spans | begin a new trace: none is remembered | by trace | by span |
+| late spans | by the time at which a record's trace ended | by the time at which its trace ended | by span |
 | besides | all is complete: a file has no more | the journalled requests of a trace | claims; what contains requests |
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Sized
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from ragmon.ingest.spans.mapper import incomplete, per_request, to_record
+from ragmon.ingest.spans.mapper import begins_anew, incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
+from ragmon.ingest.spans.sampling import UpstreamSampling
 from ragmon.ingest.spans.span import MAX_SPANS, NO_OPTIONS, TOO_MANY_SPANS, Mapped, Span, SpanOptions
 
 LATE: Final = "late"
@@ -142,14 +146,15 @@ class TraceBuffer(Generic[Key, Open]):
         return self.traces.pop(key)
 
 
-def remember(ended: dict[Key, None], key: Key, most: int) -> None:
+def remember(ended: dict[Key, Any], key: Key, most: int, value: Any = None) -> None:
     """Remember what has ended, to recognise what comes late; of more than `most` keys the oldest is forgotten."""
-    ended[key] = None
+    ended[key] = value
     while len(ended) > most:
         with suppress(RuntimeError):  # another thread has just added one
             ended.pop(next(iter(ended)), None)
 
 
+_MAX_REMEMBERED: Final = 200_000
 _IDLE_NS: Final = 300 * 1_000_000_000 + 1
 FILE_LIMITS: Final = TraceLimits(idle=_IDLE_NS, rootless=_IDLE_NS, size=100_000)
 """A trace of a file is complete more than 300 seconds after its last span; the size is the number of spans."""
@@ -157,32 +162,45 @@ FILE_LIMITS: Final = TraceLimits(idle=_IDLE_NS, rootless=_IDLE_NS, size=100_000)
 
 @dataclass(slots=True)
 class _FileTrace(BufferedTrace):
-    """A trace of a file, with the service and the version of the first span's process."""
+    """A trace of a file, with the service and the version of each span's process, by the span's id."""
 
     spans: list[Span]
-    service: str | None = None
-    build: str | None = None
+    origins: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    after: int | None = None
 
 
 class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
-    """Buffers the spans of files until their traces are complete; `left_out` counts those above a trace's limit."""
+    """Buffers the spans of files until their traces are complete; `left_out` counts those in no request, by reason."""
 
     def __init__(self, limits: TraceLimits | None = None, options: SpanOptions = NO_OPTIONS) -> None:
         super().__init__(limits or FILE_LIMITS)
-        self.left_out = 0
+        self.left_out: Counter[str] = Counter()
+        self._done: dict[str, int] = {}
+        self._upstream = UpstreamSampling()
         self._options = options
         self._newest = 0
 
     def add(self, span: Span, service: str | None = None, build: str | None = None) -> Iterator[Mapped]:
         """Add a span; yields the requests of traces that are complete by now."""
         end_ns, is_root = span.end_ns, span.parent_id is None
-        trace = self.traces.pop(span.trace_id, None) or _FileTrace(end_ns, end_ns, [], service=service, build=build)
+        trace = self.traces.get(span.trace_id)
+        if trace is not None and span.start_ns > self.limits.rest_and_due(trace)[1]:
+            yield from self._complete(span.trace_id)
+        trace = self.traces.pop(span.trace_id, None)
+        if trace is None:
+            trace = _FileTrace(end_ns, end_ns, [], after=self._done.get(span.trace_id))
+        if trace.after is not None and span.start_ns <= trace.after:
+            self.left_out[LATE] += 1
+            if trace.spans:
+                self.traces[span.trace_id] = trace
+            return
         self.traces[span.trace_id] = trace  # traces are ordered by their last span, the oldest first
         if self.has_room(trace, is_root):
             trace.spans.append(span)
+            trace.origins.setdefault(span.span_id, (service, build))
             self.size += 1
         else:
-            self.left_out += 1
+            self.left_out[TOO_MANY] += 1
         trace.root_ended = end_ns if is_root else trace.root_ended
         trace.last = max(trace.last, end_ns)
         self._newest = max(self._newest, end_ns)
@@ -201,7 +219,14 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
             yield Mapped(None, NO_SPAN)
             return
         for request in per_request(spans, self._options):
-            mapped = to_record(request, self._options, service=trace.service, build=trace.build)
+            if trace.after is not None and not begins_anew(request):
+                self.left_out[LATE] += len(request.spans)
+                continue
+            service, build = trace.origins[request.owner(lambda span: trace.origins[span.span_id][0]).span_id]
+            mapped = to_record(request, self._options, service=service, build=build)
+            if (record := mapped.record) is not None:
+                remember(self._done, trace_id, _MAX_REMEMBERED, int(trace.last))
+                record.sampling = record.sampling or self._upstream.of(request, record.pipeline or "")
             yield mapped if trace.complete else incomplete(mapped)
 
     def end(self) -> Iterator[Mapped]:

@@ -134,5 +134,12 @@ def file_span_options(settings: Settings) -> SpanOptions:
     common = _capture_settings(own)
     name = None if pipeline == DEFAULT_PIPELINE else pipeline
     return SpanOptions(
-        common.id_from, own.capture.merge, common.retrievers, name, ignored=common.ignored, reasoning=common.reasoning
+        common.id_from,
+        own.capture.merge,
+        common.retrievers,
+        name,
+        own.capture.pipeline == "workflow",
+        {name: judge.range for name, judge in own.judges.items()},
+        ignored=common.ignored,
+        reasoning=common.reasoning,
     )

@@ -336,7 +336,7 @@ class Engine:
     ) -> MonitorSnapshot:
         """The current state: metrics of every window, gates, alarms and stage counters."""
         snapshot, captured = self.snapshot(now), captured or SdkStats()
-        outcomes, state = self.judge(snapshot), self.scorer.state
+        outcomes, state, lacking = self.judge(snapshot), self.scorer.state, self._limiter.lacking
         return MonitorSnapshot(
             snapshot=snapshot,
             outcomes=outcomes,
@@ -352,6 +352,7 @@ class Engine:
             predictions=predictions(state, self.settings.windows, now, lambda name: self.settings.of(name).proxy),
             judges=[judge for judge in state.cohorts.judges() if (judge.last or now) > now - 25 * HOUR],
             overflow=dict(self._limiter.state.overflow),
+            needed_series=-(-(self.settings.serve.max_series + lacking) // 1000) * 1000 if lacking else None,
             capture=self.capture(outcomes),
             acknowledged=self.acknowledged.shown(now),
         )

@@ -38,6 +38,7 @@ from ragmon.core.constants import (
     UNKNOWN_WEIGHT,
 )
 from ragmon.core.record import Totals
+from ragmon.core.sampling import calls_per_record
 from ragmon.metrics.builtin import AnswerCorrect
 from ragmon.metrics.facts import (
     CITED_OTHERWISE,
@@ -575,6 +576,12 @@ def by_stratum(calls: Mapping[CallKey, Count], pipeline: str, source: str) -> di
         for key, count in calls.items()
         if (key.pipeline, key.source) == (pipeline, source) and key.stratum != UNKNOWN_WEIGHT and count.calls
     }
+
+
+def sampled_calls(buckets: Mapping[str, Bucket]) -> dict[str, Count]:
+    """The calls for which records stand that a sampler in front kept, by stratum."""
+    rates = {stratum: rate for stratum in buckets if (rate := calls_per_record(stratum))}
+    return {name: Count(round(buckets[name].count * rate), buckets[name].count) for name, rate in rates.items()}
 
 
 # --- labels and proxies by the hour of the answer -------------------------------------------------------------------

@@ -11,12 +11,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
 from ragmon.core import constants
 from ragmon.core.constants import DROPPED_PIPELINES, OTHER
 from ragmon.core.record import Record, Totals
+from ragmon.core.sampling import calls_per_record
 from ragmon.stats.histograms import add_counts
 
 PRODUCERS: Final = 20_000
@@ -69,6 +71,7 @@ class Processes(msgspec.Struct):
 
 PAIRS: Final = 32
 """Builds with their indexes that a configured pipeline may have, and how many any pipeline may add per hour."""
+REFUSED: Final = 1000
 BUILDS: Final = 8  # builds and indexes of a pipeline that are exported: the latest ones
 FEW_PAIRS: Final = BUILDS
 """Builds with their indexes that an unconfigured pipeline may have: as many as are exported."""
@@ -110,12 +113,14 @@ class LimiterState(msgspec.Struct):
 
     Attributes:
         overflow: How often a name was not admitted, by kind (`ragmon.core.constants.NAME_KINDS`).
+        refused: Checksums of the pipelines that found no place, at most `REFUSED`.
         pairs: The builds and indexes of each pipeline, with the time of their last record.
         unchanged_until: Until when names that were unchanged stay so, seconds since the epoch.
     """
 
     pipelines: dict[str, AdmittedPipeline] = {}
     overflow: dict[str, int] = {}
+    refused: dict[int, None] = {}
     pairs: dict[str, dict[Pair, float]] = {}
     recent_pairs: dict[str, list[float]] = {}
     processes: Processes = msgspec.field(default_factory=Processes)
@@ -198,6 +203,11 @@ class CardinalityLimiter:
             self.state.unchanged_names.clear()
         return silent_names
 
+    @property
+    def lacking(self) -> int:
+        """The series that the pipelines that found no place would reserve."""
+        return len(self.state.refused) * (self._budget.pipeline + self._budget.sources[constants.LIVE])
+
     def shows(self, pipeline: str) -> bool:
         """Whether a pipeline has its own series: it is configured, or admitted and not removed."""
         return pipeline in self.state.pipelines or self._is_permanent(pipeline)
@@ -217,6 +227,8 @@ class CardinalityLimiter:
             if cost and name != OTHER and (self._used + cost > self._budget.room or len(name) > LONGEST):
                 kind = constants.PIPELINE_NAMES if admitted is None else constants.SOURCE_NAMES
                 add_counts(self.state.overflow, {kind: 1})
+                if admitted is None and len(self.state.refused) < REFUSED:
+                    self.state.refused[crc32(name.encode(errors="replace"))] = None
                 return self._pipeline(OTHER, source, now)
             admitted = self.state.pipelines.setdefault(name, AdmittedPipeline(now))
             admitted.sources.append(source)
@@ -276,7 +288,8 @@ def _renamed_to(record: Record, pipeline: str, pair: Pair) -> Record:
     sampling = record.sampling
     if record.pipeline is not None and pipeline != record.pipeline:
         record = msgspec.structs.replace(record, pipeline=pipeline)
-    if sampling is not None and sampling.stratum not in constants.CALL_STRATA:
+    known = (*constants.CALL_STRATA, constants.SAMPLED)
+    if sampling is not None and sampling.stratum not in known and calls_per_record(sampling.stratum) is None:
         unknown = msgspec.structs.replace(sampling, stratum=constants.UNKNOWN_WEIGHT)
         record = msgspec.structs.replace(record, sampling=unknown)
     if (record.build or record.index_hash) and pair != (record.build or "", record.index_hash or ""):

@@ -12,6 +12,7 @@ from typing import Final
 
 from ragmon.core import constants
 from ragmon.core.errors import Unassessed
+from ragmon.core.sampling import calls_per_record
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts, Key
 from ragmon.scoring.buckets import ALONE, CELLS, Bucket, rank
@@ -289,8 +290,9 @@ def weighted(buckets: Mapping[str, Bucket], calls: Mapping[str, int], table: Sco
             # The denominator comes from facts, whichever requests were measured.
             domain, scores = stat.n + stat.unscored, float(stat.n) if stat.unscored else None
             total, squares = stat.sum / MICRO, stat.squares / MICRO**2
-            stratum = Stratum(name, calls.get(name, 0), stat.assessed, domain, total, squares, scores, stat.unknown)
-            parts.append(stratum)
+            sizes = calls.get(name, 0), stat.assessed, domain
+            is_sampled = calls_per_record(name) is not None
+            parts.append(Stratum(name, *sizes, total, squares, scores, stat.unknown, is_sampled))
         effect = DesignEffect()
         if any(by_stratum[name].spread for name in samples):
             weights = shifts(parts)  # clusters may reach over strata

@@ -62,6 +62,7 @@ from ragmon.scoring.buckets import (
     edges,
     grid,
     merged,
+    sampled_calls,
 )
 from ragmon.scoring.captured import AlikeIds
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
@@ -787,6 +788,10 @@ class SeriesReader:
         # producers had kept by then: their counts before the first report belong to an earlier log.
         if group.source != LIVE:
             return "", {}
+        if constants.SAMPLED in buckets:
+            return constants.SAMPLED_TRAFFIC, {}
+        sampled = sampled_calls(buckets)
+        calls, since = {**calls, **sampled}, {**since, **sampled}
         records = sum(bucket.count for stratum, bucket in buckets.items() if stratum != UNKNOWN_WEIGHT)
         if not group.slice and sum(count.kept for count in calls.values()) > SLACK * records + FEW:
             calls = since

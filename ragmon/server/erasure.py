@@ -25,6 +25,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.server.state import SavedServerState
 from ragmon.server.store import (
     ASIDE,
+    FOREVER,
     LEVEL,
     JournalReaderBase,
     JournalRow,
@@ -36,6 +37,7 @@ from ragmon.server.store import (
     delete_failures,
     journal_file,
     translate_read_errors,
+    upgrade,
 )
 
 PROTOBUF: Final = "protobuf"
@@ -192,6 +194,7 @@ def erase(
     path = journal_file(folder)
     with translate_read_errors(path), closing(connect(path, writes=True)) as connection:
         check_version(connection, path)
+        upgrade(connection)
         eraser = _Eraser(path, connection, set() if trace is None else {trace.lower()}, tag, user)
         eraser.run()
         # The write-ahead log still holds what was erased: it is moved into the file and truncated.
@@ -204,6 +207,10 @@ def erase(
                 break
     eraser.done.unread = sorted(path.parent.glob(f"{path.name}{ASIDE}*"))
     return eraser.done
+
+
+_ERASE: Final = """INSERT INTO assembled VALUES (?, ?, 0, ?) ON CONFLICT (trace_id) DO UPDATE SET
+    arrival = excluded.arrival, ended = excluded.ended WHERE arrival BETWEEN 0 AND -excluded.arrival"""
 
 
 class _Eraser(JournalReaderBase):
@@ -242,9 +249,10 @@ class _Eraser(JournalReaderBase):
                     values = (remaining.body, checksum(*pending._replace(body=remaining.body)[1:]), pending.seq)
                     self._connection.execute("UPDATE bodies SET body = ?, sum = ? WHERE seq = ?", values)
                 # Spans of such a trace that come later make no record. Negative: not counted by a server yet.
+                # A trace that was finished before the request came waits again; one finished since is counted.
                 erased = [trace_id for trace_id in pending.traces if trace_id.hex() in self._traces]
-                traces = [(trace_id, -pending.arrival) for trace_id in erased]
-                self._connection.executemany("INSERT OR IGNORE INTO assembled VALUES (?, ?, 0)", traces)
+                traces = [(trace_id, -pending.arrival, FOREVER) for trace_id in erased]
+                self._connection.executemany(_ERASE, traces)
             self.done.spans += remaining.removed
         # Quarantined requests were counted when they were quarantined, so no counts change.
         for request in self.quarantined():
@@ -263,6 +271,8 @@ class _Eraser(JournalReaderBase):
             rows = [(trace_id,) for trace_id in self._traces]
             self._connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", rows)
             self._connection.executemany("INSERT OR IGNORE INTO erased VALUES (?)", rows)
+            finished = [(FOREVER, _id_bytes(trace_id)) for trace_id in self._traces]
+            self._connection.executemany("UPDATE assembled SET ended = ? WHERE trace_id = ?", finished)
         for (seq,) in self._connection.execute("SELECT seq FROM checkpoints ORDER BY seq").fetchall():
             with self._transaction():
                 self.done.states += self._erase_from_checkpoint(seq)

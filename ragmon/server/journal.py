@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
@@ -25,11 +25,13 @@ from ragmon.server.erasure import RECORD, keep_trace
 from ragmon.server.process import READING, SCORING, Attempts
 from ragmon.server.store import (
     DATABASE,
+    FOREVER,
     LEVEL,
     LOCK_TIMEOUT,
     PAGE,
     SIDE_FILES,
     FailureIndex,
+    FinishedTrace,
     HighWaterMark,
     JournalError,
     JournalReaderBase,
@@ -62,6 +64,8 @@ _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
 _CHECKPOINTS: Final = 8
 """Checkpoints divide the retention into so many parts."""
 _DAY: Final = 86_400.0
+_FINISH: Final = """INSERT INTO assembled VALUES (?, ?, ?, ?) ON CONFLICT (trace_id) DO UPDATE SET
+    arrival = excluded.arrival, recorded = max(recorded, excluded.recorded), ended = max(ended, excluded.ended)"""
 _SELECT_CHECKPOINTS: Final = "SELECT seq, at, upto FROM checkpoints ORDER BY seq"
 KEY_STEP: Final = 10.0
 """Seconds of event time in a time step of the deduplication keys."""
@@ -204,7 +208,7 @@ class RetentionLimits:
 
     Args:
         keys: Seconds of event time within which a duplicate record is recognised.
-        assembled: Seconds for which an assembled trace is remembered; a later span of it starts a new trace.
+        assembled: Seconds for which an assembled trace is remembered; any later span of it starts a new trace.
     """
 
     retention: float = 7 * _DAY
@@ -276,14 +280,17 @@ class JournalBatch:
         add_quarantined(self._connection, arrival, SCORING, trace_id, RECORD, line)
         return True
 
-    def finished(self, trace_ids: Iterable[bytes]) -> dict[bytes, tuple[float, int]]:
-        """Of the finished traces among some, the time, below zero where erased, and whether spans became records."""
+    def finished(self, trace_ids: Iterable[bytes]) -> dict[bytes, FinishedTrace]:
+        """The finished traces among some."""
         return finished(self._connection, trace_ids)
 
-    def mark_finished(self, trace_ids: Iterable[bytes], arrival: float, *, recorded: bool = False) -> None:
-        """Record that traces are finished."""
-        rows = ((trace_id, arrival, recorded) for trace_id in trace_ids)
-        self._connection.executemany("INSERT OR REPLACE INTO assembled VALUES (?, ?, ?)", rows)
+    def mark_finished(
+        self, traces: Iterable[bytes] | Mapping[bytes, int], arrival: float, *, recorded: bool = False
+    ) -> None:
+        """Record that traces are finished: for ever, or with what ended by a time, in nanoseconds."""
+        ended = traces if isinstance(traces, Mapping) else dict.fromkeys(traces, FOREVER)
+        rows = ((trace_id, arrival, recorded, min(end_ns, FOREVER)) for trace_id, end_ns in ended.items())
+        self._connection.executemany(_FINISH, rows)
 
     def forgotten(self, *, clear: bool = True) -> list[str]:
         """The traces erased since they were cleared last, in lower case; they are cleared unless told otherwise."""

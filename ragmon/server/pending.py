@@ -52,8 +52,16 @@ from ragmon.server.erasure import RECORD
 from ragmon.server.journal import Journal, JournalBatch
 from ragmon.server.process import ASSEMBLING, READING, Attempts, body_key, trace_key
 from ragmon.server.state import SLICE, entries
-from ragmon.server.store import TRACE_ID, JournalReaderBase, PendingRequest, trace_id_ends
+from ragmon.server.store import (
+    FOREVER,
+    TRACE_ID,
+    FinishedTrace,
+    JournalReaderBase,
+    PendingRequest,
+    trace_id_ends,
+)
 from ragmon.stream.assembler import (
+    NOTHING,
     UNSAMPLED,
     AssembledTrace,
     Assembler,
@@ -410,7 +418,8 @@ class WriteBatch:
         ends = trace_id_ends(entry.trace_id for entry in self.entries if isinstance(entry, Record))
         self.seq = self.batch.append(self.arrival, len(self.entries), self.counts.dump(), b"".join(self.lines), ends)
         self.batch.delete_pending(self.traces.released)
-        self.batch.mark_finished([*self.ignored_traces, *self.traces.forgotten, *self.traces.unknown], self.arrival)
+        self.batch.mark_finished([*self.ignored_traces, *self.traces.forgotten], self.arrival)
+        self.batch.mark_finished(self.traces.unknown, self.arrival)
 
     def _put(self, entry: Entry) -> None:
         """Add an entry; of all labels on one answer in a row, only the first line holds the answer."""
@@ -469,7 +478,7 @@ class WriteBatch:
             self.counts.native += len(records) - len(fresh)  # they arrived
         duplicates = self.batch.claim([native.key for native in fresh])
         finished = self.batch.finished({native.trace_id for native in fresh})
-        recorded = {trace_id for trace_id, (_, has_records) in finished.items() if has_records}
+        recorded = {trace_id for trace_id, known in finished.items() if known.recorded}
         for index, native in enumerate(fresh):
             self.counts.native += index not in duplicates
             from_prober = is_from_prober(native.record)
@@ -491,10 +500,13 @@ class WriteBatch:
         if not ready:
             return []
         done = self.batch.finished(trace.trace_id for trace in ready)
-        forgotten = sum(arrival < 0 for arrival, _ in done.values())
-        count(self.counts.ignored, ERASED, forgotten)
-        count(self.counts.ignored, LATE, len(done) - forgotten)
-        new_traces = [trace for trace in ready if trace.trace_id not in done]
+        new_traces = []
+        for trace in ready:
+            known = done.get(trace.trace_id)
+            if known is None or known.ended <= trace.waiting.after:
+                new_traces.append(trace)
+            else:
+                count(self.counts.ignored, ERASED if known.arrival < 0 else LATE)
         fresh = [trace for trace in new_traces if not _too_old(trace)]
         count(self.counts.dropped, constants.TOO_OLD, len(new_traces) - len(fresh))
         records = [assembled for trace in fresh for assembled in trace.made]
@@ -507,9 +519,10 @@ class WriteBatch:
             self.counts.add(trace.counts)
             if trace.aside:
                 self.batch.quarantine(trace.trace_id, trace.aside, trace.waiting.requests)
-        self.batch.mark_finished([trace.trace_id for trace in ready if not trace.made], self.arrival)
-        written = [trace.trace_id for trace in ready if trace.made and trace.trace_id not in self.early_probe_records]
-        self.batch.mark_finished(written, self.arrival, recorded=True)
+        settled = [trace for trace in ready if trace.trace_id not in self.early_probe_records]
+        for is_recorded in (False, True):
+            ended = {trace.trace_id: _end_of(trace) for trace in settled if bool(trace.made) == is_recorded}
+            self.batch.mark_finished(ended, self.arrival, recorded=is_recorded)
         return [label for trace in fresh for label in trace.labels]
 
     def _is_probed(self, trace_id: bytes) -> bool:
@@ -591,6 +604,11 @@ def store_replies(replies: Mapping[bytes, Record], batch: JournalBatch, arrival:
     return {trace_id: batch.add_pending(arrival, RECORD, encode(record)) for trace_id, record in replies.items()}
 
 
+def _end_of(trace: AssembledTrace) -> int:
+    # Of a request that could not be read no time is known.
+    return trace.waiting.ended if trace.waiting.spans else FOREVER
+
+
 def _too_old(trace: AssembledTrace) -> bool:
     """Whether a trace had ended so long before its first span arrived that its key may no longer be known."""
     ended = min(
@@ -616,7 +634,7 @@ class TraceTracker:
         self.ready: list[AssembledTrace] = []
         self.released: list[int] = []
         self.forgotten: list[bytes] = []
-        self.unknown: list[bytes] = []
+        self.unknown: dict[bytes, int] = {}
         self.replies = PendingReplies()
         self.ahead: dict[bytes, tuple[Record, int]] = {}
         self.behind = False
@@ -624,7 +642,7 @@ class TraceTracker:
         self._limits = limits
         self._room = JournalledTraceBuffer(limits)
         self._assembler = Assembler(settings)
-        self._done: dict[bytes, None] = {}
+        self._done: dict[bytes, int] = {}
         self._own: dict[bytes, None] = {}
         self._probed: dict[bytes, None] = {}
 
@@ -670,15 +688,22 @@ class TraceTracker:
         return trace_id in self._probed
 
     def sort(self, foreign: Sequence[ExternalSpan], row: WriteBatch) -> list[ExternalSpan]:
-        """The spans of a request whose traces are open or begin with it; the others are counted in the row."""
+        """The spans of a request whose traces are open or begin with it; the others are counted in the row.
+
+        A trace that is done begins again with a span that began after all of its spans had ended.
+        """
         # The journal knows whether traces are done that are neither open nor remembered.
-        done = row.batch.finished({span.trace_id for span in foreign}.difference(self._done, self._room.traces))
+        unknown = {span.trace_id for span in foreign}.difference(self._done, self._room.traces)
+        self._remember(row.batch.finished(unknown))
         kept = []
         for span in foreign:
             trace_id = span.trace_id
-            if trace_id in self._done or trace_id in row.ignored_traces or trace_id in done:
+            open_trace = self._room.traces.get(trace_id)
+            after = self._done.get(trace_id, NOTHING) if open_trace is None else open_trace.after
+            is_own = after > NOTHING and trace_id in self._own
+            if span.start_ns <= after or is_own or trace_id in row.ignored_traces:
                 count(row.counts.spans, DECORATED if trace_id in self._own else LATE)
-            elif trace_id in self._room.traces or trace_id in row.begun:
+            elif open_trace is not None or trace_id in row.begun:
                 kept.append(span)
             elif not is_sampled(trace_id, self.lowest):
                 # Count an unsampled trace once, by its root; nothing else is kept of it.
@@ -714,13 +739,14 @@ class TraceTracker:
         for trace_id in row.probe_traces:
             remember(self._probed, trace_id, REMEMBERED)
         for trace_id in row.ignored_traces:
-            remember(self._done, trace_id, REMEMBERED)
+            remember(self._done, trace_id, REMEMBERED, FOREVER)
         for request, spans, seq in row.waiting_spans:
             self._hold(spans, PendingRequest(seq, row.arrival, "", request.body, self.lowest), counts)
 
     def _hold(self, spans: Sequence[ExternalSpan], body: PendingRequest, counts: BatchCounts) -> None:
         request = body.seq
-        span_counts = self._room.add(spans, request, body.arrival, IN_MEMORY * len(body.body), body.lowest)
+        size = IN_MEMORY * len(body.body)
+        span_counts = self._room.add(spans, request, body.arrival, size, body.lowest, self._done)
         del span_counts["new"]
         for reason, n in span_counts.items():
             count(counts.spans, reason, n)
@@ -749,7 +775,11 @@ class TraceTracker:
 
     def _put(self, assembled: AssembledTrace) -> None:
         self.ready.append(assembled)
-        remember(self._done, assembled.trace_id, REMEMBERED)
+        remember(self._done, assembled.trace_id, REMEMBERED, _end_of(assembled))
+
+    def _remember(self, finished: Mapping[bytes, FinishedTrace]) -> None:
+        for trace_id, trace in finished.items():
+            remember(self._done, trace_id, REMEMBERED, trace.ended)
 
     def reset_journal(self, now: float) -> None:
         """The journal was lost, and with it the waiting requests: assemble all traces as they are."""
@@ -761,14 +791,13 @@ class TraceTracker:
         self.ahead = {trace_id: (record, 0) for trace_id, (record, _) in self.ahead.items()}
         self.replies.reset_journal()
         self.released.clear()
-        self.unknown = list(self._done)
+        self.unknown = dict(self._done)
 
     def restore(self, journal: Journal, now: float, attempts: Attempts | None = None) -> None:
         """Restore from the journal what was waiting before this process started."""
-        for trace_id, arrival in journal.assembled(now - MEMORY).items():
-            remember(self._done, trace_id, REMEMBERED)
-            if arrival < 0:
-                self.forgotten.append(trace_id)
+        finished = journal.assembled(now - MEMORY)
+        self._remember(finished)
+        self.forgotten += [trace_id for trace_id, trace in finished.items() if trace.arrival < 0]
         for key in journal.recent():
             if len(key) == NATIVE_KEY:
                 remember(self._own, key[:TRACE_ID], REMEMBERED)
@@ -796,7 +825,7 @@ class TraceTracker:
             if key in poison:
                 # Each trace is set aside; the request is quarantined once, with its first trace.
                 for n, trace_id in enumerate(sorted(self._unrecorded(body, journal))):
-                    self._room.hold(trace_id, body.seq, body.arrival)
+                    self._room.hold(trace_id, body.seq, body.arrival, self._done.get(trace_id, NOTHING))
                     self._put(quarantined_trace(trace_id, self._room.take(trace_id), "" if n else READING))
                 if not self._room.holds(body.seq):
                     self.released.append(body.seq)
@@ -809,14 +838,17 @@ class TraceTracker:
                     self.released.append(body.seq)
                     continue
                 trace_ids = self._unrecorded(body, journal)
+                spans = [span for span in spans if span.start_ns > self._done.get(span.trace_id, NOTHING)]
                 self._hold([span for span in spans if span.trace_id in trace_ids], body, BatchCounts())
         for trace_id in [candidate for candidate in self._room.traces if trace_key(candidate) in poison]:
             self._put(quarantined_trace(trace_id, self._room.take(trace_id), ASSEMBLING))
 
     def _unrecorded(self, body: PendingRequest, journal: JournalReaderBase) -> set[bytes]:
-        """The traces of a request that made no record yet, not even a waiting one."""
-        trace_ids = {trace_id for trace_id in body.traces if trace_id not in self.ahead and trace_id not in self._done}
-        return trace_ids - journal.finished_trace_ids(trace_ids)
+        """The traces of a request that made no record since it came, not even a waiting one."""
+        trace_ids = body.traces - self.ahead.keys()
+        finished = journal.finished(trace_ids)
+        self._remember(finished)
+        return trace_ids - {key for key, trace in finished.items() if not 0 <= trace.arrival <= body.arrival}
 
     def restored(self, settings: Settings, journal: Journal, now: float) -> TraceTracker:
         """Another tracker, of what waits in the journal, and of the probe replies that wait here and are in no row."""

@@ -56,7 +56,9 @@ CREATE TABLE bodies (seq INTEGER PRIMARY KEY AUTOINCREMENT, arrival REAL NOT NUL
     lowest INTEGER NOT NULL, sum INTEGER NOT NULL, waits BLOB NOT NULL, body BLOB NOT NULL);
 
 -- Traces that are done. recorded: their spans became records. Below zero: forgotten, and not accounted for yet.
-CREATE TABLE assembled (trace_id BLOB PRIMARY KEY, arrival REAL NOT NULL, recorded INTEGER NOT NULL) WITHOUT ROWID;
+-- ended: when the last span of it ended, in nanoseconds: what begins later is another request of the same trace.
+CREATE TABLE assembled (trace_id BLOB PRIMARY KEY, arrival REAL NOT NULL, recorded INTEGER NOT NULL,
+    ended INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX assembled_arrival ON assembled (arrival);
 
 CREATE TABLE claims (seq INTEGER PRIMARY KEY, keys BLOB NOT NULL);
@@ -298,6 +300,13 @@ class Lock:
             self._file = -1
 
 
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Give a journal what it was written without: of a trace that is done, nothing is taken again."""
+    if "ended" not in {name for _, name, *_ in connection.execute("PRAGMA table_info(assembled)")}:
+        with suppress(sqlite3.OperationalError):  # another process has just done it
+            connection.execute(f"ALTER TABLE assembled ADD COLUMN ended INTEGER NOT NULL DEFAULT {FOREVER}")
+
+
 def open_file(path: Path) -> sqlite3.Connection:
     """Open a journal's file, and create it if needed."""
     with translate_read_errors(path):
@@ -315,6 +324,7 @@ def open_file(path: Path) -> sqlite3.Connection:
                 connection.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
                 connection.execute(f"PRAGMA user_version = {VERSION}")
                 connection.execute("COMMIT")
+            upgrade(connection)
             if path.stat().st_size <= _CHECKED:
                 (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
                 if result != "ok":
@@ -432,16 +442,34 @@ class HighWaterMark(NamedTuple):
     upto: int = 0
 
 
-def finished(connection: sqlite3.Connection, trace_ids: Iterable[bytes]) -> dict[bytes, tuple[float, int]]:
-    """Of the finished traces among some, the time, and whether spans became records.
+FOREVER: Final = (1 << 63) - 1
+"""When a trace ended of which nothing is taken again, in nanoseconds: no time is later."""
 
-    A negative time means that the trace was erased, and not counted by a server yet.
+
+class FinishedTrace(NamedTuple):
+    """A trace that is done.
+
+    Attributes:
+        arrival: The arrival of the row that it was finished with; negative where it was erased and is not counted yet.
+        recorded: Whether its spans became records.
+        ended: When its last span ended, in nanoseconds.
     """
-    remaining, found = iter(trace_ids), dict[bytes, tuple[float, int]]()
+
+    arrival: float
+    recorded: int
+    ended: int
+
+
+_FINISHED: Final = "SELECT trace_id, arrival, recorded, ended FROM assembled WHERE"
+
+
+def finished(connection: sqlite3.Connection, trace_ids: Iterable[bytes]) -> dict[bytes, FinishedTrace]:
+    """The finished traces among some."""
+    remaining, found = iter(trace_ids), dict[bytes, FinishedTrace]()
     while batch := list(islice(remaining, _LOOKUP_BATCH)):
         params = ", ".join("?" * len(batch))
-        find = f"SELECT trace_id, arrival, recorded FROM assembled WHERE trace_id IN ({params})"  # noqa: S608 - no user input
-        found |= {trace_id: (arrival, recorded) for trace_id, arrival, recorded in connection.execute(find, batch)}
+        rows = connection.execute(f"{_FINISHED} trace_id IN ({params})", batch)
+        found |= {trace_id: FinishedTrace(*row) for trace_id, *row in rows}
     return found
 
 
@@ -691,19 +719,19 @@ class JournalReaderBase:
             after = row[0]
             yield row
 
-    def assembled(self, since: float) -> dict[bytes, float]:
-        """The times at which traces became records, by trace id, from `since` on, seconds since the epoch.
+    def assembled(self, since: float) -> dict[bytes, FinishedTrace]:
+        """The traces that were finished from `since` on, seconds since the epoch.
 
-        Erased traces that no server has counted yet are included, however old; their times are negative.
+        Erased traces that no server has counted yet are included, however old.
         """
         with translate_read_errors(self.path):
-            select = "SELECT trace_id, arrival FROM assembled WHERE arrival >= ? OR arrival < 0"
-            return dict(self._connection.execute(select, (since,)))
+            rows = self._connection.execute(f"{_FINISHED} arrival >= ? OR arrival < 0", (since,))
+            return {trace_id: FinishedTrace(*row) for trace_id, *row in rows}
 
-    def finished_trace_ids(self, trace_ids: Iterable[bytes]) -> set[bytes]:
-        """The ids of traces that became records or were erased, however long ago."""
+    def finished(self, trace_ids: Iterable[bytes]) -> dict[bytes, FinishedTrace]:
+        """The finished traces among some, however long ago."""
         with translate_read_errors(self.path):
-            return {*finished(self._connection, trace_ids)}
+            return finished(self._connection, trace_ids)
 
     def checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that can be read."""

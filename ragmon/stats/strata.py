@@ -38,6 +38,7 @@ class Stratum:
         scores: The number of scores, possibly an effective number, behind `sum` and `squares`; None: equal to `domain`.
         unknown: Further records that may belong to the denominator, whose score is unknown for a reason that may depend
             on the score.
+        estimated: Whether the calls were not counted: each assessed record stands for as many of them.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Stratum:
     squares: float
     scores: float | None = None
     unknown: int = 0
+    estimated: bool = False
 
     def with_unknown_as(self, score: float) -> Stratum:
         """The stratum if every unknown score were this score, 0 or 1."""
@@ -56,12 +58,18 @@ class Stratum:
         domain, more = self.domain + self.unknown, score * self.unknown
         scores = None if self.scores is None else self.scores + self.unknown
         assessed = self.assessed + self.unknown
-        return Stratum(self.name, self.total, assessed, domain, self.sum + more, self.squares + more, scores)
+        sums = self.sum + more, self.squares + more
+        return Stratum(self.name, self.total, assessed, domain, *sums, scores, estimated=self.estimated)
 
     @property
     def calls(self) -> float:
         """Calls in it, at least the assessed ones."""
         return max(self.total, self.assessed)
+
+    @property
+    def counted(self) -> float:
+        """The number of calls or records that tell how many calls it has."""
+        return self.assessed if self.estimated else self.calls
 
     @property
     def population(self) -> float:
@@ -190,7 +198,7 @@ def shifts(strata: Iterable[Stratum]) -> dict[str, tuple[float, float]]:
 def _weight_variance(stratum: Stratum) -> float:
     # Relative. A domain that is known only for the assessed records is an estimate, and the number of calls in a
     # stratum is random, too: another hour of the same traffic would have other totals.
-    return (1 - stratum.domain / stratum.assessed) / stratum.domain + 1 / stratum.calls
+    return (1 - stratum.domain / stratum.assessed) / stratum.domain + 1 / stratum.counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +225,7 @@ class _Mix:
             # variance of a product: Goodman, J. Am. Stat. Assoc. 55 (1960), p. 708).
             down += [(weight * below) ** 2, domain_down**2, (weight_error * below) ** 2]
             up += [(weight * above) ** 2, domain_up**2, (weight_error * above) ** 2]
-            totals = (z * weight * (s.mean - self.value)) ** 2 / s.calls
+            totals = (z * weight * (s.mean - self.value)) ** 2 / s.counted
             down.append(totals)
             up.append(totals)
         bounds = self.value - math.sqrt(math.fsum(down)), self.value + math.sqrt(math.fsum(up))

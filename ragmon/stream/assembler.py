@@ -8,28 +8,33 @@ when it arrives. A complete trace is mapped to records, which are redacted and c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 
-from ragmon.capture.call import SPAN, threshold
+from ragmon.capture.call import threshold
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QUARANTINED
 from ragmon.core.errors import log_error
 from ragmon.core.process import Deadline
 from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode
+from ragmon.core.sampling import SPAN
 from ragmon.ingest.native import BUCKET_NS
 from ragmon.ingest.otlp import ExternalSpan
-from ragmon.ingest.spans.mapper import CORRECTNESS, evaluations, incomplete, per_request, to_record
+from ragmon.ingest.spans.mapper import CORRECTNESS, begins_anew, evaluations, incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
+from ragmon.ingest.spans.sampling import UpstreamSampling
 from ragmon.ingest.spans.span import UNKNOWN_CONVENTION, Span, count_scope, count_tools
-from ragmon.ingest.trace_buffer import DECORATED, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
+from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, TWICE, BufferedTrace, TraceBuffer, TraceLimits
 from ragmon.monitor.capture_settings import Redactions, file_span_options
 from ragmon.stream.chunk import BatchCounts, count
 
+NOTHING: Final = -1
+"""When a trace had ended of which nothing is done: before any time."""
 UNSAMPLED: Final = "unsampled"
 """Reason why a trace makes no record: the sampler dropped it."""
 LONGEST_ASSEMBLY: Final = 5.0
@@ -58,11 +63,15 @@ class OpenTrace(BufferedTrace):
     Attributes:
         lowest: The sampling threshold when the trace began: the smallest random value that was kept.
         requests: The journalled requests that its spans came in.
+        after: When the requests of the same trace that are done had ended, in nanoseconds: it began later.
+        ended: When its last span ended, in nanoseconds.
     """
 
     spans: dict[bytes, ExternalSpan] = field(default_factory=dict)
     lowest: int = 0
     requests: set[int] = field(default_factory=set)
+    after: int = NOTHING
+    ended: int = NOTHING
 
 
 class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
@@ -78,13 +87,22 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
         self._open_held: Counter[int] = Counter()
         self._sizes: dict[int, int] = {}
 
-    def add(self, pieces: Sequence[ExternalSpan], request: int, now: float, size: int, lowest: int = 0) -> Counter[str]:
-        """Add the spans of one request."""
+    def add(
+        self,
+        pieces: Sequence[ExternalSpan],
+        request: int,
+        now: float,
+        size: int,
+        lowest: int = 0,
+        done: Mapping[bytes, int] = MappingProxyType({}),
+    ) -> Counter[str]:
+        """Add the spans of one request; `done` says when what is done of their traces ended."""
         counts: Counter[str] = Counter()
         for span in pieces:
             open_trace = self.traces.get(span.trace_id)
             if open_trace is None:
                 open_trace = self.traces[span.trace_id] = OpenTrace(now, now, lowest=lowest)
+                open_trace.after = done.get(span.trace_id, NOTHING)
                 heappush(self._due_heap, (now, span.trace_id))
                 counts["new"] += 1
             if span.span_id in open_trace.spans:
@@ -98,7 +116,7 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
                     self._refer(open_trace, request, size)
             else:
                 counts[TOO_MANY] += 1
-            open_trace.last = now
+            open_trace.last, open_trace.ended = now, max(open_trace.ended, span.end_ns)
         return counts
 
     def _refer(self, open_trace: OpenTrace, request: int, size: int) -> None:
@@ -124,9 +142,9 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
                 _, due = self.limits.rest_and_due(trace)
                 heapreplace(self._due_heap, (due, trace_id))
 
-    def hold(self, trace_id: bytes, request: int, now: float) -> None:
+    def hold(self, trace_id: bytes, request: int, now: float, after: int) -> None:
         """Make a trace wait for a journalled request whose spans were not read."""
-        self._refer(self.traces.setdefault(trace_id, OpenTrace(now, now)), request, 0)
+        self._refer(self.traces.setdefault(trace_id, OpenTrace(now, now, after=after)), request, 0)
 
     def take(self, key: bytes) -> OpenTrace:
         """Remove and return a trace."""
@@ -210,6 +228,7 @@ class Assembler:
         self._rate = settings.of(settings.pipeline).sampling.rate if has_rate else 1.0
         self.lowest = threshold(self._rate)
         self._redact = Redactions(settings)
+        self.upstream = UpstreamSampling()
 
     def assemble(self, trace_id: bytes, waiting: OpenTrace, *, decorated: bool = False) -> AssembledTrace:
         """Make the records of a trace."""
@@ -222,9 +241,14 @@ class Assembler:
             spans, missing = with_log_events(_decoded_spans(waiting, deadline))
             count(counts.spans, NO_SPAN, missing)
             if not spans:
-                count(counts.ignored, NO_SPAN)
+                count(counts.ignored, NO_SPAN if waiting.after == NOTHING else LATE)
                 return AssembledTrace(trace_id, waiting, records, counts)
             requests = per_request(spans, self._options)
+            if waiting.after > NOTHING:
+                begun = [request for request in requests if begins_anew(request)]
+                count(counts.spans, LATE, len(spans) - sum(len(request.spans) for request in begun))
+                count(counts.ignored, LATE, int(not begun))
+                requests = begun
             labels = [
                 Label(
                     trace_id=evaluation.trace_id,
@@ -232,20 +256,23 @@ class Assembler:
                     correct=evaluation.score,
                     ts=evaluation.ts,
                 )
-                for evaluation in evaluations(spans)
-                if evaluation.human and evaluation.name in CORRECTNESS
+                for evaluation in evaluations(spans, self._options.ranges)
+                if evaluation.human and evaluation.score is not None and evaluation.name in CORRECTNESS
             ]
         except Exception as error:  # noqa: BLE001 - attributes are untrusted data
             _drop(counts, error)
             return AssembledTrace(trace_id, waiting, records, counts)
-        counts.received = len(requests) - 1
-        # Service and build are each from the first span that has it.
-        service = next(filter(None, (span.service for span in waiting.spans.values())), None)
-        build = next(filter(None, (span.build for span in waiting.spans.values())), None)
-        for number, request in enumerate(requests):
+        counts.received = max(0, len(requests) - 1)
+
+        def origin(span: Span) -> ExternalSpan:
+            return waiting.spans[bytes.fromhex(span.span_id)]
+
+        for request in requests:
             try:
                 _check_deadline(deadline)
-                mapped = to_record(request, self._options, service=service, build=build)
+                first = origin(request.first)
+                own = origin(request.owner(lambda span: origin(span).service))
+                mapped = to_record(request, self._options, service=own.service, build=own.build)
                 if mapped.record is not None and not waiting.complete:
                     mapped = incomplete(mapped)
                 _check_deadline(deadline)
@@ -253,11 +280,13 @@ class Assembler:
                 if record is not None:
                     # The rate may have changed since the trace began.
                     rate = self._rate if waiting.lowest == self.lowest else 1.0 - waiting.lowest / SPAN
-                    sampling, partial = Sampling(p_audit=rate, p=rate), record.partial or not waiting.complete
                     record.pipeline = record.pipeline or DEFAULT_PIPELINE
+                    sampling = self.upstream.of(request, record.pipeline, rate) or Sampling(p_audit=rate, p=rate)
+                    partial = record.partial or not waiting.complete
                     record = self._redact(msgspec.structs.replace(record, sampling=sampling, partial=partial))
                     # Each record has its own key, of another length than a native record's key (trace and span).
-                    unique = b"%b/%d" % (trace_id, number) if len(requests) > 1 else trace_id
+                    is_alone = len(requests) == 1 and waiting.after == NOTHING
+                    unique = trace_id if is_alone else b"%b/%b" % (trace_id, first.span_id)
                     key = round((record.ts or 0.0) * 1e9) // BUCKET_NS, unique
                     records.append(AssembledRecord(key, record, encode(record)))
             except Exception as error:  # noqa: BLE001 - as above, and redactors are third-party code

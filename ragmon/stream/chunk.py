@@ -158,11 +158,13 @@ class Chunk(msgspec.Struct, kw_only=True):
         low: The offset from which the next owner reads, to know the messages shortly before.
         config: What it was counted by (`config_version`).
         waiting: The ids of traces that wait for more spans, 16 bytes each.
+        after: For each of these, when what is done of it had ended, in nanoseconds.
         log: Tells the offsets of this log from the offsets of another log in its place; "" where it is not known.
         lost: Messages of the stretch that were not counted, because the log had deleted them.
         partitions: How many partitions the log has; 0 where they are told otherwise.
         labels: Where labels stand that wait for their answers: the offset, and its number among the labels there.
         lines: Lines for the journal of the server that adds up: labels, samples of records, erased traces.
+        lowest: The lowest probability with which a sampler in front kept requests, by pipeline.
         times: Offsets from `low` on, and the time of the log at each: what lies between them follows from the log.
     """
 
@@ -176,12 +178,14 @@ class Chunk(msgspec.Struct, kw_only=True):
     counts: PartialCounts
     arrived: BatchCounts = msgspec.field(default_factory=BatchCounts)
     waiting: bytes = b""
+    after: list[int] = []
     log: str = ""
     lost: int = 0
     partitions: int = 0
     labels: list[tuple[int, int]] = []
     lines: bytes = b""
     times: list[tuple[int, float]] = []
+    lowest: dict[str, float] = {}
     v: int = CHUNK_VERSION
 
     def dump(self) -> bytes:

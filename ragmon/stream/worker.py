@@ -59,7 +59,7 @@ from ragmon.monitor.admin import HEADERS, check_origin
 from ragmon.monitor.partial_counts import PartialCounter
 from ragmon.scoring.ratings import REJECTED
 from ragmon.scoring.scorer import FUTURE
-from ragmon.stream.assembler import UNSAMPLED, Assembler, JournalledTraceBuffer, OpenTrace, is_sampled
+from ragmon.stream.assembler import NOTHING, UNSAMPLED, Assembler, JournalledTraceBuffer, OpenTrace, is_sampled
 from ragmon.stream.chunk import PERIOD, TRACE_ID, BatchCounts, Chunk, config_version, count
 from ragmon.stream.kafka import (
     LOOK,
@@ -174,16 +174,25 @@ class Recent:
 
     def __init__(self, memory: float) -> None:
         self._span = memory / (GENERATIONS - 1)
-        self._seen: dict[int, set[int]] = {}
+        self._seen: dict[int, dict[int, int]] = {}
         self._traces: dict[int, dict[int, int | tuple[int, ...]]] = {}
         self._begins: dict[int, tuple[int, float]] = {}
 
-    def see(self, key: bytes, offset: int, now: float) -> bool:
-        """Remember something; returns whether it came before. What comes again is remembered anew."""
+    def see(self, key: bytes, offset: int, now: float, ended: int = NOTHING) -> bool:
+        """Remember something, and when it ended; returns whether it came before.
+
+        What comes again is remembered anew.
+        """
         current = self.turn(offset, now)
         is_known = key in self
-        self._seen[current].add(hash(key))
+        generation, hashed = self._seen[current], hash(key)
+        generation[hashed] = max(ended, generation.get(hashed, NOTHING))
         return is_known
+
+    def ended(self, key: bytes) -> int:
+        """When the last that came of something ended, in nanoseconds."""
+        hashed = hash(key)
+        return max((generation.get(hashed, NOTHING) for generation in self._seen.values()), default=NOTHING)
 
     def __contains__(self, key: bytes) -> bool:
         """Whether something came shortly before."""
@@ -209,7 +218,7 @@ class Recent:
         """Begin the generation of a time, and forget those that are too old; returns its number."""
         current = int(now // self._span)
         if current not in self._seen:
-            self._seen[current], self._traces[current], self._begins[current] = set(), {}, (offset, now)
+            self._seen[current], self._traces[current], self._begins[current] = {}, {}, (offset, now)
             for number in [number for number in self._seen if number <= current - GENERATIONS]:
                 del self._seen[number], self._traces[number], self._begins[number]
         return current
@@ -283,7 +292,9 @@ class PartitionCounter:
         self._early = EarlyLabels(self._limits.memory)
         self._waited, self._read, self._labels = frozenset(last.labels if last else ()), read, 0
         waiting = last.waiting if last else b""
-        self._held = {waiting[start : start + TRACE_ID] for start in range(0, len(waiting), TRACE_ID)}
+        ids = [waiting[start : start + TRACE_ID] for start in range(0, len(waiting), TRACE_ID)]
+        self._held = dict(zip(ids, (last and last.after) or len(ids) * [NOTHING], strict=True))
+        self._lowest = last.lowest if last else {}
         self._arrived = BatchCounts()
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
@@ -433,6 +444,7 @@ class TracePartitionCounter(PartitionCounter):
         super().__init__(part, base, settings, gold, *rest, **how)
         self._buffer = JournalledTraceBuffer()
         self._assembler = Assembler(settings, LONGEST_ASSEMBLY)
+        self._assembler.upstream.lowest.update(self._lowest)
         self._is_warm = not self._held
 
     def warm_up(self, messages: Iterable[tuple[int, float, bytes]]) -> None:
@@ -452,9 +464,9 @@ class TracePartitionCounter(PartitionCounter):
             for span in spans:
                 trace_id = span.trace_id
                 if trace_id in self._held or trace_id in self._recent or is_sampled(trace_id, self._assembler.lowest):
-                    self._recent.see(trace_id, offset, now)
-            held = [span for span in spans if span.trace_id in self._held]
-            self._buffer.add(held, offset, now, len(message), self._assembler.lowest)
+                    self._recent.see(trace_id, offset, now, span.end_ns)
+            held = [span for span in spans if span.start_ns > self._held.get(span.trace_id, inf)]
+            self._buffer.add(held, offset, now, len(message), self._assembler.lowest, self._held)
 
     def take_request(self, offset: int, arrival: float, message: bytes, *, is_ahead: bool = False) -> Iterator[Chunk]:
         """Count a request; gives the chunks that end before it."""
@@ -536,26 +548,25 @@ class TracePartitionCounter(PartitionCounter):
         return self._recent.see(trace_id + span_id, offset, now)
 
     def _keep(self, spans: Sequence[ExternalSpan], offset: int, size: int) -> None:
-        """Let spans wait for the rest of their traces; spans of traces that are done are counted as late."""
+        """Let spans wait for the rest of their traces; spans of requests that are done are counted as late."""
         kept, arrived, lowest = [], self._arrived, self._assembler.lowest
         for span in spans:
             trace_id = span.trace_id
-            is_decorated = _DECORATED + trace_id in self._recent
-            if trace_id in self._buffer.traces or trace_id in self._held:
-                self._recent.see(trace_id, offset, self.now)
-                kept.append(span)
-            elif trace_id in self._recent:
-                self._recent.see(trace_id, offset, self.now)
-                count(arrived.spans, DECORATED if is_decorated else LATE)
-            elif not is_sampled(trace_id, lowest):
+            is_open, is_known = trace_id in self._held, trace_id in self._recent
+            is_own = is_known and not is_open and _DECORATED + trace_id in self._recent
+            after = self._held[trace_id] if is_open else self._recent.ended(trace_id)
+            if is_own or span.start_ns <= after:
+                count(arrived.spans, DECORATED if is_own else LATE)
+            elif not (is_open or is_known or is_sampled(trace_id, lowest)):
                 arrived.received += span.is_root
                 count(arrived.ignored, UNSAMPLED, int(span.is_root))
+                continue
             else:
-                self._recent.see(trace_id, offset, self.now)
-                arrived.received += 1
-                self._held.add(trace_id)
+                arrived.received += not is_open
+                self._held[trace_id] = after
                 kept.append(span)
-        counts = self._buffer.add(kept, offset, self.now, size, lowest)
+            self._recent.see(trace_id, offset, self.now, span.end_ns)
+        counts = self._buffer.add(kept, offset, self.now, size, lowest, self._held)
         del counts["new"]
         for reason, n in counts.items():
             count(arrived.spans, reason, n)
@@ -564,7 +575,7 @@ class TracePartitionCounter(PartitionCounter):
         due = self._buffer.due(now, everything=everything)
         # Sorted, because the buffer of the next owner may hand out in another order the traces that are due at once.
         for trace_id, waiting in sorted(due, key=lambda found: (found[1].first, found[0])):
-            self._held.discard(trace_id)
+            self._held.pop(trace_id, None)
             is_decorated = _DECORATED + trace_id in self._recent
             assembled = self._assembler.assemble(trace_id, waiting, decorated=is_decorated)
             self._arrived.add(assembled.counts)
@@ -585,7 +596,7 @@ class TracePartitionCounter(PartitionCounter):
             return
         self._is_warm = True
         unfound = self._held - self._buffer.traces.keys()
-        self._held -= unfound
+        self._held = {trace_id: after for trace_id, after in self._held.items() if trace_id not in unfound}
         count(self._arrived.dropped, LOG_DELETED, len(unfound))
 
     def end(self) -> Chunk:
@@ -605,6 +616,8 @@ class TracePartitionCounter(PartitionCounter):
         chunk = super().seal(until)
         traces = self._buffer.traces
         chunk.waiting = b"".join(sorted(traces))
+        chunk.lowest = dict(self._assembler.upstream.lowest)
+        chunk.after = [traces[trace_id].after for trace_id in sorted(traces)]
         first, began = min(((min(trace.requests), trace.first) for trace in traces.values()), default=(chunk.low, 0.0))
         if first < chunk.low:
             chunk.low, chunk.times = first, [(first, began), *chunk.times]

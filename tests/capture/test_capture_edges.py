@@ -15,11 +15,12 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 import ragmon
-from ragmon.capture.call import _members, _number, install_runtime
+from ragmon.capture.call import install_runtime
 from ragmon.capture.convert import call_to_record
 from ragmon.capture.trace import probe
 from ragmon.capture.worker import Worker
 from ragmon.config.load import defaults
+from ragmon.core.sampling import bits, members
 from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, capture_traces
 from tests.support.capturing import BrokenError, capturing, pipeline
@@ -181,7 +182,7 @@ def test_among_greenlets_the_calls_of_one_thread_keep_apart():
 
 @pytest.mark.parametrize("ot", ["th:-fffffffffffff", "th:0_1", "th:+1", "th: 1", "th:A"])
 def test_a_header_a_client_made_up_is_no_probability(ot):
-    assert _number(_members(ot)["th"]) is None
+    assert bits(members(ot)["th"]) is None
 
 
 def test_a_kept_call_lets_go_of_the_application_once_it_is_delivered():

@@ -27,9 +27,10 @@ from opentelemetry.sdk.trace.sampling import (
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, use_span
 
 import ragmon
-from ragmon.capture.call import SPAN, threshold
+from ragmon.capture.call import threshold
 from ragmon.capture.span_processor import BufferLimits, SpanBuffer
 from ragmon.config.load import defaults, load
+from ragmon.core.sampling import SPAN
 from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, FakeClock
 from tests.support.capturing import Gate
@@ -491,6 +492,17 @@ def test_the_probability_knows_of_the_applications_own_sampler(traced, ot, flags
         app.retrieve("d1")
     found = [(r.sampling.audit, r.sampling.p_audit, r.sampling.p) for r in app.records()]
     assert found == ([] if expected is None else [expected])
+
+
+def test_in_the_process_requests_of_two_rates_are_strata(traced):
+    app = traced()
+    for n, th in enumerate("0088888888"):
+        state = TraceState([("ot", f"th:{th}")])
+        remote = SpanContext(SPAN - 1 - n, 7, is_remote=True, trace_flags=TraceFlags(1), trace_state=state)
+        with use_span(NonRecordingSpan(remote)), app.request():
+            app.retrieve("d1")
+    found = [(record.sampling.stratum, record.sampling.p) for record in app.records()]
+    assert sorted(found) == [("1 in 1", 1.0)] * 2 + [("1 in 2", 0.5)] * 8
 
 
 def test_shutdown_takes_requests_as_they_are_and_says_that_something_is_missing(traced):

@@ -12,8 +12,9 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 
 import ragmon
 from ragmon.capture import call as parent
-from ragmon.capture.call import SPAN, threshold
+from ragmon.capture.call import threshold
 from ragmon.capture.convert import call_to_record
+from ragmon.core.sampling import SPAN
 from tests.support.capturing import capturing, pipeline
 
 traced = ragmon.trace(pipeline)

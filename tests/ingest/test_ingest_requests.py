@@ -217,7 +217,7 @@ def test_a_span_arrives_whole(as_json_too, sampled):
     found = one.span()
     assert found._replace(attributes={}, events=[]) == child._replace(attributes={}, events=[])
     assert (one.trace_id, one.span_id) == (bytes.fromhex(TRACE), bytes.fromhex(child.span_id))
-    assert (one.is_root, one.failed, one.end_ns) == (False, True, START + 3_000_000_000)
+    assert (one.is_root, one.start_ns, one.end_ns) == (False, START + 2_000_000_000, START + 3_000_000_000)
 
 
 @ENCODINGS

@@ -13,7 +13,7 @@ from ragmon.ingest.lines import Rejected
 from ragmon.ingest.otlp import read as read_traces
 from ragmon.ingest.spans.mapper import to_record
 from ragmon.ingest.spans.messages import with_log_events
-from ragmon.ingest.spans.span import Event, Span
+from ragmon.ingest.spans.span import Event, Span, SpanOptions
 
 TRACE, SPAN, SERVICE = "a1" * 16, "b2" * 8, [{"key": "service.name", "value": {"stringValue": "helpdesk"}}]
 CALL = Span(TRACE, SPAN, None, "chat m", 1, 9, {semconv.OPERATION: "chat"}, scope="openai_v2")
@@ -77,6 +77,8 @@ def request(*records):
 def protobuf_value(target, value):
     if "stringValue" in value:
         target.string_value = value["stringValue"]
+    elif "doubleValue" in value:
+        target.double_value = value["doubleValue"]
     elif "arrayValue" in value:
         for member in value["arrayValue"]["values"]:
             protobuf_value(target.array_value.values.add(), member)
@@ -172,3 +174,21 @@ def test_events_of_a_span_and_of_its_log_records_stand_together():
         "gen_ai.user.message",
         "gen_ai.choice",
     ]
+
+
+@pytest.mark.parametrize("as_json", [True, False], ids=["json", "protobuf"])
+def test_an_evaluation_as_a_log_event_is_one_of_its_span(as_json):
+    """As the conventions have it: parented to the span that is evaluated."""
+    held = [
+        {"key": semconv.EVALUATION_NAME, "value": text("Relevance")},
+        {"key": semconv.EVALUATION_SCORE, "value": {"doubleValue": 4.0}},
+        {"key": "gen_ai.evaluation.explanation", "value": text("It fits.")},
+    ]
+    found = otlp.read_logs(
+        encoded(request(*BY_MESSAGE, record(semconv.EVALUATION, attributes=held)), as_json), as_json=as_json
+    )
+    assert found.unread == 0
+    spans, missing = with_log_events([CALL, *(one.span() for one in read_traces(found.body, json=False).external)])
+    assert (missing, "It fits." in repr(spans)) == (0, False)
+    mapped = to_record(spans, SpanOptions(ranges={"relevance": (1, 5)}))
+    assert (mapped.record.q, mapped.record.measures) == ("Is it?", {"judge_relevance": 0.75})

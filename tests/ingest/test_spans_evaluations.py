@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from ragmon.core.record import Label
 from ragmon.ingest.spans.mapper import evaluations, judge_scores, to_record
-from ragmon.ingest.spans.span import Event, Span
+from ragmon.ingest.spans.span import Event, Span, SpanOptions
 from tests.support.serving import journalled, serving
 from tests.support.waiting import wait_for
 
@@ -47,9 +47,38 @@ def test_every_annotation_of_a_list_says_something(kind):
     assert told(span(**held)) == [("faithfulness", 1.0, False), ("correctness", 0.0, True)]
 
 
-@pytest.mark.parametrize("members", [{"score": 4.0}, {"score": "NaN"}, {"label": "neutral"}, {}, {"score": True}])
+@pytest.mark.parametrize("members", [{"score": "NaN"}, {"label": "neutral"}, {}, {"score": True}])
 def test_what_is_no_share_and_neither_yes_nor_no_says_nothing(members):
     assert told(span(**annotation("faithfulness", **members))) == []
+
+
+@pytest.mark.parametrize(
+    ("scale", "scores", "shares"),
+    [
+        ([1, 5], [1, 4, 5.0, 0, 6, "3"], [0.0, 0.75, 1.0, None, None, 0.5]),
+        ([10, 0], [0, 10, 4, -1], [1.0, 0.0, 0.6, None]),
+        ([0, 1], [0.5, 4.0, -0.1], [0.5, None, None]),
+    ],
+    ids=["stars", "the least is the best", "the usual one"],
+)
+def test_a_score_on_its_own_scale_is_brought_to_a_share(scale, scores, shares):
+    spans = [span(**annotation("Harm-lessness", score=score)) for score in scores]
+    found = [one.score for one in evaluations(spans, {"harm_lessness": scale})]
+    assert found == [pytest.approx(share) if share is not None else None for share in shares]
+
+
+def test_a_score_off_its_scale_is_unassessed_and_counted():
+    rows = annotation("relevance", score=4.0) | annotation("tone", place=1, score=7.0)
+    judged = span(**rows, openinference__span__kind="CHAIN", output__value="so")
+    model = Span(TRACE, "2" * 16, "1" * 16, "model", 1, 2, {"openinference.span.kind": "LLM"})
+    mapped = to_record([judged, model], SpanOptions(ranges={"relevance": (0, 1)}))
+    assert mapped.record.measures is None
+    assert {field: reason for field, reason in mapped.missing.items() if field.startswith("measures")} == {
+        "measures.judge_relevance": "out_of_range",
+        "measures": "out_of_range",
+    }
+    mapped = to_record([judged, model], SpanOptions(ranges={"relevance": (1, 5)}))
+    assert (mapped.record.measures, mapped.missing["measures"]) == ({"judge_relevance": 0.75}, "out_of_range")
 
 
 class Looked(dict):
@@ -81,8 +110,8 @@ def test_a_link_says_which_trace_is_meant_and_two_say_nothing():
 def test_scores_of_a_requests_own_spans_are_its_measures_and_those_about_others_are_not():
     own = span(**annotation("faithfulness", score=0.5))
     about = span(links=[OTHER], **annotation("faithfulness", score=0.9))
-    assert judge_scores([own, about]) == {"judge_faithfulness": 0.5}
-    assert judge_scores([span()]) is None
+    assert judge_scores([own, about]) == ({"judge_faithfulness": 0.5}, {})
+    assert judge_scores([span()]) == (None, {})
     retrieval = Span(TRACE, "2" * 16, None, "retrieval", 1, 2, {"gen_ai.operation.name": "retrieval"})
     assert to_record([retrieval, own._replace(parent_id="2" * 16)]).record.measures == {"judge_faithfulness": 0.5}
 

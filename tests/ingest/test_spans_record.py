@@ -204,13 +204,21 @@ class TestLabels:
         assert record_of(made(LLM | {semconv.SESSION: 7, semconv.RAGMON_QID: ""})).session == "7"
         assert record_of(made(LLM | {semconv.SESSION: 7, semconv.RAGMON_QID: ""})).qid is None
 
-    def test_the_pipeline_is_what_the_caller_says_else_the_workflow_else_the_service(self):
-        named = made(LLM | {semconv.WORKFLOW_NAME: "support"})
+    @pytest.mark.parametrize("key", [semconv.WORKFLOW_NAME, semconv.TRACELOOP_WORKFLOW])
+    def test_the_pipeline_is_what_the_caller_says_else_the_service_and_no_workflow_unless_configured(self, key):
+        named = made(LLM | {key: "support"})
         unnamed = made(LLM | {semconv.TRACELOOP_WORKFLOW: "RunnableSequence"})
         assert record_of(named, pipeline="faq", service="shop").pipeline == "faq"
-        assert record_of(named, service="shop").pipeline == "support"
-        assert record_of(unnamed, service="shop").pipeline == "shop"
-        assert record_of(unnamed).pipeline == constants.DEFAULT_PIPELINE
+        assert record_of(named, service="shop").pipeline == "shop"
+        assert record_of(named).pipeline == constants.DEFAULT_PIPELINE
+        assert record_of(named, by_workflow=True, service="shop").pipeline == "support"
+        assert record_of(unnamed, by_workflow=True, service="shop").pipeline == "shop"
+
+    def test_trulens_names_the_application_on_its_spans_and_its_service_is_the_library(self):
+        app = {"ai.observability.app_name": "clerk", "ai.observability.app_version": "v7"}
+        told = made({"ai.observability.span_type": "record_root", **app}, end=9)
+        record = record_of(told, made(LLM, parent=told), service="trulens", build="2.16.0")
+        assert (record.pipeline, record.build) == ("clerk", "v7")
 
     def test_build_and_whether_the_trace_can_be_opened(self):
         record = record_of(made(LLM, sampled=False), build="1.2")

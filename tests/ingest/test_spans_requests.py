@@ -54,6 +54,37 @@ def test_each_workflow_that_retrieves_and_answers_is_a_request_of_its_own(within
     ]
 
 
+def server_turn(n, at, parent=None):
+    """A turn without a chain: a web server's span around a retrieval and a model call."""
+    server = made({"http.route": "/chat"}, start=at, end=at + 3, parent=parent)
+    answered = {semconv.OUTPUT_VALUE: f"answer {n} [1]"}
+    documents = {semconv.INPUT_VALUE: f"question {n}", semconv.DOCUMENTS: json.dumps([{"id": f"d{n}a"}])}
+    return [
+        server,
+        made({**RETRIEVER, **documents}, parent=server, start=at + 0.5, end=at + 1),
+        made({**LLM, **answered}, parent=server, start=at + 1, end=at + 2),
+    ]
+
+
+def test_trees_of_spans_one_after_the_other_that_retrieved_and_asked_a_model_are_requests():
+    first, second = per_request([*server_turn(1, 0), *server_turn(2, 20)])
+    assert told(first) == ("question 1", "answer 1 [1]", ["d1a"], ["d1a"], 3000.0)
+    assert told(second) == ("question 2", "answer 2 [1]", ["d2a"], ["d2a"], 3000.0)
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [*server_turn(1, 0), *server_turn(2, 1)],
+        [*server_turn(1, 0)[:2], *server_turn(2, 20)[::2]],
+        [*server_turn(1, 0), made({**RETRIEVER, semconv.DOCUMENTS: '[{"id": "d"}]'}, start=20, end=21)],
+    ],
+    ids=["at once", "a service that searches and one that answers", "a search afterwards"],
+)
+def test_trees_of_spans_that_are_no_turns_are_one_request(spans):
+    assert len(per_request(spans)) == 1
+
+
 @pytest.mark.parametrize("turns", [1, 2])
 def test_what_two_instrumentations_tell_of_one_request_counts_once(turns):
     """Those of LangChain make no span current: under a web server's span theirs stand side by side."""

@@ -148,8 +148,9 @@ class TestPlatforms:
             end=9,
         )
         call = made({"langfuse.observation.type": "generation"}, parent=whole)
-        record = to_record([whole, call]).record
+        record = to_record([whole, call], SpanOptions(by_workflow=True), service="shop").record
         assert (record.q, record.answer_json, record.pipeline) == (Q, Answer("Rollo", ["a"]), "support")
+        assert to_record([whole, call], service="shop").record.pipeline == "shop"
 
     def test_texts_that_mlflow_writes_as_json(self):
         def typed(kind, given, returned):

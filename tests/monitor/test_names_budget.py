@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 
@@ -9,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragmon.cli.doctor_checks import place_checks
 from ragmon.config.load import load
 from ragmon.core import constants
 from ragmon.core.record import Latency, Sampling, Totals
 from ragmon.export.families import NAMES_OVERFLOW, RECEIVED, UNASSESSED, budget
 from ragmon.export.prometheus import families
-from ragmon.export.status import SdkStats
+from ragmon.export.status import SdkStats, warnings
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.engine import Engine
 from ragmon.scoring.cardinality import SILENT
@@ -164,6 +166,31 @@ def test_a_small_budget_has_room_for_configured_pipelines_alone(tmp_path):
         assert live.observe(record(n, NOW, pipeline=pipeline), NOW)
     assert shown(live, NOW + 60)[0] == {"support", constants.OTHER}
     assert total(live, NOW + 60, NAMES_OVERFLOW, kind="pipeline") == 1
+
+
+def test_of_25_services_and_a_gold_file_for_all_the_number_is_named_with_which_each_has_its_gates(tmp_path):
+    """The gold file has twelve items and names no pipeline. Doctor and the page say the number."""
+    items = [{"qid": f"q{n}", "question": f"What is {n}?", "relevant_ids": ["d1"]} for n in range(12)]
+    (tmp_path / "gold.jsonl").write_text("".join(json.dumps(item) + "\n" for item in items))
+    needed, services = 10_000, {f"service-{n}" for n in range(25)}
+    for _ in range(2):
+        path = configuration(tmp_path, '[gold.all]\npath = "gold.jsonl"\n')
+        path.write_text(path.read_text(encoding="utf-8") + f"max_series = {needed}\n", encoding="utf-8")
+        live = Engine(load(path, environ={}))
+        for n in range(250):
+            live.observe(record(n, NOW, pipeline=f"service-{n % 25}", q=f"What is {n % 12}?"), NOW)
+        live.advance(NOW + 120)
+        reading = live.monitor_snapshot(NOW + 120, {})
+        with_gates = {outcome.gate.pipeline for outcome in reading.outcomes} & services
+        if reading.needed_series is None:
+            break
+        (check,) = place_checks(reading.needed_series)
+        assert f"max_series = {reading.needed_series}" in check.hint
+        assert any(check.hint.split(",")[0] in warning.hint for warning in warnings(reading))
+        assert with_gates < services
+        needed = reading.needed_series
+    assert (with_gates, reading.needed_series) == (services, None)
+    assert shown(live, NOW + 120)[1] <= needed
 
 
 def test_names_that_do_not_fit_are_counted_by_their_kind(live):

@@ -21,7 +21,7 @@ from ragmon.config.load import load
 from ragmon.core.record import Label, Record, Totals
 from ragmon.ingest.gold_files import gold_schema
 from ragmon.ingest.lines import decode, trace_schema
-from ragmon.ingest.receiver import ReceiverApp
+from ragmon.ingest.receiver import PROJECTS_PATH, ReceiverApp
 from ragmon.metrics import families
 from ragmon.monitor.admin import AdminView, admin_app
 from ragmon.stats.histograms import bucket
@@ -169,7 +169,7 @@ def named_paths(section):
 
 def test_every_path_of_the_write_port_is_named():
     port = ReceiverApp(None, token=None)
-    assert named_paths("The write port over HTTP") == sorted(["/", *port._endpoints])
+    assert named_paths("The write port over HTTP") == sorted(["/", PROJECTS_PATH, *port._endpoints])
 
 
 def test_every_path_of_the_admin_port_is_named():

@@ -17,7 +17,15 @@ from ragmon.core.errors import RagmonError
 from ragmon.server import store
 from ragmon.server.erasure import erase
 from ragmon.server.journal import Journal
-from ragmon.server.store import Checkpoint, JournalError, JournalReader, JournalRow, PendingRequest
+from ragmon.server.store import (
+    FOREVER,
+    Checkpoint,
+    FinishedTrace,
+    JournalError,
+    JournalReader,
+    JournalRow,
+    PendingRequest,
+)
 from ragmon.testing import FakeClock
 
 LINES = b'{"v":1,"qid":"a"}\n'
@@ -56,7 +64,7 @@ def test_what_a_transaction_wrote_is_there_after_the_journal_is_opened_again(jou
     ]
     assert journal.oldest() == 100.0
     assert list(journal.pending_requests()) == [PendingRequest(1, 101.5, "json", b"{}")]
-    assert journal.assembled(since=102.0) == {b"t" * 16: 102.0}
+    assert journal.assembled(since=102.0) == {b"t" * 16: FinishedTrace(102.0, 0, FOREVER)}
     assert journal.assembled(since=102.1) == {}
     assert journal.checkpoint() == Checkpoint(2, 102.0, b"state")
     assert journal.last() == (2, 101.0)

@@ -15,7 +15,7 @@ from ragmon.core.record import Ack, Label, Tombstone, decode_entry, encode
 from ragmon.server import erasure
 from ragmon.server.erasure import erase, remove_traces
 from ragmon.server.journal import Journal
-from ragmon.server.store import Failure, FailureQuery, JournalReader
+from ragmon.server.store import FOREVER, Failure, FailureQuery, FinishedTrace, JournalReader
 from ragmon.testing import make_record
 from tests.support.waiting import wait_for
 
@@ -128,7 +128,8 @@ def test_spans_that_wait_are_taken_out_of_their_requests(journal, tmp_path, form
         (1, [["kept ü"]]),
         (3, [["kept"]]),
     ]
-    assert journal.assembled(0) == {bytes.fromhex(MEANT): -7.0}, "a span of it that comes late makes no record"
+    done = FinishedTrace(-7.0, 0, FOREVER)
+    assert journal.assembled(0) == {bytes.fromhex(MEANT): done}, "a span of it that comes late makes no record"
     assert on_disk(tmp_path, SECRET) == []
 
 

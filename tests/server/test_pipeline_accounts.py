@@ -78,7 +78,7 @@ def test_a_trace_that_comes_again_after_more_than_a_day_counts_once(tmp_path, mo
             manual.send(whole([asked(k, ts=manual.time.now) for k in range(4 * n, 4 * n + 4)]))
         manual.expire()
         manual.again()
-        assert not manual.writer.journal.finished_trace_ids([bytes.fromhex(foreign(1)[0].trace_id)])
+        assert not manual.writer.journal.finished([bytes.fromhex(foreign(1)[0].trace_id)])
         manual.send(one)
         manual.tick(10)
         assert (manual.books.scored, manual.books.dropped, manual.books.residual) == (81, {"too_old": 1}, 0)

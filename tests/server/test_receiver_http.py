@@ -404,7 +404,7 @@ def test_other_paths_say_what_there_is(consumer, port):
     assert consumer.refused == {"unknown_path": 2}
 
 
-@pytest.mark.parametrize("path", ["/v1/traces%0A", "/v1/traces/", "//v1/traces", "/v1/TRACES", "/%0A"])
+@pytest.mark.parametrize("path", ["/v1/traces%0A", "/v1/traces//", "//v1/traces", "/v1/TRACES", "/%0A"])
 def test_what_is_nearly_a_path_is_another_one(consumer, opened, path):
     """A proxy that lets some paths through compares them letter by letter."""
     found, _, body = post(opened(token="sesame"), path)
@@ -706,6 +706,23 @@ def test_langfuses_path_is_one_for_traces(consumer, opened):
     assert (found, headers["Content-Type"]) == (401, PROTOBUF)
     assert "that as the password of Basic" in Status.FromString(body).message
     assert consumer.taken == [("traces", b"spans", Encoding.PROTOBUF)]
+
+
+@pytest.mark.parametrize("path", ["/v1/traces", "/v1/metrics", "/v1/logs", "/api/public/otel/v1/traces"])
+def test_a_slash_at_the_end_of_a_path_means_nothing(consumer, opened, path):
+    port = opened(token="sesame")
+    assert status(port, f"{path}/", b"", Authorization="Bearer sesame") == 200
+    assert status(port, f"{path}/", b"", Authorization="Bearer guess") == 401
+    assert status(port, f"{path}//", b"", Authorization="Bearer sesame") == 404
+
+
+def test_langfuses_clients_find_a_project_with_their_key(opened):
+    port, path = opened(token="sesame"), "/api/public/projects"
+    found, _, body = post(port, path, method="GET", Authorization=basic("pk-lf-any", "sesame"))
+    (project,) = json.loads(body)["data"]
+    assert (found, project["id"], project["name"]) == (200, "ragmon", "ragmon")
+    assert project.keys() >= {"organization", "metadata"}
+    assert status(port, path, method="GET", Authorization=basic("pk-lf-any", "another")) == 401
 
 
 def test_who_asks_whether_to_go_on_is_told_so_or_why_not(consumer, opened):

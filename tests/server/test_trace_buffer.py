@@ -19,6 +19,7 @@ class Piece:
     trace_id: bytes
     span_id: bytes
     is_root: bool = False
+    end_ns: int = 0
     service: str | None = None
     build: str | None = None
 

@@ -56,10 +56,23 @@ def messages(number=600, seed=5):
             log.append((at + chance.uniform(30, 400), found))
         if chance.random() < 0.02:
             log.append((at + 1, b"no request at all"))
+        for later in chance.sample((20, 70, 200, 500), 2) if n % 10 == 4 else ():
+            log += turn(n, at + later, chance)
     for n in chance.sample(range(number), number // 3):
         at = START + n * 1.5 + chance.choice((-20, 0, 1, 3, 20, 100, 400, 1000, 2000)) + chance.random()
         log.append((max(START, at), rated(n, is_own=n % 3 == 0)))
     return sorted(log)
+
+
+def turn(number, at, chance):
+    """Another turn in a trace, which is sometimes sent again, and work left over after it."""
+    spans = [span._replace(span_id=f"{round(at):016x}"[:15] + span.span_id[-1]) for span in foreign(number, at=at)]
+    call, found = spans[0], spans[1]._replace(parent_id=spans[0].span_id)
+    title = found._replace(span_id=f"{1:x}{found.span_id[1:]}", start_ns=call.end_ns + 1, end_ns=call.end_ns + 2)
+    bodies = [export([one]).SerializeToString() for one in (found, call, title)]
+    times = [at + chance.uniform(0, 3), at + chance.uniform(0, 3), at + chance.uniform(9, 90)]
+    again = [(at + chance.uniform(9, 300), body) for body in bodies if chance.random() < 0.3]
+    return [*zip(times, bodies, strict=True), *again]
 
 
 def rated(number, *, is_own=False):
@@ -173,6 +186,26 @@ def test_a_trace_whose_spans_come_in_several_chunks_is_one_request(settings):
     log = with_ticks([(START, found), (START + 14, b""), (START + 22, call)], 100)
     head, _ = counted(settings, log)
     assert (head.books.received, head.engine.scorer.scored) == (1, 1)
+
+
+def test_each_turn_of_a_trace_is_a_request_and_what_comes_again_is_none(settings):
+    spans = [foreign(1, at=START + later) for later in (0, 30, 200)]
+    bodies = [
+        export([span._replace(span_id=f"{number}{span.span_id[1:]}", parent_id=None) for span in one])
+        for number, one in enumerate(spans, 1)
+    ]
+    arrivals = [(0, 0), (30, 1), (50, 0), (200, 2), (230, 1)]
+    log = with_ticks([(START + later, bodies[number].SerializeToString()) for later, number in arrivals], 700)
+    head, _ = counted(settings, log)
+    assert (head.books.received, head.engine.scorer.scored, head.books.spans) == (3, 3, {LATE: 4})
+
+
+def test_work_left_over_in_a_trace_that_is_done_is_late(settings):
+    call, found = foreign(1, at=START)
+    left = found._replace(span_id=f"{9:016x}", start_ns=call.end_ns + 1, end_ns=call.end_ns + 2)
+    log = [(START, export([call, found]).SerializeToString()), (START + 30, export([left]).SerializeToString())]
+    head, _ = counted(settings, with_ticks(log, 700))
+    assert (head.books.received, head.engine.scorer.scored, head.books.ignored) == (2, 1, {LATE: 1})
 
 
 def test_spans_inside_a_decorated_call_are_part_of_its_record(settings):

@@ -55,6 +55,7 @@ def add(spans, span):
         trace_id=bytes.fromhex(span.trace_id),
         span_id=bytes.fromhex(span.span_id),
         parent_span_id=bytes.fromhex(span.parent_id or ""),
+        trace_state=span.state,
         name=span.name,
         start_time_unix_nano=span.start_ns,
         end_time_unix_nano=span.end_ns,

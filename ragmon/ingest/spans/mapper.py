@@ -15,8 +15,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from itertools import chain
+from itertools import chain, pairwise
 from math import inf
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -77,18 +78,20 @@ _SEPARATORS: Final = re.compile(r"[^a-z0-9]+")
 
 
 class Evaluation(NamedTuple):
-    """An evaluation of a request: a score in [0, 1], of which 1 is best, by a person or a judge."""
+    """An evaluation of a request, in [0, 1], by a person or a judge; its score is None where it is off its scale."""
 
     name: str
-    score: float
+    score: float | None
     human: bool
     rater: str
     trace_id: str
     ts: float
 
 
-def evaluations(spans: Iterable[Span]) -> Iterator[Evaluation]:
-    """The evaluations on spans; a score outside [0, 1], and a label that is neither yes nor no, are ignored."""
+def evaluations(
+    spans: Iterable[Span], ranges: Mapping[str, Sequence[float]] = MappingProxyType({})
+) -> Iterator[Evaluation]:
+    """The evaluations on spans, on the scales of their names; a label that is neither yes nor no is ignored."""
     for span in spans:
         keys = "\n".join(span.attributes)
         if not span.events and not any(marker in keys for marker in _KEY_MARKERS):
@@ -99,34 +102,41 @@ def evaluations(spans: Iterable[Span]) -> Iterator[Evaluation]:
             if event.name == semconv.EVALUATION
         ]
         for raw in chain(raw_evaluations, *(flattened(span.attributes, name).rows for name in LISTS)):
-            score = _score(raw)
-            if score is not None and (name := _name(raw.get("name"))):
+            name = _name(raw.get("name"))
+            label = (as_text(raw.get("label")) or "").strip().casefold()
+            score = number(raw.get("score"))
+            if score is not None:
+                worst, best = ranges.get(name, (0.0, 1.0))
+                share = (score - worst) / (best - worst)
+                score = share if 0.0 <= share <= 1.0 else None
+            elif label in _TRUE | _FALSE:
+                score = float(label in _TRUE)
+            else:
+                continue
+            if name:
                 trace_id = span.links[0] if len(span.links) == 1 else span.trace_id
                 human = (as_text(raw.get("annotator_kind")) or "").upper() == HUMAN
                 rater = as_text(raw.get("identifier")) or ""
                 yield Evaluation(name, score, human, rater, trace_id, span.end_ns / 1e9)
 
 
-def judge_scores(spans: Iterable[Span]) -> dict[str, float] | None:
-    """The scores of judges on a request's own spans, by metric; None where there is none."""
-    scores = {
-        JUDGE_PREFIX + evaluation.name: evaluation.score
-        for evaluation in evaluations(span for span in spans if not span.links)
-        if not evaluation.human
-    }
-    return scores or None
+def judge_scores(
+    spans: Iterable[Span], ranges: Mapping[str, Sequence[float]] = MappingProxyType({})
+) -> tuple[dict[str, float] | None, dict[str, str]]:
+    """The scores of judges on a request's own spans, by metric, and what is off its scale; None without scores."""
+    scores, out_of_range = dict[str, float](), dict[str, str]()
+    for evaluation in evaluations((span for span in spans if not span.links), ranges):
+        if evaluation.score is None:
+            # The names of others are not known, and may be many.
+            field = f"measures.{JUDGE_PREFIX}{evaluation.name}" if evaluation.name in ranges else "measures"
+            out_of_range[field] = constants.OUT_OF_RANGE
+        elif not evaluation.human:
+            scores[JUDGE_PREFIX + evaluation.name] = evaluation.score
+    return scores or None, out_of_range
 
 
 def _name(value: Any) -> str:
     return _SEPARATORS.sub("_", (as_text(value) or "").casefold()).strip("_")
-
-
-def _score(raw: Mapping[str, Any]) -> float | None:
-    score = number(raw.get("score"))
-    if score is not None:
-        return score if 0.0 <= score <= 1.0 else None
-    label = (as_text(raw.get("label")) or "").strip().casefold()
-    return 1.0 if label in _TRUE else 0.0 if label in _FALSE else None
 
 
 _SECOND: Final = 1e9
@@ -407,7 +417,8 @@ def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> lis
         With several roots of ragmon: each root, its descendants, and the spans within its time and that of no other
         root; a span that fits several requests belongs to none. Without such a root, if every outermost span is a
         workflow that answered or failed, and two at least retrieved as well or failed: each of them with its
-        descendants, one where two instrumentations tell of the same. Otherwise the trace as a whole.
+        descendants, one where two instrumentations tell of the same. The same for trees of spans, one after the other,
+        that retrieved and called a model. Otherwise the trace as a whole.
     """
     trace = Trace(translated(spans), options.retrieving)
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
@@ -417,6 +428,13 @@ def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> lis
             turns = _told_once(turns)
             if sum(map(is_request, turns)) >= 2:
                 return turns
+        trees: dict[str, list[Span]] = {}
+        for span in trace.spans:
+            trees.setdefault(next(reversed(trace.above(span)), span.span_id), []).append(span)
+        turns = [turn for tree in trees.values() if (turn := Trace(tree, trace.retrieving)).outermost]
+        is_in_turn = all(turn.ended[-1].end_ns < later.spans[0].start_ns for turn, later in pairwise(turns))
+        if is_in_turn and all(turn.calls for turn in turns) and sum(bool(turn.steps) for turn in turns) >= 2:
+            return turns
     if len(roots) < 2:
         return [trace]
     requests = {root.span_id: [root] for root in roots}
@@ -485,6 +503,15 @@ def ended_requests(spans: Iterable[Span], running: Container[str], options: Span
 def is_request(turn: Trace) -> bool:
     """Whether a workflow with its descendants is a whole request: it retrieved and answered, or it failed."""
     return _is_turn(turn) and bool(turn.outermost[0].failed or turn.steps)
+
+
+def begins_anew(request: Trace) -> bool:
+    """Whether spans that began when the requests of their trace had ended are another request, not work left over.
+
+    Such a request has a root of its own, or is whole: it retrieved and answered, or it failed.
+    """
+    has_root = any(span.parent_id is None for span in request.spans)
+    return has_root or is_request(request) or bool(request.steps and request.calls)
 
 
 def _is_turn(turn: Trace) -> bool:
@@ -565,11 +592,20 @@ def to_record(
             reply = None
         elif reply is None:
             ended = _control_flow(trace)
+    # TruLens's service is the library itself; the application is on its spans.
+    app, version = (
+        shown_name(as_text(trace.first.attributes.get(key)) or "", "") or None
+        for key in (semconv.TRULENS_APP, semconv.TRULENS_APP_VERSION)
+    )
+    if app is not None:
+        service, build = app, version
+    workflow = _workflow_name(trace) if options.by_workflow else None
+    measures, off_scale = judge_scores(trace.spans, options.ranges)
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
         ts=_event_time(_interval(trace)[1]),
-        pipeline=options.pipeline or _workflow_name(trace) or service or constants.DEFAULT_PIPELINE,
+        pipeline=options.pipeline or workflow or service or constants.DEFAULT_PIPELINE,
         source=constants.LIVE,
         q=question(trace, _texts_in(retrieved)),
         retrieved_ids=ids,
@@ -583,7 +619,7 @@ def to_record(
         build=build,
         model=_answering_model(trace),
         exported=(trace.root or trace.spans[0]).sampled,
-        measures=judge_scores(trace.spans),
+        measures=measures,
         instrumentation=_instrumentation(trace),
         **_labels(trace),
     )
@@ -593,7 +629,7 @@ def to_record(
     missing = _missing(record, trace, retrieved.final)
     tools = trace.tools if missing.get("retrieved_ids") == NO_RETRIEVAL else ()
     unreadable = dict.fromkeys(unread, constants.UNREADABLE)
-    return Mapped(kept, "", {**missing, **unreadable, **out_of_range}, tools=tools, unread=unread)
+    return Mapped(kept, "", {**missing, **unreadable, **out_of_range, **off_scale}, tools=tools, unread=unread)
 
 
 def incomplete(mapped: Mapped) -> Mapped:

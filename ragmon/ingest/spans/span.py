@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -46,7 +46,9 @@ class SpanOptions:
         merge: How several independent retrievals become one list.
         retrievers: The names of tools, tasks, functions and spans that retrieve whatever the shape of their output; `*`
             stands for any characters.
-        pipeline: The pipeline's name; None takes the workflow's, then the service's.
+        pipeline: The pipeline's name; None takes the service's.
+        by_workflow: Whether the name of a workflow goes before the service's.
+        ranges: The worst and the best score of judges, by name; of others they are 0 and 1.
         reasoning: Names of thoughts in answers, beside the usual ones.
         ignored: The exceptions that are no errors, by the names of their types; `*` stands for any characters.
     """
@@ -55,6 +57,8 @@ class SpanOptions:
     merge: Merge = "concat"
     retrievers: tuple[str, ...] = ()
     pipeline: str | None = None
+    by_workflow: bool = False
+    ranges: Mapping[str, Sequence[float]] = field(default_factory=dict)
     reasoning: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
@@ -118,6 +122,7 @@ class Span(NamedTuple):
         scope: The name of the instrumentation that recorded it.
         sampled: Whether the application's tracer keeps it; None where that is unknown.
         links: The ids of the traces it links to.
+        state: The tracestate of its trace.
     """
 
     trace_id: str
@@ -134,6 +139,7 @@ class Span(NamedTuple):
     scope: str = ""
     sampled: bool | None = None
     links: Sequence[str] = ()
+    state: str = ""
 
 
 class Mapped(NamedTuple):
@@ -174,6 +180,7 @@ def from_sdk_span(span: Any) -> Span:
         dropped_events=span.dropped_events,
         scope="" if span.instrumentation_scope is None else span.instrumentation_scope.name,
         sampled=bool(context.trace_flags.sampled),
+        state=context.trace_state.to_header() if context.trace_state else "",
     )
 
 
@@ -399,6 +406,30 @@ class Trace:
                 self._roles[span.span_id] = Role.RETRIEVAL | Role.TOOL
             elif is_tool(span.attributes):
                 self._roles[span.span_id] |= Role.TOOL
+
+    @property
+    def first(self) -> Span:
+        """The first outermost span; of a trace without one, its first span."""
+        return (self.outermost or self.spans or [*self._by_id.values()])[0]
+
+    def owner(self, service_of: Callable[[Span], str | None]) -> Span:
+        """The span whose service answers the request: the first outermost one.
+
+        A workflow that only hands on to workflows of one other service is a call of that service.
+        """
+        span = self.first
+        if len({service_of(one) for one in self.spans}) < 2:
+            return span
+        rag_spans = [one for one in self.inside(span) if self._roles[one.span_id] & _RAG_ROLES]
+        while True:
+            inside = [one for one in rag_spans if span.span_id in self.above(one)]
+            around = {one.span_id for one in inside}
+            called = [one for one in inside if not around & self.above(one).keys()]
+            services = {service_of(one) for one in called}
+            are_workflows = all(self._roles[one.span_id] & Role.WORKFLOW for one in called)
+            if len(services) != 1 or services == {service_of(span)} or not are_workflows:
+                return span
+            span = called[0]
 
     @property
     def tools(self) -> list[str]:
