@@ -424,7 +424,8 @@ def translated(spans: Iterable[Span]) -> Iterator[Span]:
         if span.events and not any(key in span.attributes or key in added for key in _LISTS):
             added |= _messages_in(span.events)
         failed = span.failed or span.attributes.get(_LEVEL) == _ERROR_LEVEL
-        yield span._replace(attributes={**added, **span.attributes}, failed=failed) if added else span
+        is_known = not added and failed == span.failed
+        yield span if is_known else span._replace(attributes={**added, **span.attributes}, failed=failed)
 
 
 def _messages_in(events: Sequence[Event]) -> Translation:

@@ -215,7 +215,7 @@ def question(trace: Trace, texts: Iterable[str] = ()) -> str | None:
     given = (as_text(span.attributes.get(semconv.RAGMON_QUESTION)) for span in trace.spans)
     texts = list(texts)
     asked = (question_in_prompt(text, texts) for text in asked_texts(trace))
-    return next(filter(None, (*given, *asked)), None)
+    return next(filter(None, chain(given, asked)), None)
 
 
 def asked_texts(trace: Trace) -> Iterator[str]:
