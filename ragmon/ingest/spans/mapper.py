@@ -676,12 +676,19 @@ def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str
     return reasons
 
 
+_INSTRUMENTATION_OF: Final[Memo[str, str]] = Memo(
+    lambda scope: next(
+        (name for key, name in semconv.INSTRUMENTATIONS.items() if f"{scope}.".startswith(f"{key}.")), ""
+    )
+)
+"""The instrumentation that a scope, or the name of a span, begins with; "" where it is none that is known."""
+
+
 def _instrumentation(trace: Trace) -> str:
     """The instrumentation that recorded a request: that of its outermost span which is known, else a scope."""
     for span in (*trace.outermost, *trace.spans):
-        for start, name in semconv.INSTRUMENTATIONS.items():
-            if f"{span.scope}.".startswith(f"{start}.") or span.name.startswith(f"{start}."):
-                return name
+        if name := _INSTRUMENTATION_OF[span.scope] or _INSTRUMENTATION_OF[span.name]:
+            return name
         for key, family in _FAMILY_KEYS.items():
             if span.attributes.get(key):
                 return family
