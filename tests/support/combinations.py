@@ -706,6 +706,15 @@ COMBINATIONS: Final[dict[str, Combination]] = {
             ("5-prompt", "the documents in the prompt", "prompt", 5, 2, 3),
         )
     },
+    "vercel-openinference": Combination(
+        "Vercel AI SDK 6, a tool that retrieves, OpenInference's processor",
+        "vercel.mjs",
+        "openinference",
+        ("ai@6", "@arizeai/openinference-vercel"),
+        ("tool",),
+        setting="`experimental_telemetry: { isEnabled: true }`",
+        also=("@ai-sdk/openai@3", "zod"),
+    ),
     "vercel7": Combination(
         "Vercel AI SDK 7, a tool that retrieves",
         "vercel.mjs",
