@@ -225,10 +225,10 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         ("haystack-ai", "openinference-instrumentation-haystack"),
     ),
     "haystack-2.9-openinference": Combination(
-        "Haystack 2.9 pipeline, OpenInference 0.1.20",
+        "Haystack 2.9 pipeline, OpenInference 0.1.16",
         "haystack:pipeline",
         "openinference",
-        ("haystack-ai==2.9.0", "openinference-instrumentation-haystack==0.1.20"),
+        ("haystack-ai==2.9.0", "openinference-instrumentation-haystack==0.1.16"),
         also=("wrapt<2",),
     ),
     "haystack-langfuse": Combination(
@@ -509,8 +509,15 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         setting="`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`",
         also=("openai",),
     ),
+    "openai-langfuse-3-untyped": Combination(
+        "OpenAI's SDK, Langfuse 3, `@observe` without a type",
+        "sdks:decorated",
+        "langfuse",
+        ("openai", "langfuse<4"),
+        ("langfuse_untyped",),
+    ),
     "openai-langfuse-3-decorators": Combination(
-        "OpenAI's SDK, Langfuse 3, `@observe`",
+        'OpenAI\'s SDK, Langfuse 3, `@observe(as_type="retriever")`',
         "sdks:decorated",
         "langfuse",
         ("openai", "langfuse<4"),

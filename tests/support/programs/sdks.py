@@ -197,6 +197,14 @@ def _langfuse(tracer):
     return observe(as_type="retriever"), observe(name="answer"), OpenAI
 
 
+def _langfuse_untyped(tracer):
+    """The decorator alone, as the quickstart has it."""
+    _, whole, client = _langfuse(tracer)
+    from langfuse import observe
+
+    return observe(name="retrieve"), whole, client
+
+
 def _mlflow(tracer):
     import mlflow
     from mlflow.entities import Document, SpanType
