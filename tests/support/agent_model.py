@@ -12,6 +12,7 @@ import threading
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 
 CORPUS = {
     "ferry#1": "The first ferry to Sund leaves at six in the morning.",
@@ -34,6 +35,7 @@ QUESTIONS = (*ANSWERS, UNANSWERABLE, FAILING)
 TOP_K = 3
 OBSERVED = "Observation:"
 """What frameworks write before a tool's result where they give it to the model as a message of the user."""
+_ids = count(1)
 _OUTPUT_FIELDS = ("answer", "citations")
 
 
@@ -123,7 +125,7 @@ def chat_completion(body):
     elif schema := (body.get("response_format") or {}).get("json_schema"):
         message["content"] = json.dumps(_structured({"parameters": schema["schema"]}, answer))
     return {
-        "id": "chatcmpl-1",
+        "id": f"chatcmpl-{next(_ids)}",
         "object": "chat.completion",
         "created": 1,
         "model": "fake",
@@ -200,7 +202,7 @@ def response(body):
         output = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": tool, "status": "completed"}
         output["arguments"] = json.dumps(arguments)
     return {
-        "id": "resp_1",
+        "id": f"resp_{next(_ids)}",
         "object": "response",
         "created_at": 1,
         "model": "fake",

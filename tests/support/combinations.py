@@ -224,6 +224,13 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         "openinference",
         ("haystack-ai", "openinference-instrumentation-haystack"),
     ),
+    "haystack-openllmetry": Combination(
+        "Haystack 2 pipeline, OpenLLMetry",
+        "haystack:pipeline",
+        "traceloop",
+        ("haystack-ai<3", "opentelemetry-instrumentation-haystack"),
+        also=_TRACELOOP,
+    ),
     "haystack-2.9-openinference": Combination(
         "Haystack 2.9 pipeline, OpenInference 0.1.16",
         "haystack:pipeline",
@@ -462,6 +469,27 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         "sdks:openai",
         "openllmetry",
         ("openai", "opentelemetry-instrumentation-openai"),
+        has_session=False,
+    ),
+    "openai-responses-openinference": Combination(
+        "OpenAI's responses and an own search, OpenInference",
+        "sdks:responses",
+        "openinference",
+        ("openai", "openinference-instrumentation-openai"),
+    ),
+    "openai-responses-openllmetry": Combination(
+        "OpenAI's responses and an own search, OpenLLMetry",
+        "sdks:responses",
+        "openllmetry",
+        ("openai", "opentelemetry-instrumentation-openai"),
+        has_session=False,
+    ),
+    "openai-responses-logfire": Combination(
+        "OpenAI's responses and an own search, Logfire",
+        "sdks:responses",
+        "logfire",
+        ("openai", "logfire"),
+        setting="`OTEL_EXPORTER_OTLP_ENDPOINT`",
         has_session=False,
     ),
     "openai-v2": Combination(

@@ -43,6 +43,21 @@ def openai(tracer):
     return ask, stream
 
 
+def responses(tracer):
+    """OpenAI's responses; the search leaves no span."""
+    client = _client()
+
+    def create(question, **more):
+        asked = prompt(question, search(question))
+        return client.responses.create(model="fake", instructions=INSTRUCTIONS, input=asked, **more)
+
+    def stream(question, session):
+        events = create(question, stream=True)
+        return "".join(event.delta for event in events if event.type == "response.output_text.delta")
+
+    return lambda question, session: create(question).output_text, stream
+
+
 def litellm(tracer):
     """LiteLLM with its callback for OpenTelemetry."""
     import litellm as installed
