@@ -13,8 +13,8 @@ from tests.support.recorded_agents import NAMES, AskedQuestion, questions
 
 LIVE = (
     *("langchain-openinference", "langchain-openllmetry", "langgraph-openinference", "langgraph-openllmetry"),
-    *("llama-index-openinference", "llama-index-citation-openinference", "llama-index-chat-openinference"),
-    *("llama-index-openllmetry", "haystack", "haystack-openinference", "haystack-agent"),
+    *("llama-index-openinference", "llama-index-citation-openinference", "llama-index-reranked-openinference"),
+    *("haystack", "haystack-openinference", "haystack-agent"),
     *("openai-openinference", "openai-openllmetry", "openai-langfuse-decorators", "mlflow-tracing-decorators"),
     "pydantic-ai-1",
 )

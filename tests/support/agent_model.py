@@ -47,8 +47,8 @@ SEARCH = "/search"
 """The path at which programs in other languages search."""
 OBSERVED = "Observation:"
 """What frameworks write before a tool's result where they give it to the model as a message of the user."""
+_ids = count(1)
 _OUTPUT_FIELDS = ("answer", "citations")
-_COUNT = count()
 
 
 def search(query):
@@ -137,7 +137,7 @@ def chat_completion(body):
     elif schema := (body.get("response_format") or {}).get("json_schema"):
         message["content"] = json.dumps(_structured({"parameters": schema["schema"]}, answer))
     return {
-        "id": f"chatcmpl-{next(_COUNT)}",  # LangGraph in JavaScript replaces messages of the same id
+        "id": f"chatcmpl-{next(_ids)}",  # LangGraph in JavaScript replaces messages of the same id
         "object": "chat.completion",
         "created": 1,
         "model": "fake",
@@ -214,7 +214,7 @@ def response(body):
         output = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": tool, "status": "completed"}
         output["arguments"] = json.dumps(arguments)
     return {
-        "id": "resp_1",
+        "id": f"resp_{next(_ids)}",
         "object": "response",
         "created_at": 1,
         "model": "fake",

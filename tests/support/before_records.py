@@ -145,7 +145,7 @@ def _json(path: Path) -> Any:
 
 
 def _of_sdk(told: dict[str, Any]) -> dict[str, Any]:
-    """A span as OpenTelemetry's SDK writes it, in the form of `tests/data/instrumentations`."""
+    """A span as OpenTelemetry's SDK writes it, in plain dicts."""
     return {
         "trace_id": told["context"]["trace_id"].removeprefix("0x"),
         "span_id": told["context"]["span_id"].removeprefix("0x"),
@@ -205,7 +205,7 @@ def _any_value(value: Any) -> dict[str, Any]:
 
 
 def _spans(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The spans of an export request, in the form of `tests/data/instrumentations`."""
+    """The spans of an export request, in plain dicts."""
     for process in body["resourceSpans"]:
         for scope in process["scopeSpans"]:
             for span in scope["spans"]:

@@ -231,11 +231,18 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         "openinference",
         ("haystack-ai", "openinference-instrumentation-haystack"),
     ),
+    "haystack-openllmetry": Combination(
+        "Haystack 2 pipeline, OpenLLMetry",
+        "haystack:pipeline",
+        "traceloop",
+        ("haystack-ai<3", "opentelemetry-instrumentation-haystack"),
+        also=_TRACELOOP,
+    ),
     "haystack-2.9-openinference": Combination(
-        "Haystack 2.9 pipeline, OpenInference 0.1.20",
+        "Haystack 2.9 pipeline, OpenInference 0.1.16",
         "haystack:pipeline",
         "openinference",
-        ("haystack-ai==2.9.0", "openinference-instrumentation-haystack==0.1.20"),
+        ("haystack-ai==2.9.0", "openinference-instrumentation-haystack==0.1.16"),
         also=("wrapt<2",),
     ),
     "haystack-langfuse": Combination(
@@ -471,6 +478,27 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         ("openai", "opentelemetry-instrumentation-openai"),
         has_session=False,
     ),
+    "openai-responses-openinference": Combination(
+        "OpenAI's responses and an own search, OpenInference",
+        "sdks:responses",
+        "openinference",
+        ("openai", "openinference-instrumentation-openai"),
+    ),
+    "openai-responses-openllmetry": Combination(
+        "OpenAI's responses and an own search, OpenLLMetry",
+        "sdks:responses",
+        "openllmetry",
+        ("openai", "opentelemetry-instrumentation-openai"),
+        has_session=False,
+    ),
+    "openai-responses-logfire": Combination(
+        "OpenAI's responses and an own search, Logfire",
+        "sdks:responses",
+        "logfire",
+        ("openai", "logfire"),
+        setting="`OTEL_EXPORTER_OTLP_ENDPOINT`",
+        has_session=False,
+    ),
     "openai-v2": Combination(
         "OpenAI's SDK and an own search, OpenTelemetry's `openai-v2`",
         "sdks:openai",
@@ -516,8 +544,15 @@ COMBINATIONS: Final[dict[str, Combination]] = {
         setting="`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`",
         also=("openai",),
     ),
+    "openai-langfuse-3-untyped": Combination(
+        "OpenAI's SDK, Langfuse 3, `@observe` without a type",
+        "sdks:decorated",
+        "langfuse",
+        ("openai", "langfuse<4"),
+        ("langfuse_untyped",),
+    ),
     "openai-langfuse-3-decorators": Combination(
-        "OpenAI's SDK, Langfuse 3, `@observe`",
+        'OpenAI\'s SDK, Langfuse 3, `@observe(as_type="retriever")`',
         "sdks:decorated",
         "langfuse",
         ("openai", "langfuse<4"),
@@ -706,6 +741,15 @@ COMBINATIONS: Final[dict[str, Combination]] = {
             ("5-prompt", "the documents in the prompt", "prompt", 5, 2, 3),
         )
     },
+    "vercel-openinference": Combination(
+        "Vercel AI SDK 6, a tool that retrieves, OpenInference's processor",
+        "vercel.mjs",
+        "openinference",
+        ("ai@6", "@arizeai/openinference-vercel"),
+        ("tool",),
+        setting="`experimental_telemetry: { isEnabled: true }`",
+        also=("@ai-sdk/openai@3", "zod"),
+    ),
     "vercel7": Combination(
         "Vercel AI SDK 7, a tool that retrieves",
         "vercel.mjs",

@@ -41,8 +41,9 @@ def verdicts(asked: AskedQuestion, options: SpanOptions) -> dict[str, str]:
     answer = None if record is None else record.answer_json
     claim = None if answer is None or answer.claim is None else answer.claim.strip()
     traces = _written(asked)
-    if records:  # what stands in another trace is not known to be of the same request
-        traces = {} if record is None else {record.trace_id: traces[record.trace_id]}
+    of_records = {found.trace_id for found in records}
+    if of_records:  # what stands in another trace is not known to be of the same request
+        traces = {trace: traces[trace] for trace in of_records if len(of_records) == 1}
     failed = any(mark in written for written in traces.values() for mark in _FAILURES)
 
     def cell(read: Any, returned: Any, texts: Iterable[str | None]) -> str:

@@ -21,9 +21,9 @@ from tests.support.programs.tracers import TRACERS
 def main(name):
     """Print what the program really returned, a line a question."""
     combination = COMBINATIONS[name]
-    tracer = TRACERS[combination.tracer](combination)
     module, _, function = combination.program.partition(":")
     program = getattr(importlib.import_module(f"tests.support.programs.{module}"), function)
+    tracer = TRACERS[combination.tracer](combination)
     made = program(tracer, *combination.arguments)
     ask, stream = made if isinstance(made, tuple) else (made, None)
     for question, session, is_stream in TURNS:

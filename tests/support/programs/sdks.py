@@ -43,6 +43,21 @@ def openai(tracer):
     return ask, stream
 
 
+def responses(tracer):
+    """OpenAI's responses; the search leaves no span."""
+    client = _client()
+
+    def create(question, **more):
+        asked = prompt(question, search(question))
+        return client.responses.create(model="fake", instructions=INSTRUCTIONS, input=asked, **more)
+
+    def stream(question, session):
+        events = create(question, stream=True)
+        return "".join(event.delta for event in events if event.type == "response.output_text.delta")
+
+    return lambda question, session: create(question).output_text, stream
+
+
 def litellm(tracer):
     """LiteLLM with its callback for OpenTelemetry."""
     import litellm as installed
@@ -195,6 +210,14 @@ def _langfuse(tracer):
     except ImportError:
         OpenAI = None  # noqa: N806 - a class
     return observe(as_type="retriever"), observe(name="answer"), OpenAI
+
+
+def _langfuse_untyped(tracer):
+    """The decorator alone, as the quickstart has it."""
+    _, whole, client = _langfuse(tracer)
+    from langfuse import observe
+
+    return observe(name="retrieve"), whole, client
 
 
 def _mlflow(tracer):

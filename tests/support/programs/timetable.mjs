@@ -19,14 +19,15 @@ export async function search(query) {
 
 export const numbered = (documents) => documents.map(({ text }, rank) => `[${rank + 1}] ${text}`).join("\n");
 
-// OpenTelemetry's SDK with its exporter over OTLP.
-export async function provider() {
+// OpenTelemetry's SDK with its exporter over OTLP; instrumentations may bring the processor before it.
+export async function provider(processed) {
   const { NodeTracerProvider, BatchSpanProcessor } = await import("@opentelemetry/sdk-trace-node");
   const { OTLPTraceExporter } = await import("@opentelemetry/exporter-trace-otlp-proto");
   const { resourceFromAttributes } = await import("@opentelemetry/resources");
+  const exporter = new OTLPTraceExporter();
   const made = new NodeTracerProvider({
     resource: resourceFromAttributes({ "service.name": SERVICE }),
-    spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter())],
+    spanProcessors: [processed ? processed(exporter) : new BatchSpanProcessor(exporter)],
   });
   made.register();
   return made;

@@ -22,7 +22,12 @@ _loop = asyncio.new_event_loop()
 
 def awaited(coroutine):
     """The result of a coroutine; all run in one loop, as in a server, which clients of models rely on."""
-    return _loop.run_until_complete(coroutine)
+    try:
+        return _loop.run_until_complete(coroutine)
+    finally:
+        _loop.run_until_complete(
+            asyncio.sleep(0.01)
+        )  # generators that nobody read to their end are closed, and end spans
 
 
 def search(query: str) -> list[dict[str, typing.Any]]:

@@ -6,7 +6,10 @@ import { z } from "zod";
 import { INSTRUCTIONS, KEY, given, numbered, openaiUrl, provider, run, search, tracer } from "./timetable.mjs";
 
 const [kind] = given;
-const traced = await provider();
+const openinference = tracer === "openinference" && (await import("@arizeai/openinference-vercel"));
+const traced = await provider(
+  openinference && ((exporter) => new openinference.OpenInferenceBatchSpanProcessor({ exporter })),
+);
 const model = createOpenAI({ baseURL: openaiUrl, apiKey: KEY }).chat("fake");
 const inputSchema = z.object({ query: z.string() });
 const description = "Search the timetable of the ferries.";
