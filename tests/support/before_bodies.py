@@ -74,10 +74,10 @@ ADMIN_PATHS = (
 def recorded() -> tuple[dict[str, Any], ...]:
     """Requests as real instrumentations and agents sent them, in OTLP's JSON."""
     found = []
-    for path in sorted((DATA / "agents").glob("*.jsonl.gz")):
+    for path in sorted((DATA / "wire" / "agents").glob("*.jsonl.gz")):
         asked = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()][1:]
         found += [request for question in asked for request in question["requests"]]
-    for path in sorted((DATA / "instrumentations").glob("*.json")):
+    for path in sorted((DATA / "wire" / "instrumentations").glob("*.json")):
         found.append(_export([_of_tuple(span) for span in json.loads(path.read_bytes())["spans"]]))
     for path in sorted((DATA / "spans").glob("*.json")):
         found.append(_export([_of_sdk(span) for span in json.loads(path.read_bytes())]))

@@ -123,9 +123,9 @@ def recordings() -> dict[str, Any]:
     found: dict[str, list[Any]] = {}
     for path in sorted((DATA / "spans").glob("*.json")):
         found[f"spans/{path.stem}"] = [request([_of_sdk(span) for span in _json(path)])]
-    for path in sorted((DATA / "instrumentations").glob("*.json")):
+    for path in sorted((DATA / "wire" / "instrumentations").glob("*.json")):
         found[f"instrumentations/{path.stem}"] = [request(_json(path)["spans"])]
-    for path in sorted((DATA / "agents").glob("*.jsonl.gz")):
+    for path in sorted((DATA / "wire" / "agents").glob("*.jsonl.gz")):
         lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()[1:]]
         found[f"agents/{path.name.partition('.')[0]}"] = [body for line in lines for body in line["requests"]]
     return found
