@@ -376,7 +376,7 @@ def parse(text: str, reasoning: Sequence[str] = (), depth: int = _DEPTH) -> Repl
     if is_representation(bare):
         texts = _TEXT_OF_MESSAGE.findall(bare) if _OF_ASSISTANT.match(bare) else []
         said = "".join(text for written in texts for text in python_value(f"[{written}]") or ())
-        return Reply(said) if said else None
+        return parse(said, reasoning, depth - 1) if said else None
     return Reply(text) if "[" not in text else Reply(*split_citations(text))
 
 

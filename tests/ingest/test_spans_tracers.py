@@ -255,6 +255,9 @@ SAID = """'It\\'s "so".'"""
 def test_the_representation_of_the_assistants_message_has_its_text(written):
     chain = made(CHAIN | {semconv.OUTPUT_VALUE: json.dumps({"llm": {"replies": [written]}})})
     assert to_record([chain, made(LLM, parent=chain)]).record.answer_json == Answer('It\'s "so".')
+    structured = written.replace(SAID, """'{"claim": "So.", "citations": ["d1"]}'""")
+    chain = made(CHAIN | {semconv.OUTPUT_VALUE: json.dumps({"llm": {"replies": [structured]}})})
+    assert to_record([chain, made(LLM, parent=chain)]).record.answer_json == Answer("So.", ["d1"])
 
 
 @pytest.mark.parametrize("text", ["Rollo (911).", "f(x=1) = 2", "See Rollo(n=1) and others", "content='a' is set"])
