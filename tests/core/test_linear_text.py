@@ -203,6 +203,7 @@ FUNCTIONS = {
     answers.read: answers.read,
     answers.without_reasoning: answers.without_reasoning,
     messages.question_in: messages.question_in,
+    tools.sounds_like_retrieval: tools.sounds_like_retrieval,
     prompts.question_in_prompt: lambda text: prompts.question_in_prompt(text, [text[:9], text[9:]]),
     citations.marked_citations: lambda text: citations.marked_citations(text, ["a", "b", "a#1"]),
     builtin.words: builtin.words,

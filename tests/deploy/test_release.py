@@ -84,8 +84,10 @@ def test_the_version_is_the_new_one_wherever_it_is_named(copy):
         str(path)
         for path, content in files(copy).items()
         if re.search(rb"(?<![\d.])" + re.escape(VERSION.encode()) + rb"(?![\d.])", content)
-        # Programs whose reports lie in ragmon have versions of their own; the changelog keeps its sections.
+        # Programs whose reports lie in ragmon, and recorded ones, have versions of their own; the changelog keeps its
+        # sections.
         and path.parts[0] not in ("ragmon", "CHANGELOG.md")
+        and path.name != "instrumentations.md"
     ]
     assert named == []
     assert tomllib.loads((copy / "pyproject.toml").read_text())["project"]["version"] == LATER
