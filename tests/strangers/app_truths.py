@@ -253,7 +253,7 @@ APPLICATIONS = [
         questions=MORNING,
         pipeline="unknown_service:python",
         captured={"question": 1, "answer": 1, "ids": 0, "contexts": 0},
-        logged=["no ids of retrieved documents in 20 of 20 records", "in a call under `@ragmon.trace`"],
+        logged=["no ids of retrieved documents in 20 of 20 records", "an instrumented retriever inside the request"],
     ),
     Application(
         "tool_agent",
