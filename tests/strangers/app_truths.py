@@ -248,7 +248,7 @@ APPLICATIONS = [
             words=(
                 "ragmon.record(retrieved=...)",
             ),  # its answers carry marks: the ids that they stand for are what lacks
-            gaps=("no ids of retrieved documents", "in a call under `@ragmon.trace`"),
+            gaps=("no ids of retrieved documents", "an instrumented retriever inside the request"),
         ),
         questions=MORNING,
         pipeline="unknown_service:python",
