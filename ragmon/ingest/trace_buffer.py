@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, Generic, TypeVar
 
+from ragmon.core import semconv
 from ragmon.ingest.spans.mapper import begins_anew, incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
 from ragmon.ingest.spans.sampling import UpstreamSampling
@@ -189,7 +190,8 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         trace = self.traces.pop(span.trace_id, None)
         if trace is None:
             trace = _FileTrace(end_ns, end_ns, [], after=self._done.get(span.trace_id))
-        if trace.after is not None and span.start_ns <= trace.after:
+        is_record = semconv.RAGMON_RECORD in span.attributes  # a whole request, whenever it comes
+        if trace.after is not None and span.start_ns <= trace.after and not is_record:
             self.left_out[LATE] += 1
             if trace.spans:
                 self.traces[span.trace_id] = trace

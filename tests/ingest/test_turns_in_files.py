@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ragmon.core import semconv
 from ragmon.ingest.trace_buffer import LATE, FileTraceBuffer
 from tests.server.test_turns_of_one_trace import MODEL, bare, remote, span, turn
+from tests.support.recorded_spans import made
 
 START = 1_764_000_000
 
@@ -37,3 +39,16 @@ def test_work_left_over_is_late():
     title = span(0, 7, 1, "title", MODEL, START + 400)
     records, left_out = read([*turn(0, START), title])
     assert (len(records), left_out) == (1, {LATE: 1})
+
+
+def test_the_record_of_a_call_that_took_long_is_none_that_is_late():
+    """Calls of a session share the trace id; one began before another, and ended ten minutes after it."""
+    line = '{"v":1,"trace_id":"%032x","ts":%d,"source":"live","q":"question %d?"}'
+    calls = [
+        made({semconv.RAGMON_RECORD: line % (7, START, number)}, start=number, end=end)
+        for number, end in ((1, 2), (0, 700))
+    ]
+    other = made({semconv.RAGMON_RECORD: line % (8, START, 9)}, start=600, end=601)._replace(trace_id="8" * 32)
+    records, left_out = read([calls[0], other, calls[1]])
+    assert sorted(record.q for record in records) == ["question 0?", "question 1?", "question 9?"]
+    assert left_out == {}

@@ -510,7 +510,7 @@ def begins_anew(request: Trace) -> bool:
 
     Such a request has a root of its own, or is whole: it retrieved and answered, or it failed.
     """
-    has_root = any(span.parent_id is None for span in request.spans)
+    has_root = any(span.parent_id is None or semconv.RAGMON_RECORD in span.attributes for span in request.spans)
     return has_root or is_request(request) or bool(request.steps and request.calls)
 
 
