@@ -50,6 +50,7 @@ _NUMBERED: Final = re.compile(
 )
 _SHOWN: Final = re.compile(r"\A['\"][^\n]{0,2000}[\])}>](?=\s)")
 """The end of documents as Python shows them, behind the text of the last one."""
+_LETTER: Final = re.compile(r"[^\W\d]")
 _LONGEST_LABEL: Final = 40
 _QUESTION_MARKS: Final = ("?", "？", "؟")
 
@@ -109,9 +110,7 @@ def _said_in(part: str) -> list[str]:
     """The lines of a part of a prompt that have words, and no label."""
     lines = map(_labelled, part.splitlines())
     return [
-        line.text
-        for line in lines
-        if not line.label and re.search(r"[^\W\d]", line.text) and not _TAG.fullmatch(line.text)
+        line.text for line in lines if not line.label and _LETTER.search(line.text) and not _TAG.fullmatch(line.text)
     ]
 
 
