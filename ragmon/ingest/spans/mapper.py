@@ -448,6 +448,10 @@ def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> lis
     return [Trace(members, trace.retrieving) for members in requests.values()]
 
 
+_NEAR: Final = 8
+"""How many turns before one are looked at: what is told twice begins at the same time."""
+
+
 def _told_once(turns: Sequence[Trace]) -> list[Trace]:
     """Turns without those that another instrumentation tells of, too: at the same time, with the same question."""
 
@@ -458,7 +462,7 @@ def _told_once(turns: Sequence[Trace]) -> list[Trace]:
 
     once: list[Trace] = []
     for turn in turns:
-        if not any(is_same(turn, other) for other in once):
+        if not any(is_same(turn, other) for other in once[-_NEAR:]):
             once.append(turn)
     return once
 
