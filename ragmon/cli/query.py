@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import click
+import msgspec
 from pydantic_core import PydanticCustomError
 
 from ragmon.cli.client import ErrorResponseError, get_json, parse_server_url, post_json, read_back
@@ -238,7 +239,7 @@ def ack(alarm: str, reason: str, by: str | None, url: str | None, config: str | 
         scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
         response = post_json(f"{scheme}://{settings.serve.otlp}", ACKS_PATH, body, settings)
     effect = "silenced, and armed again" if response.get("fired") else "was silent; it starts from nothing"
-    click.echo(f"{printable_line(pipeline)}/{printable_line(alert)}: {effect}")
+    click.echo(f"{printable_line(alarm)}: {effect}")
     return 0
 
 
@@ -255,14 +256,27 @@ def seconds(value: str) -> float:
     raise click.BadParameter(f"{value!r} is no start to look back to: {hint}", param_hint="'--since'")
 
 
-def _incident_of(address: str, pipeline: str) -> str | None:
-    """The alarm that tells most of a pipeline's newest incident; None where it has none, or the monitor tells none."""
-    listed = None
-    with suppress(RagmonError):
-        listed = get_json(address, INCIDENTS_PATH, {}).get("incidents")
-    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    alarms = (entry.get("alarm") for entry in entries if entry.get("pipeline") == pipeline)
-    return next((alarm for alarm in alarms if isinstance(alarm, str)), None)
+class _Incident(msgspec.Struct):
+    """An incident, as far as a diagnosis begins with it."""
+
+    incident: str
+    pipeline: str
+    alarm: str
+    summary: str
+    ended: float | None
+
+
+class _Incidents(msgspec.Struct):
+    """The incidents of a monitor, the newest first."""
+
+    incidents: list[_Incident]
+
+
+def _incidents_of(address: str, name: str) -> list[_Incident]:
+    """The incidents with a name, or those of a pipeline: the lasting ones, else the newest."""
+    listed = read_back(get_json(address, INCIDENTS_PATH, {}), _Incidents, "list of incidents").incidents
+    found = [entry for entry in listed if name in (entry.incident, entry.pipeline)]
+    return [entry for entry in found if entry.ended is None] or found[:1]
 
 
 def why(gate: str, since: str | None, url: str | None, form: str, config: str | None) -> int:
@@ -275,17 +289,22 @@ def why(gate: str, since: str | None, url: str | None, form: str, config: str | 
         return get_json(address, WHY_PATH, {"gate": name, "pipeline": pipeline, **back})
 
     name, pipeline = split(gate, settings.pipeline)
+    incidents: list[_Incident] = []
     try:
         response = explained(name, pipeline)
     except ErrorResponseError as error:
-        incident = _incident_of(address, gate) if error.status == HTTPStatus.NOT_FOUND else None
-        if incident is None:
+        if error.status != HTTPStatus.NOT_FOUND:
             raise
-        pipeline = gate
-        response = explained(incident, pipeline)
+        incidents = _incidents_of(address, gate)
+        if not incidents:
+            raise
+        pipeline = incidents[0].pipeline
+        response = explained(incidents[0].alarm, pipeline)
     diagnosis, listed = read_back(response, Why, "explanation of a gate"), response.get("traces")
     traces = [trace for trace in listed if isinstance(trace, dict)] if isinstance(listed, list) else []
     link = settings.of(pipeline).links.trace
     show = "ragmon show {trace_id}" + ("" if url is None else f" --url {url}")
-    write(why_json(diagnosis, traces) + "\n" if form == "json" else why_text(diagnosis, traces, link, show), None)
+    text = why_json(diagnosis, traces) + "\n" if form == "json" else why_text(diagnosis, traces, link, show)
+    sentences = "" if form == "json" else "".join(f"{printable_line(entry.summary)}\n" for entry in incidents)
+    write(sentences + text, None)
     return 0

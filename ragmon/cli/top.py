@@ -38,7 +38,7 @@ from ragmon.cli.options import on_terminal, write
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError, printable, printable_line
 from ragmon.export.charts import MARGIN, SMALLEST
-from ragmon.export.pages import ago, title
+from ragmon.export.pages import ago
 from ragmon.export.status import StageCounters, StatusFinding
 from ragmon.gates.history import GatePoint, TimeSpan
 
@@ -188,8 +188,10 @@ def draw(
 
 
 def _title(status: OverviewStatus, address: str, width: int) -> Text:
-    counts = {"verdicts": {"fail": 0, **status.verdicts}, "alarms": status.alarms, "trouble": status.trouble}
-    text = Text(printable_line(title(counts)), FIRES if status.alarms or status.trouble else "bold")
+    known = "" if status.wrong else status.headline  # what is wrong follows, with its commands
+    text = Text(
+        f"ragmon: {printable_line('; '.join(filter(None, (status.trouble, known))))}".removesuffix(": "), "bold"
+    )
     where = Text(f"{printable(address)}  {_clock(status.now, status.now)}", "dim")
     gap = width - text.cell_len - where.cell_len
     if gap >= 2:
@@ -413,10 +415,9 @@ class OverviewStatus(msgspec.Struct):
 
     now: float
     started: float
+    headline: str
     wrong: list[StatusFinding]
     doubts: list[StatusFinding]
-    verdicts: dict[str, int]
-    alarms: list[msgspec.Raw]
     gates: list[ShownGate]
     stages: dict[str, StageCounters] = msgspec.field(name="books")
     acknowledged: list[AcknowledgedAlarm] = []

@@ -67,6 +67,7 @@ class SeriesScope(Enum):
     SOURCE = auto()
     BUILD = auto()
     """A build of a pipeline and its index."""
+    PIPELINE = auto()
     GATE = auto()
     ALARM = auto()
     BASELINE = auto()
@@ -224,6 +225,20 @@ GATE_ALARM: Final = Family(
 )
 GATE_EVIDENCE: Final = Family(
     "ragmon_gate_evidence", "How far the alarm is on its way to firing, 0 to 1, logarithmic", SeriesScope.ALARM, _GATE
+)
+INCIDENT: Final = Family(
+    "ragmon_incident",
+    "1 while the incident lasts; its severity is page where gold or a gate proves it, else ticket",
+    SeriesScope.PIPELINE,
+    ("pipeline", "incident", "severity"),
+    series=2,
+)
+INCIDENT_INFO: Final = Family(
+    "ragmon_incident_info",
+    "What is wrong in an incident, in a sentence, and the alarm that tells most of it; always 1",
+    SeriesScope.PIPELINE,
+    ("pipeline", "incident", "alarm", "summary"),
+    series=2,
 )
 GATE_BASELINE: Final = Family(
     "ragmon_gate_baseline",
@@ -568,7 +583,8 @@ def _gates_and_alarms(pipeline: PipelineSettings, settings: Settings) -> int:
     rules = plan(pipeline.resolved_gates, settings.build_metrics())
     drift = Drift(AlarmSettings(rules, indexes=index_limits(pipeline.resolved_gates)))
     return (
-        _SERIES[SeriesScope.GATE] * len(pipeline.resolved_gates)
+        _SERIES[SeriesScope.PIPELINE]
+        + _SERIES[SeriesScope.GATE] * len(pipeline.resolved_gates)
         + _SERIES[SeriesScope.ALARM] * (len(rules) + len(drift.signals) + _JUDGE_ALARMS * len(pipeline.judges))
         + _SERIES[SeriesScope.BASELINE] * sum(rule.kind != "gate" for rule in rules)
     )

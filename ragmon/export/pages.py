@@ -45,7 +45,7 @@ from ragmon.export.charts import (
 from ragmon.export.families import label
 from ragmon.export.prometheus import exported_metrics, exported_series
 from ragmon.export.status import MonitorSnapshot
-from ragmon.export.text import better_by, bound, bounds_text, flipped, percent, shares, value, why
+from ragmon.export.text import better_by, bound, bounds_text, flipped, incident_text, percent, shares, value, why
 from ragmon.gates import coverage
 from ragmon.gates.coverage import FIELDS, FieldShare, match_summary
 from ragmon.gates.history import (
@@ -55,6 +55,7 @@ from ragmon.gates.history import (
     GoldFindings,
     TimeSpan,
 )
+from ragmon.gates.incidents import Incident
 from ragmon.gates.request import MetricResult, RequestReport
 from ragmon.ingest.gold import GoldInfo
 from ragmon.metrics.base import is_labelled, judged, parse
@@ -257,7 +258,9 @@ def overview_page(
     wrong = []
     for found in status["wrong"]:
         path = pipeline_path(found["pipeline"]) if found["pipeline"] else ""
-        if path and found["gate"]:
+        if found["incident"]:
+            path = incident_path(found["incident"])
+        elif path and found["gate"]:
             path += f"/{quote(found['gate'], safe='')}#broke"
         wrong.append({**found, "path": path})
     rows = [gate_row(gate, histories.get((gate["pipeline"], gate["gate"]))) for gate in status["gates"]]
@@ -284,7 +287,8 @@ def overview_page(
         "overview.html.jinja",
         status,
         title(status),
-        wrong=wrong,
+        worst=wrong[0] if wrong else None,
+        wrong=wrong[1:],
         served=journal is not None,
         pipelines=[(name, list(gates)) for name, gates in groupby(rows, lambda row: str(row["pipeline"]))],
         trust=f"{'; '.join(trust)}.",
@@ -300,16 +304,18 @@ def _size(journal: Mapping[str, Any]) -> str:
 
 def title(status: Mapping[str, Any]) -> str:
     """The state in one line, which a browser shows as the title of the tab."""
-    verdicts, alarms = status["verdicts"], len(status["alarms"])
-    fires = f"{alarms} {'alarm fires' if alarms == 1 else 'alarms fire'}" if alarms else "nothing fires"
-    fails = f"{verdicts['fail']} of {sum(verdicts.values())} gates fail" if verdicts["fail"] else "no gate fails"
     stuck = f"{status['trouble']}; " if status["trouble"] else ""
-    return f"ragmon: {stuck}{fires}, {fails}"
+    return f"ragmon: {stuck}{status['headline']}"
 
 
 def pipeline_path(pipeline: str) -> str:
     """The page of a pipeline, seen from the overview."""
     return f"p/{quote(label(pipeline), safe='')}"
+
+
+def incident_path(incident: str) -> str:
+    """The page of an incident, seen from the overview."""
+    return f"incidents/{quote(incident, safe='')}"
 
 
 def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, Any]:
@@ -765,15 +771,77 @@ def alarm_spans(transitions: Iterable[AlarmTransition], since: float) -> list[Al
     return [span for span in spans if span.end is None or span.end >= since]
 
 
-def alarms_page(
+def incident_page(
+    status: Mapping[str, Any],
+    incident: Incident,
+    current: MonitorSnapshot,
+    history: GateHistory | None,
+    diagnosis: GateFindings,
+) -> str:
+    """The page of an incident: its sentence, its gate over time, what broke, its alarms, the requests that fail.
+
+    Args:
+        status: The status.
+        incident: The incident.
+        current: The state of the monitor.
+        history: The gate of the alarm that tells most of it, over a span that holds the beginning; None without a gate.
+        diagnosis: What is known of that alarm.
+    """
+    now = status["now"]
+    states = {state.alert: state for state in current.alarms if state.pipeline == incident.pipeline}
+    alarms = [(name, name in incident.firing, states.get(name)) for name in incident.alarms]
+    gate = next(
+        (
+            gate
+            for gate in status["gates"]
+            if (gate["pipeline"], gate["gate"]) == (incident.pipeline, incident.alarm.partition(":")[0])
+        ),
+        None,
+    )
+    chart = ""
+    if history is not None and gate is not None:
+        name = f"{gate['pipeline']}/{gate['gate']}, {history.span.words}"
+        at_least = gate["direction"] == "at_least"
+        chart = time_chart(history, threshold=gate["threshold"], at_least=at_least, name=name)
+    sentence = incident_text(incident, now)
+    return _page(
+        "incident.html.jinja",
+        status,
+        f"ragmon: {sentence}",
+        root="../",
+        incident=incident,
+        severity=constants.PAGE if incident.severity == "confirmed" else constants.LOOK,
+        lasted=duration(((incident.ended or now) - incident.began) / 60),
+        pipeline_path=pipeline_path(incident.pipeline),
+        gate=gate,
+        alarms=alarms,
+        chart=chart,
+        changes=[] if history is None else list(enumerate(history.marks, 1)),
+        diagnosis=diagnosis,
+        can_ack=status["journal"] is not None,
+    )
+
+
+def incidents_page(
     status: Mapping[str, Any], current: MonitorSnapshot, settings: Settings, transitions: Sequence[AlarmTransition]
 ) -> str:
-    """The page of alarms: when each fired in the last thirty days, what it was, and the budget of false alarms."""
+    """The page of incidents and of their alarms: when each fired in the last thirty days, and the budget."""
     now = status["now"]
+    incidents = [
+        {
+            "sentence": incident_text(incident, now),
+            "path": incident_path(incident.name),
+            "severity": incident.severity,
+            "ended": incident.ended,
+            "lasted": duration(((incident.ended or now) - incident.began) / 60),
+            "metrics": ", ".join(incident.metrics),
+        }
+        for incident in reversed(current.incidents)
+    ]
     spans = alarm_spans(transitions, now - DAYS * _DAY)
     states = {(state.pipeline, state.alert): state for state in current.alarms}
     acks = {(entry.pipeline, entry.alert): entry for entry in current.acknowledged}
-    firing = len(status["alarms"])
+    lasting = sum(incident.ended is None for incident in current.incidents)
     rows = []
     for span in reversed(spans):
         key, end = (span.pipeline, span.alert), span.end or now
@@ -800,9 +868,10 @@ def alarms_page(
         ("ticket", fired(constants.TICKET, DAYS), f"{DAYS} days", "–"),
     ]
     return _page(
-        "alarms.html.jinja",
+        "incidents.html.jinja",
         status,
-        f"ragmon: {firing or 'no'} {'alarm fires' if firing < 2 else 'alarms fire'}",
+        f"ragmon: {lasting or 'no'} {'incident lasts' if lasting < 2 else 'incidents last'}",
+        incidents=incidents,
         days=DAYS,
         chart=timeline(spans, now),
         rows=rows,

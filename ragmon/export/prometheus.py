@@ -27,6 +27,7 @@ from ragmon.core.process import current_version
 from ragmon.export import families as declared
 from ragmon.export.families import Family, label
 from ragmon.export.status import MonitorSnapshot, ServerStats
+from ragmon.export.text import incident_text
 from ragmon.gates import coverage as gold_coverage
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import is_labelled, judged, parse
@@ -359,6 +360,18 @@ def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
     yield from (alarm, evidence, baseline, info)
 
 
+def incidents(current: MonitorSnapshot) -> Iterator[Metric]:
+    """The incidents that last, each with its sentence."""
+    lasts, info = samples(declared.INCIDENT), samples(declared.INCIDENT_INFO)
+    for incident in current.incidents:
+        if incident.ended is None:
+            labels = (label(incident.pipeline), label(incident.name))
+            severity = constants.PAGE if incident.severity == "confirmed" else constants.TICKET
+            lasts.add_metric((*labels, severity), 1)
+            info.add_metric((*labels, label(incident.alarm), incident_text(incident, current.snapshot.now)), 1)
+    yield from (lasts, info)
+
+
 def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     """Threshold, value, bounds, samples and verdict of every gate; an unknown number has no sample."""
     threshold, value = samples(declared.GATE_THRESHOLD), samples(declared.GATE_VALUE)
@@ -410,7 +423,7 @@ class Collector:
 
 
 def families(current: MonitorSnapshot) -> Iterator[Metric]:
-    """Every family with at least one sample: metrics, slices, traffic, gates, alarms and the monitor's own counters."""
+    """Every family with at least one sample."""
     for part in (
         quality_families(current.snapshot),
         estimands(current.snapshot),
@@ -420,6 +433,7 @@ def families(current: MonitorSnapshot) -> Iterator[Metric]:
         traffic_families(current),
         gate_families(current.outcomes),
         alarms(current.alarms),
+        incidents(current),
         accounting_families(current),
         () if current.served is None else server_families(current.served),
     ):

@@ -6,7 +6,7 @@ The content of requests is never shown. `ragmon.export.pages` makes pages of the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain
 from operator import add, sub
@@ -21,10 +21,11 @@ from ragmon.core.errors import printable, printable_line, shorten, shown_name
 from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.process import current_version
 from ragmon.export.schema import gate_summary
-from ragmon.export.text import bounds_text, percent, value
+from ragmon.export.text import bounds_text, incident_text, percent, value
 from ragmon.gates import coverage
 from ragmon.gates.coverage import CaptureReport
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan
+from ragmon.gates.incidents import Incident
 from ragmon.ingest.spans.tools import sounds_like_retrieval
 from ragmon.scoring.buckets import JudgeVersion
 from ragmon.scoring.labels import Prediction
@@ -200,6 +201,7 @@ class MonitorSnapshot:
         needed_series: `[serve] max_series` with which all pipelines that came would have places; None where all have.
         reloaded: Whether the configuration in force is the one on disk, where there is no server.
         acknowledged: The last acknowledgement of each alarm, the newest first.
+        incidents: The incidents that are kept, in the order in which they began.
     """
 
     snapshot: Snapshot
@@ -221,6 +223,7 @@ class MonitorSnapshot:
     reloaded: bool = True
     capture: Sequence[CaptureReport] = ()
     acknowledged: Sequence[AcknowledgedAlarm] = ()
+    incidents: Sequence[Incident] = ()
 
 
 class StatusFinding(msgspec.Struct, frozen=True):
@@ -232,6 +235,7 @@ class StatusFinding(msgspec.Struct, frozen=True):
         severity: The severity of the alarm that fires; "" where it is no alarm.
         pipeline: The pipeline that it is about; "" where it is about none.
         gate: The gate that it is about; "" where it is about none.
+        incident: The incident that it tells of; "" where it is another problem.
     """
 
     what: str
@@ -240,6 +244,7 @@ class StatusFinding(msgspec.Struct, frozen=True):
     severity: str = ""
     pipeline: str = ""
     gate: str = ""
+    incident: str = ""
 
 
 def firing(states: Sequence[AlarmState]) -> list[AlarmState]:
@@ -251,34 +256,65 @@ def firing(states: Sequence[AlarmState]) -> list[AlarmState]:
 
 
 def problems(current: MonitorSnapshot) -> list[StatusFinding]:
-    """The alarms that fire, then the gates that fail without an alarm."""
-    gates = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in current.outcomes}
-    names = set(gates)
-    hint = "" if current.served is None else "ragmon why {}"  # it takes a server's journal
+    """The incidents that last, the alarms beside them that fire, then the gates that fail without either."""
+    served = current.served is not None  # a diagnosis takes a server's journal
+    now, gates = current.snapshot.now, {(outcome.gate.pipeline, outcome.gate.name) for outcome in current.outcomes}
+    told: set[tuple[str, str]] = set()
     findings = []
+    for incident in lasting(current.incidents):
+        told |= {(incident.pipeline, name) for name in (*incident.alarms, *incident.metrics)}
+        name = printable(incident.pipeline)
+        about = incident.alarm.partition(":")[0]
+        severity = constants.PAGE if incident.severity == "confirmed" else constants.LOOK
+        shown = (incident.pipeline, about if (incident.pipeline, about) in gates else "")
+        hint = f"ragmon why {name}" if served else ""
+        findings.append(StatusFinding(incident_text(incident, now), None, hint, severity, *shown, incident.name))
     for state in firing(current.alarms):
-        gate = gates.pop((state.pipeline, state.alert), None)
-        name = printable(f"{state.pipeline}/{state.alert}")
-        why = state.proof.text if state.proof else _gate_text(gate, bounded=False) if gate else ""
-        text = f"{name} fires ({state.severity})" + (f": {why}" if why else "")
-        about = state.alert.partition(":")[0]
-        shown = (state.pipeline, about if (state.pipeline, about) in names else "")
-        findings.append(StatusFinding(text, state.firing, hint.format(name), state.severity, *shown))
-    for gate in gates.values():
-        if gate.verdict == "fail":
-            name = printable(f"{gate.gate.pipeline}/{gate.gate.name}")
-            text = f"{name} fails: {_gate_text(gate)}"
-            findings.append(
-                StatusFinding(text, hint=hint.format(name), pipeline=gate.gate.pipeline, gate=gate.gate.name)
-            )
+        if (state.pipeline, state.alert) not in told:
+            name = printable(f"{state.pipeline}/{state.alert}")
+            text = f"{name} fires ({state.severity})" + (f": {state.proof.text}" if state.proof else "")
+            hint = f"ragmon why {name}" if served else ""
+            findings.append(StatusFinding(text, state.firing, hint, state.severity, state.pipeline))
+            told.add((state.pipeline, state.alert))
+    for outcome in current.outcomes:
+        gate = outcome.gate
+        if outcome.verdict == "fail" and not told & {(gate.pipeline, gate.name), (gate.pipeline, gate.metric)}:
+            name = printable(f"{gate.pipeline}/{gate.name}")
+            hint = f"ragmon why {name}" if served else ""
+            text = f"{name} fails: {_gate_text(outcome)}"
+            findings.append(StatusFinding(text, hint=hint, pipeline=gate.pipeline, gate=gate.name))
     return _truncated(findings)
 
 
-def _gate_text(outcome: Outcome, *, bounded: bool = True) -> str:
-    """A gate's value in its window, with its interval unless an alarm fires: that is about another stretch of time."""
+def lasting(incidents: Iterable[Incident]) -> list[Incident]:
+    """The incidents that last, confirmed ones first; among equals, the one that began first."""
+    lasting_incidents = (incident for incident in incidents if incident.ended is None)
+    return sorted(lasting_incidents, key=lambda incident: (incident.severity != "confirmed", incident.began))
+
+
+def headline(current: MonitorSnapshot) -> str:
+    """The state of everything in one sentence, the worst first."""
+    found = problems(current)
+    if found:
+        return found[0].what + (f" (and {len(found) - 1} more)" if len(found) > 1 else "")
+    judged = [outcome for outcome in current.outcomes if outcome.applicable]
+    undecided = [outcome for outcome in judged if outcome.verdict == "insufficient"]
+    passing = len(judged) - len(undecided)
+    if not judged:
+        return "Nothing to judge yet"
+    if passing:
+        rest = f", {len(undecided)} {'has' if len(undecided) == 1 else 'have'} too little data" if undecided else ""
+        return f"All quiet: {passing} {'gate passes' if passing == 1 else 'gates pass'}{rest}"
+    missing = [outcome.needed - outcome.n for outcome in undecided if outcome.needed and outcome.needed > outcome.n]
+    nearest = f", the nearest about {min(missing)}" if missing else ""
+    return f"Too early to say: {len(undecided)} gates need more answers{nearest}"
+
+
+def _gate_text(outcome: Outcome) -> str:
+    """A gate's value in its window, with its interval."""
     gate = outcome.gate
     limit = percent(gate.threshold) if gate.kind == "threshold" else f"{gate.threshold:g}"
-    bounds = f" ({bounds_text(outcome.lower, outcome.upper)})" if bounded and outcome.lower is not None else ""
+    bounds = f" ({bounds_text(outcome.lower, outcome.upper)})" if outcome.lower is not None else ""
     return f"{value(gate_summary(outcome))}{bounds} of {outcome.n}, asked for {'>=' if gate.at_least else '<='} {limit}"
 
 
@@ -431,6 +467,7 @@ def status(
     return {
         "wrong": msgspec.to_builtins([*server.problems, *problems(reading)]),
         "doubts": msgspec.to_builtins([*server.warnings, *warnings(reading)]),
+        "headline": headline(reading),
         "verdicts": {**dict.fromkeys(ORDER, 0), **Counter(outcome.verdict for outcome in reading.outcomes)},
         "version": current_version(),
         "started": started,

@@ -33,6 +33,7 @@ from ragmon.export.schema import (
 from ragmon.gates import coverage
 from ragmon.gates.change import REQUESTS, Level, Moved, Side, Stage, Suspect, Why
 from ragmon.gates.coverage import FIELDS, FieldShare
+from ragmon.gates.incidents import SLOWER, Incident
 from ragmon.gates.request import MatchedItem, MetricResult, RequestReport, ShownText
 from ragmon.scoring.snapshot import ALL
 
@@ -77,6 +78,8 @@ _MOVED: Final = 3.0
 _WORDS: Final = {"pass": "passes", "fail": "FAILS", "insufficient": "is undecided"}
 _Lines = Iterator[tuple[str, str]]
 """The heading of a line ("" repeats the one above), and its text."""
+MIN_BEFORE: Final = 0.01
+"""The share of requests with a trait from which on the share before an incident is told."""
 REQUEST_COLUMN: Final = 10
 LONGEST_CONTEXT: Final = 400
 LONGEST_TEXT: Final = 4_000
@@ -535,6 +538,52 @@ def why_text(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | Non
     if show and trace_id:
         entries.append(("one of them", show.replace("{trace_id}", _name(trace_id))))
     return "\n".join([*text_table(entries, widths={0: WHY_COLUMN}, gap=1), ""])
+
+
+_BROKEN: Final = {
+    "": "{metric} is worse",
+    SLOWER: "requests are slower",
+    "ended in an error": "requests end in an error",
+    "took longer than allowed": "requests take longer than allowed",
+    "retrieved nothing": "retrieval finds nothing",
+    "retrieved no gold document": "retrieval misses the right documents",
+    "gave no answer": "requests get no answer",
+    "refused what can be answered": "answerable questions are refused",
+    "answered what cannot be answered": "unanswerable questions are answered",
+    "refused": "more requests are refused",
+    "refused in its own words": "more requests are refused in other words",
+    "said something else than the gold claim": "answers differ from the gold answers",
+    "said what is not in the contexts": "answers say what the retrieved documents do not",
+    "cited no gold document": "answers cite the wrong documents",
+    "cited what was not retrieved": "answers cite documents that were not retrieved",
+    "cited nothing that was retrieved": "answers cite none of the retrieved documents",
+    "broke the answer format": "answers break the format",
+}
+"""What is wrong, by the trait of failing requests that explains it."""
+_DIMENSIONS: Final = {"index_hash": "index", "build and index_hash": "build and index", "gold_version": "gold version"}
+
+
+def incident_text(incident: Incident, now: float) -> str:
+    """An incident in one sentence: whose it is, since when, what is wrong, what came with it, how many it touches."""
+    clock, cause = _Clock(now), incident.cause
+    began = incident.began if cause is None or cause.began is None else cause.began
+    when = f"since {clock.minute(began)}"
+    if incident.ended is not None:
+        when = f"{clock.minute(began)} to {clock.minute(incident.ended)} UTC"
+    head = f"{_name(incident.pipeline)}: {when}"
+    if cause is None:
+        return f"{head} {_BROKEN[''].format(metric=incident.metrics[0])}"
+    what = _BROKEN[cause.trait].format(metric=printable(cause.metric))
+    suspect = ""
+    if cause.suspects:
+        dimension, name = cause.suspects[0]
+        suspect = f" ({_DIMENSIONS.get(dimension, printable(dimension))} {_name(name)})"
+    share = ""
+    if cause.share is not None:
+        before = cause.share_before or 0.0
+        share = f", {cause.share:.0%} of {'gold questions' if cause.of_gold else 'requests'}"
+        share += f" ({before:.0%} before)" if before >= MIN_BEFORE else ""
+    return f"{head} {what}{suspect}{share.replace('%', ' %')}"
 
 
 class _Clock:

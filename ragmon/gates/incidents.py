@@ -1,24 +1,92 @@
 """Incidents: alarms of a pipeline that fire together, from when things went wrong until all of them are silent.
 
-A function of the alarms' transitions: live traffic, a replay and a journal give the same incidents.
+A function of the alarms' transitions and of the counts of their time: live traffic, a restart and a journal give the
+same incidents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+import msgspec
+
 from ragmon.alarms.pipelines import AlarmTransition
+from ragmon.core import constants
+from ragmon.gates.change import Side, Why
 
 Severity = Literal["suspected", "confirmed"]
 JOIN: Final = 1800.0
 """Seconds after an incident's newest alarm in which what begins belongs to it: slower alarms tell of the same fault."""
+APART: Final = 120.0
+"""Seconds by which two changes must lie apart, beyond their intervals, to be two faults."""
+MAX_INCIDENTS: Final = 100
+SUSPECTS: Final = 3
+SLOWER: Final = "took longer"
+"""The trait of requests where the latency became worse."""
 
 
-@dataclass
-class Incident:
+class Cause(msgspec.Struct, frozen=True):
+    """What diagnosis finds about an alarm of an incident.
+
+    Attributes:
+        began: When the alarm's metric became worse, seconds since the epoch; None where no change is significant.
+        earliest, latest: The interval that holds the change.
+        trait: The trait of failing requests that explains the change (`ragmon.gates.suspects`), or `SLOWER`; "" where
+            none does.
+        share_before, share: The share of requests before and since then that have the trait; where there is none, of
+            those that fail.
+        metric, before, after: What became worse, and its level before the change and since then.
+        of_gold: The requests are those that match gold items.
+        suspects: Dimension and name of what came with the change, such as `("index_hash", "b721")`; the best first.
+    """
+
+    began: float | None
+    earliest: float
+    latest: float
+    trait: str
+    share_before: float | None
+    share: float | None
+    metric: str
+    before: float | None
+    after: float | None
+    of_gold: bool
+    suspects: tuple[tuple[str, str], ...]
+
+
+def cause_of(why: Why) -> Cause:
+    """What a diagnosis says, as an incident keeps it."""
+    change = why.change
+    began = why.begin if change.began is None else change.began
+    moved = next((trait for trait in why.traits if trait.name == why.mechanism), None)
+    failing = _failing(why.before), _failing(why.after)
+    share_before, share = failing if moved is None else (moved.before.value, moved.after.value)
+    return Cause(
+        began=change.began,
+        earliest=change.earliest or began,
+        latest=change.latest or began,
+        trait=SLOWER if why.gate.kind == "quantile_ratio" else why.mechanism,
+        share_before=share_before,
+        share=share,
+        metric=why.measure,
+        before=None if why.before is None else why.before.value,
+        after=why.after.value,
+        of_gold=bool(why.gate.gold),
+        suspects=tuple((suspect.dimension, suspect.name) for suspect in why.suspects[:SUSPECTS]),
+    )
+
+
+def _failing(side: Side | None) -> float | None:
+    return None if side is None or side.failed is None or not side.scored else side.failed / side.scored
+
+
+Diagnose = Callable[[str, str, float], Cause]
+"""Takes a pipeline, the name of an alarm and a time."""
+
+
+class Incident(msgspec.Struct):
     """Alarms that fire together.
 
     Attributes:
@@ -27,7 +95,12 @@ class Incident:
         severity: `confirmed` as soon as gold or a gate proves it, which is when an alarm pages.
         alarm: The alarm that tells most of it: the one that confirmed it, and until then its first one.
         metrics: The metrics of its alarms, in the order in which they fired.
+        alarms: Its alarms, in the order in which they fired.
+        firing: Those that fire.
         ended: The end of the minute since which all its alarms are silent; None while one fires.
+        newest: When an alarm joined last, seconds since the epoch.
+        cause: What its alarm tells of the cause; None where nobody asked.
+        due: When the cause is asked for again, seconds since the epoch.
     """
 
     name: str
@@ -35,10 +108,13 @@ class Incident:
     began: float
     alarm: str
     severity: Severity = "suspected"
-    metrics: list[str] = field(default_factory=list)
+    metrics: tuple[str, ...] = ()
+    alarms: tuple[str, ...] = ()
+    firing: tuple[str, ...] = ()
     ended: float | None = None
     newest: float = 0.0
-    firing: set[str] = field(default_factory=set)
+    cause: Cause | None = None
+    due: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,10 +136,16 @@ class IncidentTransition:
 
 
 class IncidentLog:
-    """The incidents of all pipelines, in the order in which they began; sees transitions in the order of time."""
+    """The incidents of all pipelines, in the order in which they began; sees transitions in the order of time.
 
-    def __init__(self) -> None:
-        self.incidents: list[Incident] = []
+    Args:
+        diagnose: Tells the cause of an alarm. Without, an incident has none, and every alarm joins the newest incident.
+        incidents: Those to go on with.
+    """
+
+    def __init__(self, diagnose: Diagnose | None = None, incidents: Iterable[Incident] = ()) -> None:
+        self._diagnose = diagnose
+        self.incidents = list(incidents)
 
     def see(self, transitions: Iterable[AlarmTransition]) -> Iterator[IncidentTransition]:
         """Follow alarms; yields the incidents that begin, are confirmed or end."""
@@ -73,32 +155,75 @@ class IncidentLog:
             elif edge.since is not None:  # an alarm on drift tells of a change, and of nothing that is wrong
                 yield from self._fire(edge, edge.since)
 
+    def look(self, now: float) -> None:
+        """Ask again for the cause of every incident that fires, the less often the longer no alarm joined it."""
+        for incident in self.incidents:
+            if incident.ended is None and incident.due <= now and self._diagnose is not None:
+                for alarm in dict.fromkeys((incident.alarm, *incident.firing)):
+                    incident.cause = _clearer(incident.cause, self._diagnose(incident.pipeline, alarm, now))
+                    if incident.cause.began is not None:
+                        break
+                incident.due = now + max(60.0, now - incident.newest)
+
+    def alarms_of(self, name: str) -> list[tuple[str, str]]:
+        """Pipeline and name of the alarms of an incident that fire; none where no incident has the name."""
+        return [
+            (incident.pipeline, alarm)
+            for incident in self.incidents
+            if incident.name == name
+            for alarm in incident.firing
+        ]
+
     def _fire(self, edge: AlarmTransition, since: float) -> Iterator[IncidentTransition]:
-        incident = self._newest(edge.pipeline)
-        is_new = incident is None or incident.ended is not None or since > incident.newest + JOIN
-        if incident is None or is_new:
-            incident = Incident(self._name(edge.pipeline, since), edge.pipeline, since, edge.alert)
+        cause = None if self._diagnose is None else self._diagnose(edge.pipeline, edge.alert, edge.ts)
+        incident = self._joined(edge.pipeline, since, cause)
+        is_new = incident is None
+        if incident is None:
+            incident = Incident(self._name(edge.pipeline, since), edge.pipeline, since, edge.alert, cause=cause)
             self.incidents.append(incident)
-        is_confirmed = edge.severity == "page" and incident.severity == "suspected"
-        incident.firing.add(edge.alert)
-        incident.newest = edge.ts
-        if edge.metric not in incident.metrics:
-            incident.metrics.append(edge.metric)
+            self._forget()
+        is_confirmed = edge.severity == constants.PAGE and incident.severity == "suspected"
+        incident.newest = incident.due = edge.ts
+        incident.firing = (*incident.firing, edge.alert)
+        incident.alarms = tuple(dict.fromkeys((*incident.alarms, edge.alert)))
+        incident.metrics = tuple(dict.fromkeys((*incident.metrics, edge.metric)))
         if is_confirmed:
             incident.severity, incident.alarm = "confirmed", edge.alert
+            incident.cause = None if cause is None else _clearer(incident.cause, cause)
         if is_new or is_confirmed:
             yield self._transition(incident, edge.ts)
+
+    def _joined(self, pipeline: str, since: float, cause: Cause | None) -> Incident | None:
+        """The newest incident that an alarm can belong to; None where it begins one."""
+        for incident in reversed(self.incidents):
+            if (
+                incident.pipeline == pipeline
+                and incident.ended is None
+                and since <= incident.newest + JOIN
+                and not _is_another(incident.cause, cause)
+            ):
+                return incident
+        return None
+
+    def keep(self, firing: Container[tuple[str, str]]) -> None:
+        """End what no alarm of a new configuration can end: alarms are named by pipeline and name."""
+        for incident in self.incidents:
+            incident.firing = tuple(name for name in incident.firing if (incident.pipeline, name) in firing)
+            if incident.ended is None and not incident.firing:
+                incident.ended = incident.newest
 
     def _resolve(self, edge: AlarmTransition) -> Iterator[IncidentTransition]:
         for incident in self.incidents:
             if incident.pipeline == edge.pipeline and edge.alert in incident.firing:
-                incident.firing.remove(edge.alert)
+                incident.firing = tuple(name for name in incident.firing if name != edge.alert)
                 if not incident.firing:
                     incident.ended = edge.ts
                     yield self._transition(incident, edge.ts)
 
-    def _newest(self, pipeline: str) -> Incident | None:
-        return next((incident for incident in reversed(self.incidents) if incident.pipeline == pipeline), None)
+    def _forget(self) -> None:
+        ended = [incident for incident in self.incidents if incident.ended is not None]
+        for incident in ended[: max(0, len(self.incidents) - MAX_INCIDENTS)]:
+            self.incidents.remove(incident)
 
     def _name(self, pipeline: str, since: float) -> str:
         name = f"{pipeline}-{datetime.fromtimestamp(since, UTC):%Y%m%dT%H%M}"
@@ -107,30 +232,31 @@ class IncidentLog:
 
     def _transition(self, incident: Incident, ts: float) -> IncidentTransition:
         state: Literal["firing", "resolved"] = "firing" if incident.ended is None else "resolved"
-        known = incident.name, incident.pipeline, incident.severity, tuple(incident.metrics), incident.began
+        known = incident.name, incident.pipeline, incident.severity, incident.metrics, incident.began
         return IncidentTransition(ts, *known, state)
 
 
-def incidents_of(transitions: Iterable[AlarmTransition]) -> list[Incident]:
-    """The incidents that transitions of alarms make, in the order in which they began."""
-    log = IncidentLog()
-    for _ in log.see(transitions):
-        pass
-    return log.incidents
+def _clearer(cause: Cause | None, later: Cause) -> Cause:
+    """What was found first, unless the later look found more of the same change: a fault that ends is another one."""
+    if cause is None or cause.began is None:
+        return later
+    is_same = later.began is not None and later.earliest <= cause.latest + APART
+    return later if is_same and (later.trait or not cause.trait) else cause
+
+
+def _is_another(cause: Cause | None, other: Cause | None) -> bool:
+    """Whether two causes are two faults: they began at different times, and different things are wrong."""
+    if cause is None or other is None or cause.began is None or other.began is None:
+        return False
+    are_apart = cause.latest + APART < other.earliest or other.latest + APART < cause.earliest
+    return are_apart and cause.trait != other.trait and "" not in (cause.trait, other.trait)
 
 
 def as_incident(incident: Incident) -> dict[str, Any]:
     """An incident in JSON."""
-    return {
-        "incident": incident.name,
-        "pipeline": incident.pipeline,
-        "severity": incident.severity,
-        "metrics": incident.metrics,
-        "began": incident.began,
-        "ended": incident.ended,
-        "alarm": incident.alarm,
-        "alarms": sorted(incident.firing),
-    }
+    document: dict[str, Any] = msgspec.to_builtins(incident)
+    shown = ("pipeline", "severity", "metrics", "began", "ended", "alarm", "alarms", "firing", "cause")
+    return {"incident": incident.name, **{name: document[name] for name in shown}}
 
 
 def as_incident_line(edge: IncidentTransition) -> dict[str, Any]:

@@ -62,10 +62,11 @@ from ragmon.export.pages import (
     GateFindings,
     PipelineHistory,
     RequestFilter,
-    alarms_page,
     asset,
     gate_page,
     gold_page,
+    incident_page,
+    incidents_page,
     monitor_page,
     overview_page,
     pipeline_page,
@@ -74,8 +75,9 @@ from ragmon.export.pages import (
 )
 from ragmon.export.prometheus import Collector
 from ragmon.export.status import MonitorSnapshot, status_history
+from ragmon.export.text import incident_text
 from ragmon.gates.history import ChangeMark, GateHistory
-from ragmon.gates.incidents import as_incident, incidents_of
+from ragmon.gates.incidents import as_incident
 from ragmon.monitor.engine import SPANS, MonitorHistory
 
 METHODS: Final = ("GET", "HEAD")
@@ -86,7 +88,7 @@ HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-stor
 """Headers of every response."""
 PIPELINES_PATH: Final = "/p"
 MONITOR_PATH: Final = "/monitor"
-ALARMS_PATH: Final = "/alarms"
+INCIDENTS_PATH: Final = "/incidents"
 GOLD_PATH: Final = "/gold"
 _THREADS: Final = 4  # one makes most responses; the others are for comparisons and acknowledgements
 _COMPRESSION_LEVEL: Final = 1  # of `/metrics`: higher levels take several times as long and save little
@@ -134,6 +136,7 @@ class AdminView:
         trouble: Why requests cannot be accepted; "" while they can.
         configured: When each later configuration came into force, sorted, seconds since the epoch.
         diagnose: Explains a gate, given its pipeline, its name, whether it is broken, and a filter of failing requests.
+        explain: Explains an alarm, given its pipeline, its name and a time; None for now.
     """
 
     snapshot: Callable[[], MonitorSnapshot]
@@ -146,6 +149,7 @@ class AdminView:
     note: Callable[[], str] = str
     configured: Callable[[], Sequence[float]] = tuple
     diagnose: Callable[[str, str, bool, RequestFilter], GateFindings] = lambda *_: GateFindings()
+    explain: Callable[[str, str, float | None], GateFindings] = lambda *_: GateFindings()
 
 
 def names_in_path(scope: Scope) -> tuple[str, ...]:
@@ -173,16 +177,35 @@ def monitor(view: AdminView, _: Request) -> Response:
     return html(monitor_page(view.status(current), current, view.settings()))
 
 
-def alarms(view: AdminView, _: Request) -> Response:
-    """The page of alarms."""
-    transitions, current = view.history.transitions(), view.snapshot()
-    return html(alarms_page(view.status(current), current, view.settings(), transitions))
-
-
 def incidents(view: AdminView, _: Request) -> Response:
-    """The incidents that the latest alarms make, the newest first."""
-    incidents = incidents_of(view.history.transitions())
-    return JsonResponse({"incidents": [as_incident(incident) for incident in reversed(incidents)]})
+    """The page of incidents and alarms."""
+    transitions, current = view.history.transitions(), view.snapshot()
+    return html(incidents_page(view.status(current), current, view.settings(), transitions))
+
+
+def incidents_json(view: AdminView, _: Request) -> Response:
+    """The incidents, the newest first."""
+    current = view.snapshot()
+    listed = [
+        {**as_incident(incident), "summary": incident_text(incident, current.snapshot.now)}
+        for incident in reversed(current.incidents)
+    ]
+    return JsonResponse({"incidents": listed})
+
+
+def incident(view: AdminView, request: Request) -> Response:
+    """The page of an incident."""
+    current, asked = view.snapshot(), request.path_params["name"]
+    found = next((entry for entry in current.incidents if entry.name == asked), None)
+    if found is None:
+        names = [entry.name for entry in current.incidents]
+        raise HTTPError(404, UNKNOWN_PATH, f"there is no incident {shorten(asked)}", hint=nearest(asked, names))
+    age = current.snapshot.now - found.began
+    span = next((span for span in SPANS.values() if span.seconds >= 1.2 * age), [*SPANS.values()][-1])
+    _, histories = view.history.of_pipeline(found.pipeline, span.name)
+    history = histories.get((found.pipeline, found.alarm.partition(":")[0]))
+    diagnosis = view.explain(found.pipeline, found.alarm, found.ended)
+    return html(incident_page(view.status(current), found, current, history, diagnosis))
 
 
 def gold(view: AdminView, request: Request) -> Response:
@@ -270,12 +293,12 @@ def admin_app(
     answers: dict[str, Answer] = {
         "/": partial(overview, view),
         MONITOR_PATH: partial(monitor, view),
-        ALARMS_PATH: partial(alarms, view),
+        INCIDENTS_PATH: partial(incidents, view),
         GOLD_PATH: partial(gold, view),
         "/metrics": partial(_metrics, registry),
         "/api/status": lambda _: JsonResponse(view.status(view.snapshot())),
         "/api/history": lambda _: JsonResponse(status_history(*view.history.overview())),
-        "/api/incidents": partial(incidents, view),
+        "/api/incidents": partial(incidents_json, view),
         "/api/records": queries.records,
         "/api/why": queries.why,
     }
@@ -288,6 +311,7 @@ def admin_app(
     endpoints["/readyz"] = _immediate(view.trouble, view.note)
     for path, answer in ((TRACES_PATH, queries.trace), (TRACE_PAGES_PATH, queries.trace_page)):
         endpoints[path + "/{trace}"] = _in_thread(answer, pool, nullcontext())
+    endpoints[INCIDENTS_PATH + "/{name:path}"] = _in_thread(partial(incident, view), pool, lock)
     endpoints[PIPELINES_PATH + "/{names:path}"] = _in_thread(partial(pipeline_or_gate, view), pool, lock)
     routes = [Route(path, _guarded(endpoint)) for path, endpoint in endpoints.items()]
     if acknowledge is not None:

@@ -12,7 +12,8 @@ import logging
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from copy import copy
 from functools import cache, partial
 from time import monotonic, thread_time
 from typing import Any, Final, TypeVar
@@ -24,13 +25,12 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DROPPED_PIPELINES, FRESH, HOUR
 from ragmon.core.errors import UnknownNameError, error_location, printable, shorten, shown_name, warn_once
-from ragmon.core.policy import Outcome, Policy
+from ragmon.core.policy import Outcome
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.families import budget
 from ragmon.export.status import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.change import first_seen
 from ragmon.gates.coverage import CaptureLog, CaptureReport, capture_reports
-from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import (
     ChangeMark,
     GateHistory,
@@ -42,16 +42,18 @@ from ragmon.gates.history import (
     item_findings,
     oldest,
 )
+from ragmon.gates.incidents import Incident, IncidentLog
 from ragmon.ingest.gold import load_gold
+from ragmon.monitor.diagnosis import LiveGates
 from ragmon.monitor.partial_counts import PartialCounts
 from ragmon.scoring.buckets import SeriesKey, State
 from ragmon.scoring.cardinality import BUILDS, CODES, CardinalityLimiter, LimiterState
 from ragmon.scoring.labels import LabelJoiner, LabelObserver, predictions
+from ragmon.scoring.minutes import MINUTE
 from ragmon.scoring.ratings import ORPHAN, TTL, LabelStore, raters_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ScoreObserver, ScorerFactory, retention_of
 from ragmon.scoring.snapshot import (
-    ALL,
     Exemplars,
     ItemPoints,
     SetPipeline,
@@ -82,6 +84,7 @@ class EngineState(msgspec.Struct):
     transitions: list[AlarmTransition]
     labels: LabelStore
     acknowledged: Acknowledgements
+    incidents: list[Incident] = []
 
 
 class Engine:
@@ -120,10 +123,6 @@ class Engine:
         self._now = self._arrival = 0.0
         self._has_overflowed = False
         self._limiter = CardinalityLimiter(settings.expected_pipelines, budget(settings))
-        self._windows = {**settings.windows, ALL: None}
-        self._policies = {name: settings.policy(name, live=True) for name in settings.pipelines}
-        pipelines = (settings.unconfigured, *settings.pipelines.values())
-        self.gated = sorted({gate.metric for pipeline in pipelines for gate in pipeline.resolved_gates})
         self._builds: dict[tuple[str, str, str], None] = {}
         self._exemplars = Exemplars()
         self._capture_log = CaptureLog() if logs_capture else None
@@ -134,6 +133,8 @@ class Engine:
         self.acknowledged = Acknowledgements()
         observers = (*observers, self.alarms.steps)
         self.scorer = plan(state=state, clock=lambda: self._arrival, table=table, observers=observers)
+        self.gates = LiveGates(settings, self.scorer, self.alarms)
+        self.incidents = IncidentLog(self.gates.cause)
         self.labels = LabelJoiner(self.scorer, self._admit, answers=answers, observer=label_observer)
 
     def observe(self, record: Record, now: float) -> bool:
@@ -176,10 +177,7 @@ class Engine:
             self.labels.take(entry, now)
         elif isinstance(entry, Ack):
             self._advance_to_arrival(now)
-            transitions: list[AlarmTransition] = []
-            with suppress(UnknownNameError):  # the configuration may have changed since, or no minute ended yet
-                transitions = self.alarms.acknowledge(entry.pipeline, entry.alert)
-            self._remember_ack(entry, transitions, now)
+            self._acknowledge(entry, now, strict=False)  # the configuration may have changed, or no minute ended yet
 
     def report(self, line: Totals, now: float) -> bool:
         """Count a producer's totals of all its calls; returns whether they were counted.
@@ -248,13 +246,13 @@ class Engine:
 
     def _remove_silent(self, now: float) -> None:
         for pipeline in self._limiter.silent(now):
-            self._log_transitions(self.alarms.give_up(pipeline, now))
+            self._follow(self.alarms.give_up(pipeline, now))
             self.scorer.state.give_up(pipeline)
             self.scorer.forget_streams()
             self._exemplars.forget(pipeline)
             if self._capture_log is not None:
                 self._capture_log.forget(pipeline)
-            self._policies.pop(pipeline, None)
+            self.gates.forget(pipeline)
             self._builds = {key: None for key in self._builds if key[0] != pipeline}
             self.errors = Counter({key: n for key, n in self.errors.items() if key[0] != pipeline})
 
@@ -281,36 +279,47 @@ class Engine:
         self._arrival = now
         if now != self._now:
             self._now = now
-            self._log_transitions(self.alarms.advance(now))
+            self._follow(self.alarms.advance(now))
+            self.incidents.look(now // MINUTE * MINUTE)
 
-    def _log_transitions(self, transitions: Sequence[AlarmTransition]) -> None:
+    def _follow(self, transitions: Sequence[AlarmTransition]) -> None:
         self.transitions += transitions
         self.acknowledged.see(transitions)
         for transition in transitions:
-            severity, state = transition.severity, transition.state
-            level = logging.WARNING if (severity, state) == (constants.PAGE, "firing") else logging.INFO
             name = _alarm_name(transition.pipeline, transition.alert)
-            _log.log(level, "alarm %s (%s): %s", name, severity, state)
+            _log.info("alarm %s (%s): %s", name, transition.severity, transition.state)
+        for edge in self.incidents.see(transitions):
+            level = logging.WARNING if (edge.severity, edge.state) == ("confirmed", "firing") else logging.INFO
+            name = shorten(edge.incident)
+            _log.log(level, "incident %s (%s): %s; %s", name, edge.severity, edge.state, ", ".join(edge.metrics))
 
     def acknowledge(self, ack: Ack, now: float) -> bool:
         """Silence an alarm that fires, restart its detector, and log who did it and why; returns whether it fired.
 
+        Where `ack.alert` is the name of an incident, every alarm of it.
+
         Raises:
             UnknownNameError: There is no such alarm, or the pipeline has had no record.
         """
-        transitions = self.alarms.acknowledge(ack.pipeline, ack.alert)
-        self._remember_ack(ack, transitions, now)
+        fired = self._acknowledge(ack, now, strict=True)
         log_acknowledged(ack)
-        return bool(transitions)
+        return fired
 
-    def _remember_ack(self, ack: Ack, transitions: Sequence[AlarmTransition], now: float) -> None:
-        self.transitions += transitions
-        fired = bool(transitions)
-        self.acknowledged.add(AcknowledgedAlarm(ack.pipeline, ack.alert, ack.by, ack.reason, now, fired))
+    def _acknowledge(self, ack: Ack, now: float, *, strict: bool) -> bool:
+        """Acknowledge an alarm, or every alarm of an incident that is named in its place."""
+        fired = False
+        for pipeline, alert in self.incidents.alarms_of(ack.alert) or [(ack.pipeline, ack.alert)]:
+            transitions: list[AlarmTransition] = []
+            with nullcontext() if strict else suppress(UnknownNameError):
+                transitions = self.alarms.acknowledge(pipeline, alert)
+            self._follow(transitions)
+            fired = fired or bool(transitions)
+            self.acknowledged.add(AcknowledgedAlarm(pipeline, alert, ack.by, ack.reason, now, bool(transitions)))
+        return fired
 
     def restart_alarm(self, pipeline: str, alert: str, reason: str) -> None:
         """Silence an alarm and restart its detector because its rule is another one, and log that."""
-        self.transitions += self.alarms.acknowledge(pipeline, alert)
+        self._follow(self.alarms.acknowledge(pipeline, alert))
         log_acknowledged(Ack(pipeline=pipeline, alert=alert, reason=reason))
 
     def _keep_build(self, key: tuple[str, str, str]) -> None:
@@ -327,16 +336,12 @@ class Engine:
             add_counts(self._limiter.state.overflow, {constants.CODE_NAMES: n})
         self.errors[key] += n
 
-    def snapshot(self, now: float) -> Snapshot:
-        """The metrics of every window and over all time."""
-        return self.scorer.snapshot(now=now, windows=self._windows, gated=self.gated)
-
     def monitor_snapshot(
         self, now: float, stages: Mapping[str, StageCounters], captured: SdkStats | None = None
     ) -> MonitorSnapshot:
         """The current state: metrics of every window, gates, alarms and stage counters."""
-        snapshot, captured = self.snapshot(now), captured or SdkStats()
-        outcomes, state, lacking = self.judge(snapshot), self.scorer.state, self._limiter.lacking
+        snapshot, captured = self.gates.snapshot(now), captured or SdkStats()
+        outcomes, state, lacking = self.gates.judge(snapshot), self.scorer.state, self._limiter.lacking
         return MonitorSnapshot(
             snapshot=snapshot,
             outcomes=outcomes,
@@ -355,6 +360,7 @@ class Engine:
             needed_series=-(-(self.settings.serve.max_series + lacking) // 1000) * 1000 if lacking else None,
             capture=self.capture(outcomes),
             acknowledged=self.acknowledged.shown(now),
+            incidents=[copy(incident) for incident in self.incidents.incidents],
         )
 
     def continue_capture_log(self, previous: Engine) -> None:
@@ -363,17 +369,7 @@ class Engine:
 
     def capture(self, outcomes: Sequence[Outcome] = (), *, only: tuple[str, str] | None = None) -> list[CaptureReport]:
         """What was captured of each pipeline and source, or of one of them, and what the gates lack of it."""
-        return capture_reports(self.scorer, lambda name: self.policy(name).gates, outcomes, only=only)
-
-    def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
-        """The gates of every pipeline that is configured or has records; an unconfigured one has the common gates."""
-        with_records = sorted({series.pipeline for series in snapshot.series})
-        pipelines = dict.fromkeys((*self.settings.pipelines, *with_records))
-        for name in with_records:
-            if not self.policy(name).gates:
-                message = f"records of {shorten(name)}, and no gates or rules for it"
-                warn_once(f"{message}: [gates] or [pipelines.NAME.gates]")
-        return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
+        return capture_reports(self.scorer, lambda name: self.gates.policy(name).gates, outcomes, only=only)
 
     def alarm_spans(self, begin: float, end: float) -> dict[GateKey, list[tuple[float, float]]]:
         """When alarms fired within a span of time, by pipeline and alarm, as far as transitions are kept."""
@@ -385,13 +381,6 @@ class Engine:
             elif fired:
                 fired[-1] = (fired[-1][0], transition.ts)
         return {key: [span for span in fired if span[1] > begin] for key, fired in spans.items()}
-
-    def policy(self, pipeline: str) -> Policy:
-        """The gates of a pipeline."""
-        policy = self._policies.get(pipeline)
-        if policy is None:
-            policy = self._policies[pipeline] = self.settings.policy(pipeline, live=True)
-        return policy
 
     def dump(self) -> EngineState:
         """All counts and alarms in their saved form, without any text.
@@ -408,6 +397,7 @@ class Engine:
             transitions=list(self.transitions),
             labels=self.labels.store,
             acknowledged=self.acknowledged,
+            incidents=self.incidents.incidents,
         )
 
     def restore(self, state: EngineState) -> None:
@@ -423,6 +413,8 @@ class Engine:
         self.transitions = deque(state.transitions, maxlen=self.transitions.maxlen)
         self.labels.store = state.labels
         self.acknowledged = state.acknowledged
+        self.incidents.incidents = state.incidents
+        self.incidents.keep({(alarm.pipeline, alarm.alert) for alarm in self.alarms.states() if alarm.firing})
 
 
 def log_acknowledged(ack: Ack) -> None:
@@ -635,7 +627,7 @@ def series_history(engine: Engine, end: int, step: int, pipelines: Collection[st
         ends=[end],
         step=step,
         golds=scorer.gold.infos(),
-        gated=engine.gated,
+        gated=engine.gates.gated,
         pipelines=pipelines,
     )
     return snapshot
@@ -646,7 +638,7 @@ def gate_history(engine: Engine, end: int, step: int, pipeline: str | None = Non
     pipelines = None if pipeline is None else {pipeline}
     snapshot = series_history(engine, end, step, pipelines)
     names = pipelines or {series.pipeline for series in snapshot.series}
-    return gate_points(snapshot, map(engine.policy, sorted(names)))
+    return gate_points(snapshot, map(engine.gates.policy, sorted(names)))
 
 
 def changes(engine: Engine, pipeline: str, begin: float) -> list[ChangeMark]:

@@ -12,9 +12,9 @@ A query parameter that is unknown, repeated or malformed is answered with an err
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -26,17 +26,13 @@ from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from ragmon.alarms.detector import shown
-from ragmon.alarms.drift import DriftSignal, JudgeShift, Shift, alert_name
-from ragmon.alarms.pipelines import PipelineAlarms, minute_end
-from ragmon.alarms.plan import AlarmRule
 from ragmon.config.settings import Settings
 from ragmon.config.units import duration
 from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, nearest, shorten
 from ragmon.core.http_server import UNKNOWN_PATH, HTTPError
-from ragmon.core.policy import Gate, Outcome
+from ragmon.core.policy import Outcome
 from ragmon.core.process import current_version
 from ragmon.core.record import FAILING_ENTRY, Line, Record
 from ragmon.export import pages
@@ -46,18 +42,15 @@ from ragmon.export.pages import GateFindings, RequestFilter
 from ragmon.export.status import MonitorSnapshot, ServerFindings, status
 from ragmon.export.text import why_text
 from ragmon.gates.change import Why
-from ragmon.gates.evaluate import evaluate
 from ragmon.gates.releases import By, compare
 from ragmon.gates.request import RequestReport, report, without_content
 from ragmon.gates.suspects import traits_of
-from ragmon.gates.why import explain, explain_drift
 from ragmon.ingest.receiver import authorise
 from ragmon.monitor.admin import AdminView, JournalQueries, JsonResponse, html, is_local
 from ragmon.monitor.embedded import split
 from ragmon.monitor.engine import Engine, MonitorHistory
 from ragmon.monitor.replay import ReleaseSplitter
 from ragmon.scoring.scorer import Scorer, ScorerFactory
-from ragmon.scoring.snapshot import Snapshot
 from ragmon.server.state import Clock, ServerState, entries, recover
 from ragmon.server.store import LATENCY_MS, TRAITS, Failure, FailureQuery, JournalReader, journal_file
 from ragmon.stats.histograms import MICRO
@@ -65,16 +58,6 @@ from ragmon.stats.histograms import MICRO
 if TYPE_CHECKING:
     from ragmon.server.writer import JournalWriter
 
-_WINDOW: Final = "1h"
-_UNITS: Final = {"latency": " ms", "question_length": " characters", "answer_length": " characters"}
-_NAMES: Final = {
-    "latency": "the latency",
-    "question_length": "the length of questions",
-    "answer_length": "the length of answers",
-    "top_score": "the best score of retrieval",
-}
-_MINUTE: Final = 60
-_MIN_LEVEL: Final = 1e-6
 SHORTEST: Final = 8
 """The fewest hex digits by which a trace is searched."""
 PATIENCE: Final = 20.0
@@ -85,7 +68,7 @@ ID_DIGITS: Final = 32
 """Hex digits of a whole trace id."""
 _MANY: Final = 5
 _BEGINNING: Final = re.compile(r"[0-9a-f]{8,31}", re.ASCII)
-TO_OPEN: Final = 5
+TO_OPEN: Final = 10
 """Failing traces that are listed with a diagnosis."""
 ON_PAGE: Final = 20
 """Failing requests on the page of a gate."""
@@ -108,147 +91,6 @@ _NOBODY: Final = (
     "the admin port shows no content where the server has no `[serve] token_file`; "
     "`ragmon show TRACE --state-dir DIR` reads the journal on its machine"
 )
-
-
-@dataclass(frozen=True)
-class ExplainedAlarm:
-    """An alarm, or a gate without one, as it is explained.
-
-    Attributes:
-        outcome: The gate's outcome; for other alarms that of a gate that stands for it.
-        text: What it compares, and what it has seen.
-        derived: It is no gate.
-    """
-
-    outcome: Outcome
-    firing: float | None
-    text: str = ""
-    derived: bool = False
-    shift: Shift | JudgeShift | None = None
-    is_drift: bool = False
-
-
-def find_alarm(engine: Engine, snapshot: Snapshot, pipeline: str, name: str) -> ExplainedAlarm:
-    """The gate or the alarm with a name, as pages, `/metrics` and alerts show it."""
-    outcomes = engine.judge(snapshot)
-    pipelines = {outcome.gate.pipeline for outcome in outcomes}
-    if pipeline not in pipelines | set(engine.alarms.pipelines):
-        raise UnknownNameError("pipeline", pipeline, pipelines)
-    gates = {outcome.gate.name: outcome for outcome in outcomes if outcome.gate.pipeline == pipeline}
-    alarms = engine.alarms.pipelines.get(pipeline)
-    if alarms is None:
-        if name in gates:
-            return ExplainedAlarm(gates[name], None)
-        raise UnknownNameError("gate", name, [*gates])
-    rule = alarms.rules.get(name)
-    if rule is None:
-        signals = {signal.alert: signal for signal in alarms.drift.signals}
-        if name in gates:
-            return ExplainedAlarm(gates[name], minute_end(signals[name].firing) if name in signals else None)
-        if name in signals:
-            return _of_drift(engine, snapshot, alarms, signals[name])
-        raise UnknownNameError("gate", name, [*gates, *alarms.rules, *signals])
-    alarm = alarms.state.alarms[rule.alert]
-    seen = "" if alarm.proof is None else shown(alarm.proof, rule).text
-    if name in gates:
-        return ExplainedAlarm(gates[name], minute_end(alarm.firing), seen)
-    # An alarm on a metric's own past.
-    level = alarms.held_against(rule)
-    is_latency = rule.metric == constants.LATENCY
-    # A paired rule detects items that became worse, whatever is better of its metric.
-    better = "higher" if is_latency else engine.scorer.table.metrics[rule.metric].better
-    at_least = better == "higher" if rule.kind == "paired" else rule.at_least
-    share = 0.5 if level is None or rule.kind == "paired" else min(1.0 - _MIN_LEVEL, max(_MIN_LEVEL, level))
-    gate = Gate(
-        name=rule.alert,
-        metric=rule.metric,
-        threshold=rule.ratio if is_latency else share,
-        direction="at_most" if is_latency or not at_least else "at_least",
-        pipeline=alarms.pipeline,
-        source=rule.source or alarms.selector.state.sources.get(rule.needs_gold),
-        gold=rule.gold,
-        where=rule.where,
-        window=_window(engine),
-        kind="quantile_ratio" if is_latency else "threshold",
-    )
-    text = seen or _compared(alarms, rule, level)
-    return ExplainedAlarm(_outcome(engine, snapshot, gate), minute_end(alarm.firing), text, derived=True)
-
-
-def _compared(alarms: PipelineAlarms, rule: AlarmRule, level: float | None) -> str:
-    baseline = alarms.baseline_of(rule)
-    what = "each gold item with its first answer" if rule.kind == "paired" else f"{rule.metric} with its own past"
-    if level is None or baseline is None:
-        seen = 0 if baseline is None else baseline.n
-        return f"compares {what}, which is being learned ({seen} observations so far)"
-    direction = "at least" if rule.at_least else "at most"
-    learned = f"baseline {baseline.phase}, {baseline.n} observations"
-    return f"compares {what}: {direction} {100 * level:.1f} % ({learned})"
-
-
-def _of_drift(engine: Engine, snapshot: Snapshot, alarms: PipelineAlarms, signal: DriftSignal) -> ExplainedAlarm:
-    firing, source, drift = minute_end(signal.firing), alarms.selector.user_source, alarms.drift.state
-    gate = Gate(
-        name=signal.alert,
-        metric=signal.metric,
-        threshold=1.0,
-        direction="at_most",
-        pipeline=alarms.pipeline,
-        source=source or None,
-        window=_window(engine),
-        kind="distinct",
-    )
-    if signal.metric == constants.INDEX_HASH:
-        text = "compares the indexes that answer under one build: a second one is a ticket"
-        return ExplainedAlarm(_outcome(engine, snapshot, gate), firing, text, derived=True)
-    judge, distribution = drift.judges.get(signal.alert), drift.distributions.get(signal.alert)
-    judge_shift = None if judge is None else judge.shift()
-    shift = None if distribution is None else distribution.shift()
-    outcome = Outcome(
-        gate, source, "", "", None, None, None, 0, None, "insufficient", "it says that, not what is worse"
-    )
-    is_judge = signal.metric.startswith(constants.JUDGE_PREFIX)
-    text = _judge_moved(signal, judge_shift) if is_judge else _moved(signal, shift)
-    moved = judge_shift or shift
-    return ExplainedAlarm(outcome, firing, text, derived=True, shift=moved, is_drift=True)
-
-
-def _judge_moved(signal: DriftSignal, shift: JudgeShift | None) -> str:
-    name = signal.metric
-    if signal.alert == alert_name(signal.metric, labelled=True):
-        name = f"label minus {name}"
-    if shift is None:
-        return f"compares the mean of {name} with its past under the same version; there is too little to compare yet"
-    begin, end = (datetime.fromtimestamp(minute * _MINUTE, UTC) for minute in (shift.begin, shift.end))
-    version = f" under version {shift.version}" if shift.version else ""
-    return (
-        f"the mean of {name}{version} was {shift.before:.3f}, and is {shift.after:.3f} of {shift.n} from "
-        f"{begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC: the judge changed, or the answers did"
-    )
-
-
-def _moved(signal: DriftSignal, shift: Shift | None) -> str:
-    name = _NAMES.get(signal.metric, signal.metric)
-    if shift is None:
-        return f"compares {name} with its first hour; no later block is full yet"
-    begin, end = (datetime.fromtimestamp(minute * _MINUTE, UTC) for minute in (shift.begin, shift.end))
-    verb = "is no longer" if signal.firing is not None else "is as in"
-    unit = _UNITS.get(signal.metric, "")
-    return (
-        f"{name} {verb} {'what it was in ' if signal.firing is not None else ''}its first hour: below "
-        f"{shift.below:.3g}{unit} {shift.before:.1%} of requests then, {shift.after:.1%} of {shift.n} from "
-        f"{begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC"
-    )
-
-
-def _window(engine: Engine) -> str:
-    windows: Sequence[str] = list(engine.settings.windows)
-    return _WINDOW if _WINDOW in windows else windows[0]
-
-
-def _outcome(engine: Engine, snapshot: Snapshot, gate: Gate) -> Outcome:
-    (outcome,) = evaluate(snapshot, replace(engine.policy(gate.pipeline), gates=(gate,)))
-    return outcome
 
 
 class UnknownTraceError(RagmonError):
@@ -451,21 +293,14 @@ class QueryService:
         diagnosis, traces = self._diagnosis(*self._gate(params), _seconds(params))
         return JsonResponse({**to_builtins(diagnosis), "traces": traces})
 
-    def _diagnosis(self, pipeline: str, gate: str, since: float | None) -> tuple[Why, list[dict[str, Any]]]:
+    def _diagnosis(
+        self, pipeline: str, gate: str, since: float | None, now: float | None = None
+    ) -> tuple[Why, list[dict[str, Any]]]:
         counted, pipeline = self._counted, self._pipeline_name(pipeline)
         with counted.lock:
-            engine, now = counted.server_state.engine, counted.clock.now()
-            alarm = find_alarm(engine, engine.snapshot(now), pipeline, gate)
-            counts = engine.scorer.state, engine.scorer.table, alarm.outcome
-            if alarm.is_drift:
-                moved = None if alarm.shift is None or alarm.firing is None else 60.0 * alarm.shift.begin
-                diagnosis = explain_drift(*counts, now=now, since=moved, firing=alarm.firing, alarm=alarm.text)
-            else:
-                derived = alarm.derived
-                diagnosis = explain(
-                    *counts, now=now, since=since, firing=alarm.firing, alarm=alarm.text, derived=derived
-                )
-            gated = {entry.metric for entry in engine.policy(pipeline).gates if entry.kind == "threshold"}
+            gates = counted.server_state.engine.gates
+            alarm, diagnosis = gates.explain(counted.clock.now() if now is None else now, pipeline, gate, since)
+            gated = {entry.metric for entry in gates.policy(pipeline).gates if entry.kind == "threshold"}
         outcome = alarm.outcome
         begin = diagnosis.begin if diagnosis.change.began is None else diagnosis.change.began
         if alarm.derived and outcome.gate.metric not in gated:  # the index holds what fails a gate
@@ -500,6 +335,14 @@ class QueryService:
         except RagmonError as error:
             note = f"{error}. {error.hint}."
         return GateFindings(text, requests["records"], note, requests["cursor"])
+
+    def explain(self, pipeline: str, alarm: str, now: float | None) -> GateFindings:
+        """What the page of an incident says of an alarm at a time, and requests that fail; None for now."""
+        try:
+            why, traces = self._diagnosis(pipeline, alarm, None, now)
+        except RagmonError as error:
+            return GateFindings(note=f"{error}. {error.hint}.")
+        return GateFindings(why_text(why), traces)
 
     def _worst(self, outcome: Outcome, begin: float, end: float) -> list[dict[str, Any]]:
         """The first requests since a time that score badly in a metric without a gate."""
@@ -702,4 +545,5 @@ class JournalView:
             MonitorHistory(self.queries.locked),
             lambda: settings,
             diagnose=self.queries.diagnose,
+            explain=self.queries.explain,
         )

@@ -424,6 +424,7 @@ class Server:
             views.note,
             configured=views.configured,
             diagnose=queries.diagnose,
+            explain=queries.explain,
         )
         receiver = ReceiverApp(self.writer, token=token, hosts=hosts)
         connection_shares = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])

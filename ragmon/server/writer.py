@@ -77,7 +77,9 @@ BROKEN_FOR: Final = 5.0
 
 
 def _firing(engine: Engine) -> set[tuple[str, str]]:
-    return {(state.pipeline, state.alert) for state in engine.alarms.states() if state.firing is not None}
+    """Pipeline and name of the alarms that fire, and of the incidents that last."""
+    lasting = {(incident.pipeline, incident.name) for incident in engine.incidents.incidents if incident.firing}
+    return lasting | {(state.pipeline, state.alert) for state in engine.alarms.states() if state.firing is not None}
 
 
 def _only_ack(request: QueuedRequest) -> Ack | None:
@@ -185,17 +187,18 @@ class JournalWriter:
         return request.future
 
     def acknowledge(self, pipeline: str, alert: str, reason: str, by: str = "") -> Future[bool]:
-        """Silence an alarm; the result is whether it was firing."""
+        """Silence an alarm, or every alarm of the incident that is named; the result is whether it was firing."""
         self._check_capacity()
         with self.lock:
             engine = self.server_state.engine
+            pipeline = next((found for found, _ in engine.incidents.alarms_of(alert)), pipeline)
             states, configured = engine.alarms.states(), engine.settings.pipelines
             pipelines = sorted({*configured, *(state.pipeline for state in states)})
             if pipeline not in pipelines:
                 raise UnknownNameError("pipeline", pipeline, pipelines)
-            gates = [gate.name for gate in engine.policy(pipeline).gates] if pipeline in configured else []
+            gates = [gate.name for gate in engine.gates.policy(pipeline).gates] if pipeline in configured else []
             alerts = sorted({*gates, *(state.alert for state in states if state.pipeline == pipeline)})
-            if alert not in alerts:
+            if alert not in alerts and not engine.incidents.alarms_of(alert):
                 raise UnknownNameError("alarm", alert, alerts)
             ack = Ack(pipeline=pipeline, alert=alert, reason=reason, by=by)
             fires = (pipeline, alert) in _firing(engine)

@@ -87,7 +87,7 @@ def test_what_is_wrong_stands_first_then_every_gate_then_the_monitors_health(mon
     running = request.getfixturevalue(monitor)
     url = running.admin if monitor == "server" else f"http://{running.address}"
     lines = shown(url)
-    assert lines[0].startswith("ragmon: nothing fires, 1 of 3 gates fail ")
+    assert lines[0].startswith("ragmon  ")
     assert lines[1].startswith("support/errors fails: 20.0 % (13.3 – 28.9 %) of 100, asked for <= 10.0 %")
     assert row(lines, "errors")[1:3] == ["fail", "0.200"]
     assert row(lines, "empty")[1:3] == ["pass", "0.000"]
@@ -145,7 +145,7 @@ def test_it_fits_any_width_with_the_verdict_in_words(server, columns):
     assert ("threshold" in "\n".join(lines)) == (columns >= 80)
 
 
-def test_a_firing_alarm_is_first_with_the_time_since_when(tmp_path):
+def test_an_incident_is_first_in_one_sentence(tmp_path):
     clock, moved = still()
     with serving(tmp_path, "[pipelines.support]\n", clock=clock) as running:
         for minute in range(7):
@@ -153,12 +153,13 @@ def test_a_firing_alarm_is_first_with_the_time_since_when(tmp_path):
             send_body(running, whole([asked(60 * minute + k, ts=moved.now + k, error=error) for k in range(60)]))
             moved.advance(60.0)
         accounted(running)
-        alarm = next(alarm for alarm in running.status()["alarms"] if alarm["alert"] == "error_rate")
+        (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
         lines = shown(running.admin)
-        assert re.match(r"ragmon: \d+ alarms? fires?, ", lines[0])
-        since = time.strftime("%H:%M:%S UTC", time.gmtime(alarm["firing"]))
-        first = next(line for line in lines if "support/error_rate fires (page)" in line)
-        assert re.match(rf"since (\d{{4}}-\d\d-\d\d )?{since} \(", first), "with the date where midnight lies between"
+        assert lines[1].startswith(incident["summary"])
+        since = time.strftime("%H:%M", time.gmtime(incident["cause"]["began"]))
+        assert re.match(
+            rf"support: since (\d{{4}}-\d\d-\d\d )?{since} requests end in an error, \d+ % of requests", lines[1]
+        )
         assert re.search(r"fires \d+[sm]", " ".join(row(lines, "error_rate")))
         assert ragmon("ack", "support/error_rate", "--reason", "seen", "--url", running.otlp).code == 0
         moved.advance(1.0)
@@ -207,7 +208,7 @@ def test_a_pipe_gets_one_picture_without_colour(server):
     done = ragmon("top", "--url", server.admin)
     assert (done.code, done.err) == (0, "")
     assert "\x1b" not in done.out
-    assert done.out.count("ragmon: ") == 1
+    assert done.out.count("ragmon  ") == 1
 
 
 @pytest.mark.slow

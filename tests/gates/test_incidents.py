@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.alarms.pipelines import AlarmTransition
-from ragmon.gates.incidents import JOIN, IncidentLog
+from ragmon.gates.incidents import APART, JOIN, Cause, IncidentLog
 
 NOON = 1_769_860_800.0
 MINUTE = 60.0
@@ -119,3 +119,78 @@ def test_every_incident_ends_when_its_alarms_do_and_none_is_told_twice(drawn):
         assert incident.ended is not None
         assert not incident.firing
     assert sum(edge.state == "resolved" for edge in seen) == len(log.incidents)
+
+
+REFUSED, MISSED = "refused what can be answered", "retrieved no gold document"
+
+
+def cause(minute, trait, *, latest=None):
+    """A cause that began at a minute, known to lie between it and `latest`."""
+    began, end = NOON + minute * MINUTE, NOON + (minute if latest is None else latest) * MINUTE
+    return Cause(began, began, end, trait, 0.0, 0.5, "answer_precision", 1.0, 0.5, of_gold=True, suspects=())
+
+
+def begun(edges, causes):
+    """The incidents of some transitions, where alarms have these causes: beginning and trait."""
+    log = IncidentLog(lambda pipeline, alert, ts: causes[alert])
+    list(log.see(edges))
+    return [((incident.began - NOON) / MINUTE, incident.cause.trait) for incident in log.incidents]
+
+
+def test_an_alarm_whose_cause_is_another_fault_begins_another_incident():
+    edges = [fires(6, "hit_rate", 2, page=True), fires(14, "over_refusal_rate", 11, page=True)]
+    later = 2 + APART / MINUTE + 1
+    assert begun(edges, {"hit_rate": cause(2, MISSED), "over_refusal_rate": cause(later, REFUSED)}) == [
+        (2, MISSED),
+        (11, REFUSED),
+    ]
+
+
+def test_causes_that_began_together_or_are_of_one_kind_are_one_fault():
+    edges = [fires(6, "hit_rate", 2, page=True), fires(14, "over_refusal_rate", 11, page=True)]
+    one = [(2, MISSED)]
+    assert begun(edges, {"hit_rate": cause(2, MISSED), "over_refusal_rate": cause(3, REFUSED)}) == one
+    assert begun(edges, {"hit_rate": cause(2, MISSED), "over_refusal_rate": cause(11, MISSED)}) == one
+    assert begun(edges, {"hit_rate": cause(2, MISSED), "over_refusal_rate": cause(11, "")}) == one
+    assert begun(edges, {"hit_rate": cause(2, MISSED, latest=10), "over_refusal_rate": cause(11, REFUSED)}) == one
+
+
+def test_a_third_alarm_joins_the_incident_of_its_cause():
+    causes = {"hit_rate": cause(2, MISSED), "over_refusal_rate": cause(11, REFUSED), "recall@5": cause(2, MISSED)}
+    edges = [fires(6, "hit_rate", 2, page=True), fires(14, "over_refusal_rate", 11, page=True)]
+    log = IncidentLog(lambda pipeline, alert, ts: causes[alert])
+    list(log.see([*edges, fires(15, "recall@5", 3)]))
+    assert [incident.alarms for incident in log.incidents] == [("hit_rate", "recall@5"), ("over_refusal_rate",)]
+
+
+def test_a_look_at_what_is_over_changes_no_cause():
+    """While an alarm still waits for the proof of recovery, the newest change of its metric may be another one."""
+    found = {"now": cause(2, MISSED)}
+    log = IncidentLog(lambda pipeline, alert, ts: found["now"])
+    list(log.see([fires(6, "hit_rate", 2, page=True)]))
+    found["now"] = cause(60, "")
+    log.look(NOON + 90 * MINUTE)
+    assert log.incidents[0].cause == cause(2, MISSED)
+
+
+def test_a_cause_that_is_not_known_yet_is_asked_for_again_ever_less_often():
+    asked = []
+
+    def diagnose(pipeline, alert, ts):
+        asked.append((ts - NOON) / MINUTE)
+        return cause(2, "")
+
+    log = IncidentLog(diagnose)
+    list(log.see([fires(6, "hit_rate", 2, page=True)]))
+    for minute in range(6, 60):
+        log.look(NOON + minute * MINUTE)
+    assert asked == [6, 6, 7, 8, 10, 14, 22, 38]
+
+
+def test_alarms_that_a_new_configuration_lacks_end_with_it():
+    log = IncidentLog()
+    list(log.see([fires(6, "hit_rate", 2, page=True), fires(7, "coverage", 2, page=True)]))
+    log.keep({("support", "coverage")})
+    assert (log.incidents[0].firing, log.incidents[0].ended) == (("coverage",), None)
+    log.keep(set())
+    assert log.incidents[0].ended == NOON + 7 * MINUTE

@@ -85,7 +85,7 @@ def test_the_page_shows_what_is_wrong_and_no_link_that_leads_nowhere(monitor):
     assert "keeps no journal" in text
     assert "ragmon why" not in text
     links = [link.get("href") for link in page.iter("{http://www.w3.org/1999/xhtml}a")]
-    tabs = ["./", "alarms", "gold", "monitor", "runbook", "api/status", "metrics"]
+    tabs = ["./", "incidents", "gold", "monitor", "runbook", "api/status", "metrics"]
     wrong, *gates = ["p/support/errors#broke", "p/support", "p/support/errors", "p/support/slow"]
     assert [link for link in links if link != wrong] == [*tabs, *gates]
     assert wrong in links

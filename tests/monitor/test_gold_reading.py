@@ -74,7 +74,7 @@ def test_what_is_counted_of_items_is_what_a_report_and_the_coverage_count(asked)
             outcomes[item.qid, outcome] = outcomes.get((item.qid, outcome), 0) + n
     (hard,) = found.hardest
     assert (hard.right, hard.wrong) == (outcomes["q3", "OK"], outcomes["q3", "ANS_NO_HIT"]) == (45, 45)
-    snapshot = asked.engine.snapshot(asked.now)
+    snapshot = asked.engine.gates.snapshot(asked.now)
     (row,) = covered(snapshot, ALL)
     assert found.spread.asked == row.seen == ITEMS
 

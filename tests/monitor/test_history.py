@@ -52,7 +52,7 @@ class Monitored:
             self.engine.observe(Record(ts=self.now, pipeline="support", source="live", error=error), self.now)
             self.now += 10.0
             if self.now % 600 == 0:
-                outcomes = self.engine.judge(self.engine.snapshot(self.now - 1))
+                outcomes = self.engine.gates.judge(self.engine.gates.snapshot(self.now - 1))
                 verdicts[self.now] = next(found for found in outcomes if found.gate.name == "errors")
         return verdicts
 

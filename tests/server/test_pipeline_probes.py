@@ -125,7 +125,7 @@ class TestTheApplicationTellsFirst:
         """Samples of answer precision among probes."""
         found = [
             one
-            for one in manual.server_state.engine.snapshot(manual.time.now).series
+            for one in manual.server_state.engine.gates.snapshot(manual.time.now).series
             if one.gold and one.window == "all"
         ]
         return [one.metrics["answer_precision"].n for one in found if one.source == "probe"]

@@ -32,6 +32,22 @@ def ack(running, *arguments, **options):
     return ragmon("ack", "support/citation_scope", "--url", running.otlp, *arguments, **options)
 
 
+def test_an_incident_is_acknowledged_by_its_name_with_every_alarm_of_it(tmp_path):
+    clock, moved = still()
+    with serving(tmp_path, PIPELINE, clock=clock) as running:
+        fired = broken(running, moved)
+        (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
+        assert fired == set(incident["firing"])
+        assert len(fired) > 1
+        done = ragmon("ack", incident["incident"], "--by", "Ada", "--reason", "rolled back", "--url", running.otlp)
+        assert (done.code, done.out) == (0, f"{incident['incident']}: silenced, and armed again\n"), done.err
+        accounted(running)
+        assert running.status()["alarms"] == []
+        assert {entry["alert"] for entry in running.status()["acknowledged"]} == fired
+        (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
+        assert incident["ended"] is not None
+
+
 def test_page_and_api_show_who_when_why_and_until_it_fires_anew(tmp_path):
     clock, moved = still()
     with serving(tmp_path, PIPELINE, clock=clock) as running:

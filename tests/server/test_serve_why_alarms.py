@@ -61,7 +61,10 @@ def test_one_fault_is_one_incident(world):
     (incident,) = json.loads(text)["incidents"]
     assert (code, incident["pipeline"], incident["severity"], incident["ended"]) == (200, "support", "confirmed", None)
     fire = [alarm for alarm in status["alarms"] if not alarm["alert"].endswith(":drift")]
-    assert incident["alarms"] == sorted(alarm["alert"] for alarm in fire)
+    assert sorted(incident["alarms"]) == sorted(incident["firing"]) == sorted(alarm["alert"] for alarm in fire)
+    assert incident["cause"]["trait"] == "retrieved no gold document"
+    assert incident["summary"].endswith("(build and index b2 with i2), 100 % of gold questions")
+    assert status["headline"] == incident["summary"] == status["wrong"][0]["what"]
     assert set(incident["metrics"]) >= {alarm["alert"].partition(":")[0] for alarm in fire}
     assert abs(status["now"] - BROKEN * 60 - incident["began"]) <= 180
 
@@ -81,7 +84,7 @@ def test_a_metric_without_a_gate_is_explained_as_a_gate_is(world):
     )
     assert why["change"]["began"] is not None
     assert [suspect["name"] for suspect in why["suspects"]] == ["b2 with i2"]
-    assert len(why["traces"]) == 5
+    assert len(why["traces"]) == 10
     assert all(trace["scores"] == {"hit_rate": 0.0} and trace["build"] == "b2" for trace in why["traces"])
 
 
@@ -111,11 +114,27 @@ def test_a_pipeline_alone_asks_for_its_newest_incident(world):
     assert incident["alarm"] in incident["alarms"]
     done = ragmon("why", "support", "--url", world.admin)
     assert (done.code, done.err) == (0, "")
-    assert done.out == ragmon("why", f"support/{incident['alarm']}", "--url", world.admin).out
+    sentence, _, rest = done.out.partition("\n")
+    assert sentence == incident["summary"]
+    assert rest == ragmon("why", f"support/{incident['alarm']}", "--url", world.admin).out
+    assert ragmon("why", incident["incident"], "--url", world.admin).out == done.out
     assert "b2" in done.out
     lost = ragmon("why", "sales", "--url", world.admin)
     assert (lost.code, lost.out) == (3, "")
     assert "unknown pipeline" in lost.err
+
+
+def test_an_incident_has_a_page_with_its_sentence_its_alarms_and_requests_to_open(world):
+    (incident,) = json.loads(world.get("/api/incidents")[1])["incidents"]
+    code, page = world.get(f"/incidents/{incident['incident']}")
+    assert code == 200
+    assert incident["summary"] in page
+    assert all(f">{alarm}<" in page for alarm in incident["alarms"])
+    assert page.count('href="../t/') == 10
+    assert f"incidents/{incident['incident']}" in world.get("/")[1]
+    assert incident["summary"] in world.get("/incidents")[1]
+    code, text = world.get("/incidents/support-1")
+    assert (code, json.loads(text)["hint"]) == (404, f"did you mean {incident['incident']}?")
 
 
 def test_a_silent_alarm_says_what_it_compares(world):
