@@ -529,6 +529,7 @@ def why_text(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | Non
         *_gate(why, clock),
         *_change(why, clock),
         *_common(why),
+        *_stretches(why, clock),
         *_suspects(why, clock),
         *_moved_metrics(why),
         *_traffic(why),
@@ -685,6 +686,18 @@ def _common(why: Why) -> _Lines:
     for index, trait in enumerate([*main, *others][:TRAITS]):
         share = f"; {percent(_failing(trait))} of the failing" if trait.failing is not None and trait.failing.n else ""
         yield "" if index else "what broke", f"{printable(trait.name)}: {_from_to(trait)}{share}"
+
+
+def _stretches(why: Why, clock: _Clock) -> _Lines:
+    """Every failing request of the time range: how many in which stretch, and how many at other times."""
+    if not why.failed or not why.stretches:
+        return
+    parts = []
+    for stretch in why.stretches:
+        trait = f" ({printable(stretch.trait)})" if stretch.trait else ""
+        parts.append(f"{stretch.failed} from {clock.minute(stretch.begin)} to {clock.minute(stretch.end)}{trait}")
+    parts.append(f"{why.failed - sum(stretch.failed for stretch in why.stretches)} at other times")
+    yield "all failing", f"{why.failed}: {'; '.join(parts)}"
 
 
 def _failing(trait: Moved) -> float:
