@@ -200,7 +200,7 @@ class ProbeTable(Table):
         headers: HTTP headers of each request.
         body: The body of each request; `{question}` is replaced.
         answer: The paths of the record's fields in the reply; empty tries every known format.
-        burst: The gold questions that a suspected incident asks within a minute; 0 asks none.
+        burst: The gold questions that an incident asks within a minute, to prove that it is true or over; 0 asks none.
         bursts_per_day: The greatest number of bursts a day; days begin at midnight UTC.
     """
 

@@ -33,7 +33,7 @@ from ragmon.export.schema import (
 from ragmon.gates import coverage
 from ragmon.gates.change import REQUESTS, Level, Moved, Side, Stage, Suspect, Why
 from ragmon.gates.coverage import FIELDS, FieldShare
-from ragmon.gates.incidents import SLOWER, Incident
+from ragmon.gates.incidents import SLOWER, Incident, trait_of
 from ragmon.gates.request import MatchedItem, MetricResult, RequestReport, ShownText
 from ragmon.scoring.snapshot import ALL
 
@@ -572,9 +572,9 @@ def incident_text(incident: Incident, now: float) -> str:
     if incident.ended is not None:
         when = f"{clock.minute(began)} to {clock.minute(incident.ended)} UTC"
     head = f"{_name(incident.pipeline)}: {when}"
+    what = _BROKEN[trait_of(incident)].format(metric=printable(incident.metrics[0]))
     if cause is None:
-        return f"{head} {_BROKEN[''].format(metric=incident.metrics[0])}"
-    what = _BROKEN[cause.trait].format(metric=printable(cause.metric))
+        return f"{head} {what}"
     suspect = ""
     if cause.suspects:
         dimension, name = cause.suspects[0]

@@ -174,6 +174,7 @@ def explain(
     firing: float | None = None,
     alarm: str = "",
     derived: bool = False,
+    proven: float | None = None,
 ) -> Why:
     """The diagnosis of a gate: when its metric became worse, what changed with it, and what failing requests share.
 
@@ -191,12 +192,15 @@ def explain(
         firing: Since when its alarm fires, seconds since the epoch; None while it does not fire.
         alarm: What its alarm has seen, in a sentence.
         derived: The outcome is that of an alarm on a metric's own past, written as a gate.
+        proven: Since when an alarm has proof: the requests since then are compared where no change is significant.
     """
     begin = now - since if since is not None else min(now, now if firing is None else firing) - BACK
     span = max(0, int(begin) // FOLDED_SECONDS * FOLDED_SECONDS), (int(now) // BUCKET_SECONDS + 1) * BUCKET_SECONDS
     whole_range = WindowSelection(state, reads(outcome, state, table), *span)
     found = search(whole_range, outcome, table)
     look, measure, change = found.selection, found.measure, found.change
+    if change.began is None and proven is not None and look.begin < proven < look.end:
+        change = replace(change, began=proven)
     before = None if change.began is None else SideReader(look, look.begin, change.began)
     after = SideReader(look, look.begin if change.began is None else change.began, look.end)
     parts = Splitter(look, measure, before, after).groups()

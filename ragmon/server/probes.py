@@ -1,7 +1,7 @@
 """Probes: what is chosen and where records go, the prober of one probe, one round over a gold set, a server's probes.
 
-Questions are sent at random moments of regular intervals, within a daily quota, and with back-off after failures. A
-suspected incident asks a burst of them, drawn at random, within a minute. Each question in flight has its own thread
+Questions are sent at random moments of regular intervals, within a daily quota, and with back-off after failures. An
+incident asks a burst of them, drawn at random, within a minute. Each question in flight has its own thread
 and is not waited for beyond its deadline.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 from time import monotonic
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Final, Self
 
 from ragmon.capture.exporters import BatchExporter, Exporter, JsonlExporter, close, deliver
@@ -32,7 +32,7 @@ from ragmon.core.errors import RagmonError, UnknownNameError, error_location, lo
 from ragmon.core.network import DAY, MAX_RETRY_AFTER_FOR_USER, BackOff, DailyQuota, shown_url
 from ragmon.core.process import default_folder
 from ragmon.core.record import Record, encode
-from ragmon.gates.incidents import Incident
+from ragmon.gates.incidents import Incident, Severity
 from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.capture_settings import Redactions, probe_key
 from ragmon.monitor.exporting import application_identity, server, trace_log
@@ -62,8 +62,10 @@ NAME = "probe"
 """The name of a probe from the command line."""
 BURST: Final = 60.0
 """Seconds over which a burst is spread: an alarm judges a minute at a time."""
-FIRST_WAIT: Final = 120.0
-"""Seconds between the first burst of an incident and its second; each later wait is twice as long."""
+ASKED: Final[Mapping[Severity, Sequence[float]]] = MappingProxyType(
+    {"suspected": (0.0, 120.0, 360.0), "confirmed": (900.0, 1800.0, 3600.0, 7200.0)}
+)
+"""Seconds after an incident was suspected, or confirmed, in which bursts ask: is it true, and is it over?"""
 RESERVE: Final = 0.2
 """The share of the daily quota reserved for bursts."""
 FIRST_PAUSE: Final = 1.0
@@ -204,24 +206,24 @@ def key_of(settings: Settings, pipeline: str) -> bytes | None:
 
 
 class BurstTrigger:
-    """Finds pipelines with a suspected incident, for which a burst is due: at once, then the less often the longer."""
+    """Finds pipelines with an incident for which a burst is due; gold says nothing of one that moves latency alone."""
 
     def __init__(self) -> None:
-        self._due: dict[str, tuple[float, float]] = {}
+        self._asked: dict[tuple[str, Severity], tuple[float, int]] = {}
 
     def see(self, incidents: Iterable[Incident], now: float) -> set[str]:
         """The pipelines for which a burst is due."""
-        suspected = {
-            incident.name: incident
+        lasting = {
+            (incident.name, incident.severity): incident.pipeline
             for incident in incidents
-            if incident.ended is None and incident.severity == "suspected"
+            if incident.ended is None and incident.metrics != (constants.LATENCY,)
         }
-        self._due = {name: self._due.get(name, (now, FIRST_WAIT)) for name in suspected}
+        self._asked = {key: self._asked.get(key, (now, 0)) for key in lasting}
         pipelines = set()
-        for name, (due, wait) in self._due.items():
-            if due <= now:
-                self._due[name] = now + wait, 2 * wait
-                pipelines.add(suspected[name].pipeline)
+        for key, (since, bursts) in self._asked.items():
+            if any(since + after <= now for after in ASKED[key[1]][bursts:]):
+                self._asked[key] = since, bursts + 1
+                pipelines.add(lasting[key])
         return pipelines
 
 
@@ -619,7 +621,7 @@ class ProbeSupervisor:
                     pipelines = bursts.see(self._writer.server_state.engine.incidents.incidents, monotonic())
                 for _, prober in list(self._running.values()):
                     if prober.spec.pipeline in pipelines and prober.burst():
-                        _log.info("probe %s asks a burst: an incident is suspected", prober.spec.name)
+                        _log.info("probe %s asks a burst: is the incident true, or over?", prober.spec.name)
             except Exception as error:  # noqa: BLE001 - the next poll may succeed
                 log_error("probes could not be looked after", error)
 

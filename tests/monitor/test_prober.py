@@ -13,7 +13,7 @@ import pytest
 from ragmon.core.network import DailyQuota
 from ragmon.gates.incidents import Incident
 from ragmon.server.probe_client import GoldQuestion, ProbeCounts
-from ragmon.server.probes import FIRST_WAIT, BurstTrigger, Prober
+from ragmon.server.probes import BurstTrigger, Prober
 from tests.support.probed import asking, web
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -223,10 +223,16 @@ class TestBursts:
     def incident(self, name="support-1", **changed):
         return Incident(name, name.partition("-")[0], 0.0, "coverage:look", **changed)
 
-    def test_a_suspected_incident_asks_at_once_then_ever_less_often(self):
+    def test_a_suspected_incident_asks_at_once_and_twice_more_whether_it_is_true(self):
         trigger, incidents = BurstTrigger(), [self.incident()]
-        asked = [now for now in range(3600) if trigger.see(incidents, float(now))]
-        assert asked == [0, FIRST_WAIT, 3 * FIRST_WAIT, 7 * FIRST_WAIT, 15 * FIRST_WAIT]
+        assert [now for now in range(10_000) if trigger.see(incidents, float(now))] == [0, 120, 360]
+
+    def test_a_confirmed_one_asks_later_and_ever_less_often_whether_it_is_over(self):
+        trigger, incidents = BurstTrigger(), [self.incident(severity="confirmed")]
+        assert [now for now in range(10_000) if trigger.see(incidents, float(now))] == [900, 1800, 3600, 7200]
+
+    def test_what_only_takes_longer_asks_for_nothing(self):
+        assert BurstTrigger().see([self.incident(metrics=("latency",))], 0.0) == set()
 
     def test_every_incident_asks_for_itself_and_its_own_pipeline(self):
         trigger = BurstTrigger()
@@ -234,6 +240,5 @@ class TestBursts:
         more = [self.incident(), self.incident("support-2"), self.incident("sales-1")]
         assert trigger.see(more, 1.0) == {"support", "sales"}
 
-    def test_what_is_confirmed_or_over_asks_for_nothing(self):
-        trigger = BurstTrigger()
-        assert trigger.see([self.incident(severity="confirmed"), self.incident("sales-1", ended=1.0)], 0.0) == set()
+    def test_what_is_over_asks_for_nothing(self):
+        assert BurstTrigger().see([self.incident(ended=1.0)], 0.0) == set()
