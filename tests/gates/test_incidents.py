@@ -208,7 +208,7 @@ def test_every_trait_has_words(trait):
 
 def test_the_sentence_says_whose_since_when_what_why_and_how_many():
     found = msgspec.structs.replace(cause(2, REFUSED), suspects=(("index_hash", "b721"), ("build", "v2")))
-    incident = Incident("support-1", "support", NOON, "over_refusal_rate", cause=found)
+    incident = Incident("support-1", "support", NOON, "over_refusal_rate", metrics=("over_refusal_rate",), cause=found)
     sentence = "support: since 12:02 answerable questions are refused (index b721), 50 % of gold questions"
     assert incident_text(incident, NOON + 600) == sentence
     incident.ended = NOON + 900
