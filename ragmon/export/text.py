@@ -24,6 +24,7 @@ from ragmon.core.errors import printable, printable_json, printable_line
 from ragmon.export.schema import (
     BaselineDrop,
     GateSummary,
+    IncidentSummary,
     QuestionReport,
     ReportData,
     RunResults,
@@ -165,6 +166,7 @@ def report_markdown(report: RunResults, questions: int | None = QUESTIONS) -> st
         "# RAG quality report\n",
         f"**{_MARKS[data.verdict]}** · {about}\n",
         *_about(data, report.notes),
+        *_section("Incidents", _list(escape(f"{each.summary} ({each.severity})") for each in data.incidents)),
         *_gates(data.gates),
         *_drops(data.baseline),
         *_labels(data),
@@ -453,6 +455,7 @@ def brief(report: RunResults) -> str:
         lines.append(f"  {printable(gate.name)}: {value(gate)} of {gate.n:,}, threshold {asked}")
     if len(failing) > FAILURES:
         lines.append(f"  and {len(failing) - FAILURES} more")
+    lines += [f"  {incident.summary}" for incident in report.incidents[-FAILURES:]]
     return "\n".join(lines)
 
 
@@ -485,6 +488,7 @@ def terminal_text(report: RunResults, width: int, paint: Callable[[str], str] = 
 def _about_run(report: RunResults) -> list[str]:
     data = report.document
     lines = _legend(_kinds(map(interval_kind, data.gates)))
+    lines += [f"incident: {each.summary} ({each.severity})" for each in data.incidents]
     lines += [printable(f"note: {note}") for note in report.notes]
     lines += [
         printable_line(f"captured of {each.pipeline}: {gap.finding}. To mend it: {gap.remedy}")
@@ -585,6 +589,19 @@ def incident_text(incident: Incident, now: float) -> str:
         share = f", {cause.share:.0%} of {'gold questions' if cause.of_gold else 'requests'}"
         share += f" ({before:.0%} before)" if before >= MIN_BEFORE else ""
     return f"{head} {what}{suspect}{share.replace('%', ' %')}"
+
+
+def incident_summary(incident: Incident, now: float) -> IncidentSummary:
+    """An incident as a report has it; `now` is the end of the run, in seconds since the epoch."""
+    return IncidentSummary(
+        incident=incident.name,
+        pipeline=incident.pipeline,
+        severity=incident.severity,
+        metrics=list(incident.metrics),
+        began=incident.began,
+        ended=incident.ended,
+        summary=incident_text(incident, now),
+    )
 
 
 class _Clock:
