@@ -222,7 +222,7 @@ class Role:
     """A call of a tool; one that retrieves has the role of a retrieval as well."""
 
 
-_KINDS: Final = {
+KINDS: Final = {
     semconv.CHAIN: Role.WORKFLOW,
     semconv.AGENT: Role.WORKFLOW,
     semconv.RETRIEVER: Role.RETRIEVAL,
@@ -232,32 +232,24 @@ _KINDS: Final = {
     semconv.GUARDRAIL: Role.CHECK,
 }
 _OPERATIONS: Final = {
-    semconv.INVOKE_WORKFLOW: Role.WORKFLOW,
-    "invoke_agent": Role.WORKFLOW,
-    semconv.RETRIEVAL: Role.RETRIEVAL,
-    "vector_db_retrieve": Role.RETRIEVAL,  # OpenLLMetry
+    **dict.fromkeys((semconv.INVOKE_WORKFLOW, "invoke_agent"), Role.WORKFLOW),
+    **dict.fromkeys((semconv.RETRIEVAL, "vector_db_retrieve"), Role.RETRIEVAL),  # the second is OpenLLMetry's
     "rerank": Role.RERANKING,
-    "chat": Role.GENERATION,
-    "text_completion": Role.GENERATION,
-    "generate_content": Role.GENERATION,
+    **dict.fromkeys(("chat", "text_completion", "generate_content"), Role.GENERATION),
 }
-_TRACELOOP: Final = {"workflow": Role.WORKFLOW, "agent": Role.WORKFLOW}
-_REQUEST_TYPES: Final = {"chat": Role.GENERATION, "completion": Role.GENERATION, "rerank": Role.RERANKING}
 _TRULENS: Final = {
     "record_root": Role.WORKFLOW,
     "retrieval": Role.RETRIEVAL,
     "reranking": Role.RERANKING,
     "generation": Role.GENERATION,
-    "eval_root": Role.ASIDE,
-    "eval": Role.ASIDE,
-    "eval_decision": Role.ASIDE,
+    **dict.fromkeys(("eval_root", "eval", "eval_decision"), Role.ASIDE),
 }
 _CONVENTIONS: Final = (
-    (semconv.SPAN_KIND, _KINDS),
+    (semconv.SPAN_KIND, KINDS),
     (semconv.OPERATION, _OPERATIONS),
     (semconv.TRULENS_KIND, _TRULENS),
-    (semconv.REQUEST_TYPE, _REQUEST_TYPES),
-    (semconv.TRACELOOP_KIND, _TRACELOOP),
+    (semconv.REQUEST_TYPE, {"chat": Role.GENERATION, "completion": Role.GENERATION, "rerank": Role.RERANKING}),
+    (semconv.TRACELOOP_KIND, {"workflow": Role.WORKFLOW, "agent": Role.WORKFLOW}),
 )
 _LLAMA_INDEX_RETRIEVER: Final = re.compile(r"Retriever\.(?:task|workflow)")
 """OpenLLMetry's names for LlamaIndex's retrievers; nothing else on their spans shows their role."""
