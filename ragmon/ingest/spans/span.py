@@ -256,7 +256,6 @@ _LLAMA_INDEX_RETRIEVER: Final = re.compile(r"Retriever\.(?:task|workflow)")
 HIT_EVENTS: Final = (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)
 """Events that hold one hit of a vector search each."""
 _SCORED_NODE: Final = "NodeWithScore"
-_ROLE: Final = f"{semconv.MESSAGE}.role"
 
 
 def _role_of(span: Span) -> int:
@@ -305,7 +304,9 @@ def _calls_no_model(span: Span) -> bool:
         return False
     has_input_alone = semconv.INPUT_VALUE in attributes and semconv.OUTPUT_VALUE not in attributes
     return (has_input_alone or semconv.PROMPT_TEMPLATE in attributes) and not any(
-        _ROLE in row for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT) for row in flattened(attributes, name).rows[:1]
+        "role" in row
+        for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT)
+        for row in flattened(attributes, name).rows[:1]
     )
 
 

@@ -70,13 +70,13 @@ class Memo(dict[K, T], Generic[K, T]):
         return result
 
 
-_DOCUMENT: Final = f"{semconv.DOCUMENT}."
+_DOCUMENT, _MESSAGE = f"{semconv.DOCUMENT}.", f"{semconv.MESSAGE}."
 LISTS: Final = {
     semconv.RETRIEVED: _DOCUMENT,
     semconv.RERANKER_INPUT: _DOCUMENT,
     semconv.RERANKER_OUTPUT: _DOCUMENT,
-    semconv.LLM_INPUT: "",
-    semconv.LLM_OUTPUT: "",
+    semconv.LLM_INPUT: _MESSAGE,
+    semconv.LLM_OUTPUT: _MESSAGE,
     semconv.LEGACY_COMPLETIONS: "",
     semconv.ANNOTATIONS: "annotation.",
     semconv.EVALUATIONS: "evaluation.",
@@ -220,8 +220,9 @@ BY_SHAPE: Final = RetrievingTools()
 
 
 _NAME_KEYS: Final = (semconv.GENAI_TOOL_NAME, semconv.TOOL_NAME, semconv.ENTITY_NAME, semconv.FUNCTION_NAME)
-_PREFIXES: Final = ("execute_tool ", "MCP send ", "tools/call ", "running tool: ")
-_SUFFIXES: Final = (".task", ".tool", ".run")
+_AROUND_NAME: Final = re.compile(
+    r"\A(?:execute_tool |MCP send |tools/call |running tool: )+|(?:\.(?:task|tool|run)){1,3}\Z"
+)
 _TOOL_KINDS: Final = {
     semconv.SPAN_KIND: (semconv.TOOL,),
     semconv.OPERATION: (semconv.EXECUTE_TOOL, "execute_task"),
@@ -283,12 +284,7 @@ def tool_names(attributes: Mapping[str, Any], span_name: str) -> list[str]:
     (['search', 'execute_tool search'], ['retrieve', 'retrieve.task'])
     """
     names = [name for key in _NAME_KEYS if isinstance(name := attributes.get(key), str) and name]
-    plain = span_name
-    for prefix in _PREFIXES:
-        plain = plain.removeprefix(prefix)
-    for suffix in _SUFFIXES:
-        plain = plain.removesuffix(suffix)
-    return list(dict.fromkeys((*names, plain, span_name)))
+    return list(dict.fromkeys((*names, _AROUND_NAME.sub("", span_name), span_name)))
 
 
 _OUTPUTS: Final = (semconv.TOOL_RESULT, semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT, semconv.RETURN)
