@@ -11,15 +11,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
-from types import MappingProxyType
+from functools import cached_property, reduce
+from operator import attrgetter, or_
 from typing import Any, Final, Literal, NamedTuple
 
 from ragmon.core import constants, semconv
 from ragmon.core.errors import shown_name
 from ragmon.core.record import Record
 from ragmon.core.text import Path
-from ragmon.core.written import REDACTED, decode, too_long
+from ragmon.core.written import NO_MEMBERS, REDACTED, decode, too_long
 from ragmon.ingest.spans.tools import (
     BY_SHAPE,
     LiteralBudget,
@@ -100,14 +100,12 @@ MAX_SPANS: Final = 10_000
 TOO_MANY_SPANS: Final = "too_many_spans"
 """The reason for a span that belongs to no record: its trace has too many spans."""
 
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
-
 
 class Event(NamedTuple):
     """An event of a span."""
 
     name: str
-    attributes: Mapping[str, Any] = _NONE
+    attributes: Mapping[str, Any] = NO_MEMBERS
 
 
 class Span(NamedTuple):
@@ -131,7 +129,7 @@ class Span(NamedTuple):
     name: str
     start_ns: int
     end_ns: int
-    attributes: Mapping[str, Any] = _NONE
+    attributes: Mapping[str, Any] = NO_MEMBERS
     events: Sequence[Event] = ()
     failed: bool = False
     dropped: int = 0
@@ -157,10 +155,10 @@ class Mapped(NamedTuple):
 
     record: Record | None
     reason: str = ""
-    missing: Mapping[str, str] = _NONE
+    missing: Mapping[str, str] = NO_MEMBERS
     scope: str = ""
     tools: Sequence[str] = ()
-    unread: Mapping[str, str] = _NONE
+    unread: Mapping[str, str] = NO_MEMBERS
 
 
 def from_sdk_span(span: Any) -> Span:
@@ -195,12 +193,6 @@ def is_plain(span: Any) -> bool:
     if span.events or not (span.status.is_ok or span.status.is_unset):
         return False
     return all(key.startswith(_PLAIN) and not key.startswith("db.vector") for key in span.attributes or ())
-
-
-def resource(span: Any) -> Mapping[str, Any]:
-    """The resource attributes of an SDK span: `service.name`, `service.version`."""
-    sdk_resource = getattr(span, "resource", None)
-    return {} if sdk_resource is None else sdk_resource.attributes
 
 
 class Role:
@@ -344,7 +336,6 @@ class Trace:
             self._by_id.setdefault(span.span_id, span)
         self._roles = {span.span_id: _role_of(span) for span in self._by_id.values()}
         self._ancestor_roles: dict[str, int] = {}
-        self._inside: dict[str, list[Span]] | None = None
         self._find_tools()
         spans = list(self._by_id.values())
         if Role.ASIDE in self._roles.values():
@@ -459,13 +450,10 @@ class Trace:
 
     def around(self, span: Span) -> int:
         """The roles of a span's ancestors."""
-        roles = self._ancestor_roles.get(span.span_id)
-        if roles is None:
-            roles = 0
-            for span_id in self.above(span):
-                roles |= self._roles[span_id]
-            self._ancestor_roles[span.span_id] = roles
-        return roles
+        if span.span_id not in self._ancestor_roles:
+            roles = (self._roles[span_id] for span_id in self.above(span))
+            self._ancestor_roles[span.span_id] = reduce(or_, roles, Role.STEP)
+        return self._ancestor_roles[span.span_id]
 
     def is_outermost(self, span: Span) -> bool:
         """Whether a span is one of the outermost spans."""
@@ -473,12 +461,15 @@ class Trace:
 
     def inside(self, outermost: Span) -> list[Span]:
         """The descendants of an outermost span, in the order of their start times."""
-        if self._inside is None:
-            self._inside = {}
-            for span in self.spans:
-                for span_id in self._outermost.intersection(self.above(span)):
-                    self._inside.setdefault(span_id, []).append(span)
         return self._inside.get(outermost.span_id, [])
+
+    @cached_property
+    def _inside(self) -> dict[str, list[Span]]:
+        inside: dict[str, list[Span]] = {}
+        for span in self.spans:
+            for span_id in self._outermost.intersection(self.above(span)):
+                inside.setdefault(span_id, []).append(span)
+        return inside
 
     def below(self, outermost: Span) -> Trace:
         """An outermost span with its descendants, as a trace."""
@@ -561,9 +552,9 @@ def why_no_text(trace: Trace, words: tuple[str, ...]) -> str:
     """The reason why the question or the answer of a request is unknown."""
     if any(span.dropped for span in trace.tops):
         return ATTRIBUTES_DROPPED
-    if any(too_long(value) for span in trace.spans for _, value in span.attributes.items()):
+    if any(too_long(value) for span in trace.spans for value in span.attributes.values()):
         return constants.OVERSIZE
-    holders = Role.WORKFLOW | Role.GENERATION | (Role.RETRIEVAL | Role.RERANKING if words is INPUT else 0)
+    holders = Role.WORKFLOW | Role.GENERATION | (_STEPS if words is INPUT else 0)
     root = [trace.root] if trace.root is not None else []
     return unread([*root, *trace.having(holders)], words)
 
