@@ -146,18 +146,13 @@ _MEMBERS_OF_METADATA: Final[Memo[str, str]] = Memo(
 
 def _labels(trace: Trace) -> dict[str, Any]:
     """The fields of a record that the application puts on its spans, outer spans first: its qid, session and user."""
-    metadata = [_metadata(span.attributes) for span in trace.spans]
-    return {
-        field: next(
-            (
-                label
-                for span, members in zip(trace.spans, metadata, strict=True)
-                if (label := first_of(span.attributes, keys, as_id) or first_of(members, names, as_id))
-            ),
-            None,
-        )
-        for field, (keys, names) in _LABELS.items()
-    }
+    labels: dict[str, Any] = dict.fromkeys(_LABELS)
+    for span in trace.spans:
+        members = _metadata(span.attributes)
+        for field, (keys, names) in _LABELS.items():
+            if labels[field] is None:
+                labels[field] = first_of(span.attributes, keys, as_id) or first_of(members, names, as_id)
+    return labels
 
 
 def _metadata(attributes: Mapping[str, Any]) -> dict[str, Any]:

@@ -264,10 +264,9 @@ def question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
         return _first_question(input_value[:1], depth) if user_text is None else user_text
     if not isinstance(input_value, Mapping):
         return None
-    text = _first_question((input_value[name] for name in _INPUT_KEYS if name in input_value), depth)
-    if text is not None:
-        return text
-    return _first_question((inner for inner in input_value.values() if isinstance(inner, Mapping)), depth)
+    named = (input_value[name] for name in _INPUT_KEYS if name in input_value)
+    objects = (inner for inner in input_value.values() if isinstance(inner, Mapping))
+    return _first_question(chain(named, objects), depth)
 
 
 def _first_question(values: Iterable[Any], depth: int) -> str | None:

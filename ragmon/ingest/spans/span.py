@@ -367,24 +367,20 @@ class Trace:
         called = [span for span in tools if is_tool(span.attributes)]
         if not called and not self.retrieving.names:
             return
-        by_shape = [span for span in called if self.retrieving.has_shape(span.attributes, self.literals)]
+        by_shape = {span.span_id: span for span in called if self.retrieving.has_shape(span.attributes, self.literals)}
         # A step around a model call is more than a retrieval, even where it returns the documents with the answer.
-        generating = {
-            span_id
-            for span in (self._by_id.values() if by_shape else ())
-            if self._roles[span.span_id] == Role.GENERATION
-            for span_id in self.above(span)
-        }
-        by_shape = [span for span in by_shape if span.span_id not in generating]
-        names = {tool_names(span.attributes, span.name)[0] for span in by_shape}
-        retrieving = {span.span_id for span in by_shape}
+        for span in self._by_id.values() if by_shape else ():
+            if self._roles[span.span_id] == Role.GENERATION:
+                for span_id in self.above(span):
+                    by_shape.pop(span_id, None)
+        names = {tool_names(span.attributes, span.name)[0] for span in by_shape.values()}
         for span in tools:
             known = tool_names(span.attributes, span.name)
             is_datastore = span.attributes.get(semconv.TOOL_TYPE) == semconv.DATASTORE
             by_name = (is_datastore or self.retrieving.has_name(known)) and not is_whole(span.attributes)
             if (
                 by_name
-                or span.span_id in retrieving
+                or span.span_id in by_shape
                 or (known[0] in names and returned_nothing(span.attributes, self.literals))
             ):
                 self._roles[span.span_id] = Role.RETRIEVAL | Role.TOOL

@@ -138,11 +138,6 @@ CELLS: Final[Memo[str, Cell | None]] = Memo(
 """The position of an attribute in one of the lists, by its key; None where it belongs to none."""
 
 
-def count(value: Any) -> int:
-    """A count; 0 where the value is no integer."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
 def as_id(value: Any) -> str | None:
     """An id: text, or a whole number as text; None for anything else."""
     return documents.as_id(scalar(value))
@@ -383,9 +378,9 @@ def _part_values(parts: Sequence[Any], literals: LiteralBudget) -> Any:
     if not parts or not all(isinstance(part, Mapping) and _is_part(part) for part in parts):
         return None
     values = [_decoded(part["text"] if "text" in part else part["json"], literals) for part in parts]
-    if any(isinstance(value, str) for value in values):
-        return "".join(map(str, values)) if len(values) == 1 else None
-    return values[0] if len(values) == 1 and isinstance(values[0], list) else values if len(values) > 1 else values[0]
+    if len(values) == 1:
+        return values[0]
+    return None if any(isinstance(value, str) for value in values) else values
 
 
 _PART_KEYS: Final = frozenset({"type", "text", "json", "annotations", "_meta", "meta", "id", "index"})
