@@ -548,7 +548,7 @@ def why_no_text(trace: Trace, words: tuple[str, ...]) -> str:
     """The reason why the question or the answer of a request is unknown."""
     if any(span.dropped for span in trace.tops):
         return ATTRIBUTES_DROPPED
-    if any(too_long(value) for span in trace.spans for value in span.attributes.values()):
+    if any(too_long(value) for span in trace.spans for _, value in span.attributes.items()):
         return constants.OVERSIZE
     holders = Role.WORKFLOW | Role.GENERATION | (_STEPS if words is INPUT else 0)
     root = [trace.root] if trace.root is not None else []
