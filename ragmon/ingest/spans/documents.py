@@ -41,7 +41,7 @@ from ragmon.ingest.spans.span import (
     Trace,
     unread,
 )
-from ragmon.ingest.spans.tools import LISTS, as_id, documents_in, flattened, returned_list, tool_output
+from ragmon.ingest.spans.tools import LISTS, as_id, count, documents_in, flattened, returned_list, tool_output
 
 
 class SpanDocuments(NamedTuple):
@@ -130,8 +130,7 @@ def _hits(span: Span) -> DocumentList:
     if not events:
         return None
     # OpenLLMetry's older Chroma instrumentation recorded only the first hit.
-    asked = number(span.attributes.get(semconv.CHROMA_RESULTS)) or 1
-    if span.dropped_events or (len(events) == 1 and asked > 1):
+    if span.dropped_events or (len(events) == 1 and count(span.attributes.get(semconv.CHROMA_RESULTS)) > 1):
         return ATTRIBUTES_DROPPED
     hits: dict[Any, Mapping[str, Any]] = {}
     for index, event in enumerate(events):

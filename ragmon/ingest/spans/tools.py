@@ -138,6 +138,11 @@ CELLS: Final[Memo[str, Cell | None]] = Memo(
 """The position of an attribute in one of the lists, by its key; None where it belongs to none."""
 
 
+def count(value: Any) -> int:
+    """A count; 0 where the value is no integer."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
 def as_id(value: Any) -> str | None:
     """An id: text, or a whole number as text; None for anything else."""
     return documents.as_id(scalar(value))
