@@ -288,13 +288,6 @@ _TRANSLATIONS: Final = (
     _translate_adk,
 )
 _MEANINGS: Final = {
-    "ai.model.id": semconv.LLM_MODEL,
-    "ai.prompt.messages": semconv.INPUT_MESSAGES,
-    "ai.response.model": semconv.RESPONSE_MODEL,
-    "ai.telemetry.functionId": semconv.WORKFLOW_NAME,
-    "ai.toolCall.args": semconv.INPUT_VALUE,
-    "ai.toolCall.name": semconv.TOOL_NAME,
-    "ai.toolCall.result": semconv.OUTPUT_VALUE,
     _ADK_RETURNED: semconv.OUTPUT_VALUE,
     f"{_ADK_SCOPE}.session_id": semconv.SESSION,
     "haystack.tool.name": semconv.TOOL_NAME,
@@ -308,8 +301,15 @@ _MEANINGS: Final = {
     "mlflow.trace.session": semconv.SESSION,
     "mlflow.trace.user": semconv.USER,
     "mlflow.traceTag.workflow": semconv.WORKFLOW_NAME,
+    "ai.model.id": semconv.LLM_MODEL,
+    "ai.prompt.messages": semconv.INPUT_MESSAGES,
+    "ai.response.model": semconv.RESPONSE_MODEL,
+    "ai.telemetry.functionId": semconv.WORKFLOW_NAME,
+    "ai.toolCall.args": semconv.INPUT_VALUE,
+    "ai.toolCall.name": semconv.TOOL_NAME,
+    "ai.toolCall.result": semconv.OUTPUT_VALUE,
 }
-"""The attributes of tracers that another name alone makes readable."""
+"""The attributes of tracers that another name alone makes readable; of two with one meaning the later counts."""
 KEYS: Final = frozenset(
     {
         *(*_MEANINGS, *_PLATFORMS, *chain.from_iterable(_PLATFORMS.values()), _LEVEL),
@@ -342,7 +342,10 @@ _LISTS: Final = (semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES)
 def translated(spans: Iterable[Span]) -> Iterator[Span]:
     """Spans of any tracer, in the words that the mapper reads."""
     for span in spans:
-        added = {_MEANINGS[key]: _value(span.attributes, key) for key in span.attributes if key in _MEANINGS}
+        values = (
+            (meaning, _value(span.attributes, key)) for key, meaning in _MEANINGS.items() if key in span.attributes
+        )
+        added = {meaning: value for meaning, value in values if value is not None}
         translation = next((found for read in _TRANSLATIONS if (found := read(span)) is not None), None)
         if translation is not None:
             # A tracer's kind that means nothing here is known all the same.
