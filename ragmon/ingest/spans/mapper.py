@@ -335,8 +335,9 @@ def fill(record: Record, spans: Iterable[Span], options: SpanOptions = NO_OPTION
     if consistent:
         values |= {"retrieved_ids": ids, "scores": scores_of(retrieved.final)}
     if record.facts is None:
+        consistent = record.retrieved_ids in (None, ids)
+        values["contexts"] = texts_of(retrieved.final) if consistent else None
         values["q"] = question(trace, _texts_in(retrieved))
-        values["contexts"] = texts_of(retrieved.final) if record.retrieved_ids in (None, ids) else None
     record = _filled(record, values)
     latency = _filled(record.latency_ms or Latency(), msgspec.structs.asdict(_latency(trace)))
     own_answer = _filled_answer(record, trace)
@@ -420,7 +421,8 @@ def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> lis
     for span in trace.spans:
         if span.span_id not in requests:
             begun = latest[bisect_right(starts, span.start_ns + SLACK)]
-            around = [root.span_id for root in begun if root.end_ns >= span.end_ns - SLACK]
+            end_ns = span.end_ns - SLACK
+            around = [root.span_id for root in begun if root.end_ns >= end_ns]
             owner = next((span_id for span_id in trace.above(span) if span_id in requests), None)
             if owner is not None or len(around) == 1:
                 requests[owner or around[0]].append(span)
