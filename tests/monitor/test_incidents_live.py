@@ -77,7 +77,7 @@ def test_alarms_that_a_new_configuration_lacks_keep_no_incident_open(settings):
     (incident,) = engine.incidents.incidents
     assert incident.ended is None
     assert "error_rate" in incident.firing
-    again = restarted(engine, settings("[gates]\ncoverage = 0.7\n"))
+    again = restarted(engine, settings("[gates]\ncoverage.at_least = 0.7\n"))
     (incident,) = again.incidents.incidents
     assert set(incident.firing) == {state.alert for state in again.alarms.states() if state.firing is not None}
     assert "error_rate" not in incident.firing
