@@ -366,6 +366,7 @@ class Engine:
             capture=self.capture(outcomes),
             acknowledged=self.acknowledged.shown(now),
             incidents=[copy(incident) for incident in self.incidents.incidents],
+            changed=self.gates.changed(outcomes, now),
         )
 
     def continue_capture_log(self, previous: Engine) -> None:

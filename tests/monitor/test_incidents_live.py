@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+import time
 
 import msgspec
 import pytest
 
 from ragmon.config.load import load
+from ragmon.core.record import Record
+from ragmon.export import status
 from ragmon.monitor.engine import Engine, EngineState
-from tests.support.alarming import GOLD, NOON, Traffic
+from tests.support.alarming import GOLD, NOON, Traffic, said
 
 CONFIG = '[gold.gold]\npath = "gold.jsonl"\n[alarms]\nbaseline = { learn = "60m" }\n'
 HEALTHY, BROKEN = 90, 30
@@ -81,3 +86,26 @@ def test_alarms_that_a_new_configuration_lacks_keep_no_incident_open(settings):
     (incident,) = again.incidents.incidents
     assert set(incident.firing) == {state.alert for state in again.alarms.states() if state.firing is not None}
     assert "error_rate" not in incident.firing
+
+
+def test_what_changed_for_certain_is_told_before_a_verdict(settings):
+    """All answers to matched questions are wrong since a minute: the gate still straddles, and no alarm has proof."""
+    engine, crowd = Engine(settings('[pipeline]\nname = "default"\n')), random.Random(5)
+    items = [item for item in GOLD.items if item.answerable]
+
+    def ask(minute, answer):
+        for place in range(120):
+            ts = 60.0 * (NOON + minute) + place / 2
+            trace = f"{int(ts * 2):032x}"
+            engine.observe(Record(ts=ts, trace_id=trace, source="live", q=crowd.choice(items).question, **answer), ts)
+
+    for minute in range(4):
+        ask(minute, said("that is right", ["d1"]))
+    ask(4, said("quite something else", ["d1"]))
+    shown = status.problems(engine.monitor_snapshot(60.0 * (NOON + 5) - 1, {}))
+    assert [(found.severity, found.gate) for found in shown] == [("look", "answer_precision")]
+    when = time.strftime("%H:%M", time.gmtime(60.0 * (NOON + 4)))
+    assert re.match(
+        rf"default: since .*{when} answers differ from the gold answers, 100 % of gold questions; ", shown[0].what
+    )
+    assert shown[0].what.endswith("answer_precision has too little data for a verdict")
