@@ -11,7 +11,7 @@ from tests.support.docs_pages import DOCS, type_doc
 from tests.support.example_pages import blocks, run_script
 
 HOW_TO = DOCS / "how-to"
-PAGES = ["gold", "own-metrics", "ci", "releases", "tables", "labels", "judges", "probes"]
+PAGES = ["init", "gold", "own-metrics", "ci", "releases", "tables", "labels", "judges", "probes"]
 
 
 @pytest.mark.slow
