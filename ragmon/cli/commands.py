@@ -565,8 +565,8 @@ def init() -> None:
     """Write ragmon.toml from what is seen in TRACES (any file that `ragmon replay` reads), or by a running monitor.
 
     It names the pipelines, the gold, how ids and citations are written, refusals that are given word for word, and the
-    gates that can be judged, with thresholds of the preset `default`. Each has a comment that says what was seen. A gate
-    that cannot be judged stands there as a comment, with the reason.
+    gates that can be judged, with thresholds of the preset `default`. Each has a comment that says what was seen. A
+    gate that cannot be judged stands there as a comment, with the reason.
 
     Exit codes: 0 written, 3 bad input, or the file exists.
     """
