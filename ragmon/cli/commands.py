@@ -474,10 +474,11 @@ def gold() -> None:
 @gold.command("lint")
 @_paths
 @_print_form
+@config_option
 @click.pass_context
 @runs("gold.lint_command")
 def gold_lint() -> None:
-    """Report what is wrong or unwise in a gold set.
+    """Report what is wrong or unwise in a gold set; it should be large enough for the gates of the configuration.
 
     Exit code: 0 clean or warnings only, 1 with errors, 3 if a file is broken.
     """
