@@ -25,6 +25,7 @@ from ragmon.cli.options import write
 from ragmon.config.load import load, scope_of, toml_text
 from ragmon.config.problems import KeyPath, dotted
 from ragmon.config.settings import Settings
+from ragmon.config.units import is_name
 from ragmon.core.errors import RagmonError, printable, printable_line
 from ragmon.export.schema import GateSummary, SeriesSummary
 from ragmon.export.text import bounds_text, percent, shares, value, why
@@ -39,7 +40,8 @@ from ragmon.scoring.buckets import State
 from ragmon.scoring.scorer import ScorerFactory
 
 PASSES: Final = 4
-_SETTING: Final = re.compile(r"`\[([^`]+?)\] ([a-z_]+ = [^`]+)`")
+_STRING: Final = r'"(?:[^"\\]|\\.)*"'
+_SETTING: Final = re.compile(rf"`\[((?:{_STRING}|[^`\]])+)\] ([a-z_]+ = (?:{_STRING}|[^`\"])+)`")
 _WIDTH: Final = 116
 _NAMED: Final = 3  # refusals that are shown
 
@@ -123,12 +125,13 @@ def init(
     for _ in range(1 if url is not None else PASSES):
         before = str(file)
         seen = _of_monitor(url) if url is not None else _of_files(traces, gold, tables, before, folder)
+        reports = [report for report in seen.captured if is_name(report.pipeline)]
         several = len({report.pipeline for report in seen.captured}) > 1
-        for report in seen.captured:
+        for report in reports:
             _add_settings(file, report, seen.state, scope_of(report.pipeline) if several else ())
         if str(file) == before:
             break
-    for report in seen.captured:
+    for report in reports:
         _add_notes(file, report, seen, scope_of(report.pipeline) if several else ())
     for gate in seen.gates:
         _add_gate(file, gate, f"{gate.pipeline}: " if several else "")
@@ -180,7 +183,10 @@ def _add_settings(file: _File, report: CaptureReport, state: State, scope: KeyPa
     cited = report.fields.get(CITATIONS)
     for gap in report.gaps:
         for table, assignment in _SETTING.findall(gap.remedy):
-            path, entry = _parsed(f"[{table}]\n{assignment}")
+            try:
+                path, entry = _parsed(f"[{table}]\n{assignment}")
+            except tomllib.TOMLDecodeError:  # a control character in an answer
+                continue
             # A text that is often given and cites nothing is a refusal where answers cite. Elsewhere a person says so.
             is_off = path[:1] == ("refusal",) and (cited is None or cited.present <= HALF * cited.of)
             # Gold and how documents are read are settings of the file as a whole.

@@ -98,6 +98,19 @@ def test_one_text_again_and_again_is_left_to_a_person_where_nothing_is_cited(wri
     assert '# tokens = ["not in context", "Yes."]' in text
 
 
+def test_any_text_may_be_a_refusal(written):
+    text = 'Ask `help` "now",\n\\ # or later'
+    tables, _ = written([row | {"answer": text if "goes" in row["answer"] else row["answer"]} for row in rows()])
+    assert tables["refusal"]["tokens"] == ["not in context", text]
+
+
+@pytest.mark.parametrize("name", ["a/b", "a b", 'a"b', "line\nbreak"])
+def test_any_name_of_a_pipeline_gives_a_file_that_is_read(written, name):
+    tables, _ = written([*rows(60, pipeline=name), *rows(60, pipeline="other")])
+    assert "error_rate" in tables["gates"]
+    assert ({"a b", 'a"b'} & {name}) <= tables["pipelines"].keys()
+
+
 def test_pipelines_have_their_own_citations_and_refusals_and_the_same_gates(tmp_path, written):
     mine = [row | {"answer": "Yes."} for row in rows(60, pipeline="desk")]
     tables, text = written([*rows(pipeline="huts"), *mine], truth())
