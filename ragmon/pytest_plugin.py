@@ -59,9 +59,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         config.workeroutput[_RECORDED] = [*map(encode, records)]
     elif config.getoption(_GATE) and not config.option.collectonly:
         from ragmon.export.text import text  # noqa: PLC0415 - as said above
-        from ragmon.testing import judge_records  # noqa: PLC0415 - as said above
+        from ragmon.testing import Recorder  # noqa: PLC0415 - as said above
 
-        report = judge_records(records) if records else None
+        report = Recorder.judge(records) if records else None
         nothing = "no test recorded a call: a test has the fixture `ragmon` and calls a function under @ragmon.trace\n"
         config.stash[_SUMMARY] = nothing if report is None else text(report)
         if (report is None or report.verdict == "fail") and session.exitstatus == pytest.ExitCode.OK:

@@ -161,14 +161,14 @@ class Recorder:
             gold: Gold as `ragmon.replay` takes it; None takes that of the configuration.
         """
         self._installation.flush()
-        return judge_records(self.records, gold)
+        return self.judge(self.records, gold)
 
-
-def judge_records(records: Sequence[Record], gold: Gold | None = None) -> Report:
-    """Judge records of tests as `Recorder.report` does."""
-    policy = load().policy(seen=dict.fromkeys(record.pipeline for record in records if record.pipeline))
-    gates = tuple(replace(gate, source=None) for gate in policy.gates)
-    return replay([structs.replace(record, source=None) for record in records], gold, replace(policy, gates=gates))
+    @staticmethod
+    def judge(records: Sequence[Record], gold: Gold | None = None) -> Report:
+        """Judge records of several tests as `report` judges those of one."""
+        policy = load().policy(seen=dict.fromkeys(record.pipeline for record in records if record.pipeline))
+        gates = tuple(replace(gate, source=None) for gate in policy.gates)
+        return replay([structs.replace(record, source=None) for record in records], gold, replace(policy, gates=gates))
 
 
 @contextmanager

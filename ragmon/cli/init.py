@@ -40,8 +40,9 @@ from ragmon.scoring.buckets import State
 from ragmon.scoring.scorer import ScorerFactory
 
 PASSES: Final = 4
+"""How often files are read at most: a setting makes visible what a further one mends."""
 _STRING: Final = r'"(?:[^"\\]|\\.)*"'
-_SETTING: Final = re.compile(rf"`\[((?:{_STRING}|[^`\]])+)\] ([a-z_]+ = (?:{_STRING}|[^`\"])+)`")
+_SETTING: Final = re.compile(rf"`\[((?:{_STRING}|[^`\]])+)\] ((?:ids|id_from|tokens) = (?:{_STRING}|[^`\"])+)`")
 _WIDTH: Final = 116
 _NAMED: Final = 3  # refusals that are shown
 

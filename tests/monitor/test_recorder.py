@@ -14,6 +14,7 @@ import pytest
 
 import ragmon
 from ragmon.testing import Recorder
+from tests.support.probed import web
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "github-actions"
@@ -78,11 +79,11 @@ def test_every_call_is_kept_whatever_the_configuration_samples(folder):
 
 def test_nothing_is_exported_and_no_judge_is_asked(folder):
     asked = []
-    ragmon.judge("recorded")(asked.append)
-    text = '[export]\njsonl = "log.jsonl"\n[judges.recorded]\nsample = 1.0\n'
-    (folder / "ragmon.toml").write_text(text, encoding="utf-8")
-    with Recorder() as recorder:
-        ragmon.trace(answered)("Why?")
+    with web(asked.append) as model:
+        judge = f'[judges.contextual_precision]\nurl = "{model.url}"\nmodel = "m"\nsample = 1.0\n'
+        (folder / "ragmon.toml").write_text(f'[export]\njsonl = "log.jsonl"\n{judge}', encoding="utf-8")
+        with Recorder() as recorder:
+            ragmon.trace(answered)("Why?")
     assert (len(recorder.records), asked) == (1, [])
     assert not (folder / "log.jsonl").exists()
 
