@@ -63,7 +63,7 @@ def run(folder, *arguments, **environ):
 
 
 def answered(question, answer="yes"):
-    return {"question": question, "answer": answer, "documents": [{"id": "d1"}], "citations": ["d1"]}
+    return {"question": question, "answer": answer, "documents": [{"id": "d1", "text": "yes"}], "citations": ["d1"]}
 
 
 def test_every_call_is_kept_whatever_the_configuration_samples(folder):
@@ -80,7 +80,7 @@ def test_every_call_is_kept_whatever_the_configuration_samples(folder):
 def test_nothing_is_exported_and_no_judge_is_asked(folder):
     asked = []
     with web(asked.append) as model:
-        judge = f'[judges.contextual_precision]\nurl = "{model.url}"\nmodel = "m"\nsample = 1.0\n'
+        judge = f'[judges.faithfulness]\nurl = "{model.url}"\nmodel = "m"\nsample = 1.0\n'
         (folder / "ragmon.toml").write_text(f'[export]\njsonl = "log.jsonl"\n{judge}', encoding="utf-8")
         with Recorder() as recorder:
             ragmon.trace(answered)("Why?")
