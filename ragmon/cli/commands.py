@@ -474,10 +474,11 @@ def gold() -> None:
 @gold.command("lint")
 @_paths
 @_print_form
+@config_option
 @click.pass_context
 @runs("gold.lint_command")
 def gold_lint() -> None:
-    """Report what is wrong or unwise in a gold set.
+    """Report what is wrong or unwise in a gold set; it should be large enough for the gates of the configuration.
 
     Exit code: 0 clean or warnings only, 1 with errors, 3 if a file is broken.
     """
@@ -541,6 +542,34 @@ def gold_from_table() -> None:
     Says which metrics the result can judge. A question without qid gets one that depends on its text alone.
 
     Exit code: 0, or 3 if the table is broken or says nothing of what is right.
+    """
+
+
+@click.command()
+@click.argument("traces", nargs=-1)
+@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: of what it has seen.")
+@click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold to name in the file, and to judge TRACES by.")
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    callback=writable,
+    default="ragmon.toml",
+    show_default=True,
+    help="The file to write; `-` is stdout.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the file where there is one.")
+@table_options("TRACE", of="TRACES")
+@click.pass_context
+@runs("init.init")
+def init() -> None:
+    """Write ragmon.toml from what is seen in TRACES (any file that `ragmon replay` reads), or by a running monitor.
+
+    It names the pipelines, the gold, how ids and citations are written, refusals that are given word for word, and the
+    gates that can be judged, with thresholds of the preset `default`. Each has a comment that says what was seen. A
+    gate that cannot be judged stands there as a comment, with the reason.
+
+    Exit codes: 0 written, 3 bad input, or the file exists.
     """
 
 

@@ -192,7 +192,7 @@ def test_the_admin_port_is_no_place_to_write(tmp_path):
     with serving(tmp_path) as running:
         name, told, _ = broken(doctor(tmp_path, running.admin, running.admin))
     assert name == "exporter"
-    assert "status 404" in told or "status 405" in told
+    assert "status 405 (it takes no records: of `ragmon serve`, `[serve] otlp` does, and not `admin`)" in told
 
 
 @pytest.mark.slow
