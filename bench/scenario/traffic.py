@@ -61,7 +61,7 @@ class Traffic:
             active = [incident for incident in self.incidents if incident.start <= ts < incident.end]
             probe = rng.random() < self.probe_share
             reply = rng.choice(pool().probes) if probe else self._asked(active)
-            yield self._record(ts, reply, active, probe=probe)
+            yield self.record(ts, reply, active, probe=probe)
 
     def _rate(self, ts: float, active: Sequence[Incident]) -> float:
         """Requests a second."""
@@ -80,7 +80,8 @@ class Traffic:
             return self.rng.choice(pool().unanswerable)
         return self.rng.choice(pool().organic)
 
-    def _record(self, ts: float, reply: Reply, active: Sequence[Incident], *, probe: bool) -> Record:
+    def record(self, ts: float, reply: Reply, active: Sequence[Incident], *, probe: bool) -> Record:
+        """What comes of a question at a time, while some incidents last."""
         rng = self.rng
         retrieve, generate = rng.lognormvariate(*_RETRIEVE), rng.lognormvariate(*_GENERATE)
         for incident in active:

@@ -102,7 +102,8 @@ def _too_few(gate: Gate, pipeline: PipelineSettings, settings: Settings, golds: 
         probes = [probe for probe in settings.probes if (probe.pipeline, probe.gold) == (pipeline.name, name)]
         if source == MATCH or not probes:  # users, and programs of one's own, may ask a question many times
             return ""
-        most *= sum(math.ceil(settings.windows[gate.window] / probe.every) + probe.on_look for probe in probes)
+        rounds = sum(math.ceil(settings.windows[gate.window] / probe.every) for probe in probes)
+        most = most * rounds + sum(min(most, probe.burst) for probe in probes)
         reason += f", at most {most} probes in {gate.window}"
     needed = max(gate.min_samples, needed_to_decide(0.0 if gate.at_least else 1.0, gate.threshold) or 0)
     return f"{reason}, {needed} are needed" if own and most < needed else ""

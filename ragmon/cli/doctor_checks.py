@@ -258,7 +258,7 @@ def probes(settings: Settings) -> list[Check]:
         except RagmonError as error:
             checks.append(Check(NAME, ok=False, finding=f"{spec.name}: {error}", hint=error.hint))
             continue
-        seconds, hint = interval(n, spec.every, spec.max_per_day, reserve=spec.on_look), ""
+        seconds, hint = interval(n, spec.every, spec.max_per_day, reserve=spec.burst > 0), ""
         if seconds * n > spec.every * 1.001:
             hint = f"max_per_day = {spec.max_per_day} allows no more"
         elif key is None and spec.target.startswith("http"):

@@ -200,7 +200,8 @@ class ProbeTable(Table):
         headers: HTTP headers of each request.
         body: The body of each request; `{question}` is replaced.
         answer: The paths of the record's fields in the reply; empty tries every known format.
-        on_look: Whether a `look` alarm sends all questions at once.
+        burst: The gold questions that an incident asks within a minute, to prove that it is true or over; 0 asks none.
+        bursts_per_day: The greatest number of bursts a day; days begin at midnight UTC.
     """
 
     target: Annotated[str, AfterValidator(_target)] = Field(examples=["myapp.rag:answer"])
@@ -219,7 +220,8 @@ class ProbeTable(Table):
         ),
         AfterValidator(_known_fields),
     ] = Field(default_factory=dict)
-    on_look: bool = True
+    burst: Count = 40
+    bursts_per_day: Count = 12
 
     @model_validator(mode="after")
     def _body_has_question(self) -> ProbeTable:

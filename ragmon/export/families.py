@@ -294,6 +294,12 @@ JUDGE_CALLS: Final = Family(
     ("judge", "result"),
     series=len(constants.JUDGE_RESULTS),
 )
+BURSTS: Final = Family(
+    "ragmon_probe_bursts_total",
+    "Bursts of gold questions asked because an incident is suspected",
+    SeriesScope.PROBE,
+    ("probe",),
+)
 PROBES: Final = Family(
     "ragmon_probe_requests_total",
     "Gold questions that were due, and what became of them",
@@ -576,7 +582,7 @@ def budget(settings: Settings) -> SeriesBudget:
     )
     sources = {source: _unconfigured_source(source, settings) for source in constants.SOURCES}
     reserved = expected_series(settings) + pipeline + sources[constants.LIVE]
-    return SeriesBudget(max(0, settings.serve.max_series - reserved), pipeline, sources)
+    return SeriesBudget(settings.serve.max_series - reserved, pipeline, sources)
 
 
 def _gates_and_alarms(pipeline: PipelineSettings, settings: Settings) -> int:

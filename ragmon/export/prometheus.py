@@ -331,6 +331,7 @@ def server_families(served: ServerStats) -> Iterator[Metric]:
     yield samples(declared.PRODUCER_DROPPED, sorted(served.lost.items()))
     yield samples(declared.FIELDS_UNKNOWN, sorted(served.unknown.items()))
     yield samples(declared.PROBES, sorted(served.probes.items()))
+    yield samples(declared.BURSTS, sorted(served.bursts.items()))
     yield samples(declared.PROBE_RECORDS, sorted(served.probed.items()))
     yield single(declared.STATE_RESETS, served.resets)
     yield single(declared.CLOCK_JUMPS, served.jumps)

@@ -181,6 +181,7 @@ class ServerStats:
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
     probes: Mapping[tuple[str, str], int] = field(default_factory=dict)
     probed: Mapping[str, int] = field(default_factory=dict)
+    bursts: Mapping[str, int] = field(default_factory=dict)
     scopes: Mapping[str, int] = field(default_factory=dict)
     tools: Mapping[str, int] = field(default_factory=dict)
     stream: StreamStats | None = None

@@ -33,7 +33,7 @@ from ragmon.export.schema import (
 from ragmon.gates import coverage
 from ragmon.gates.change import REQUESTS, Level, Moved, Side, Stage, Suspect, Why
 from ragmon.gates.coverage import FIELDS, FieldShare
-from ragmon.gates.incidents import SLOWER, Incident
+from ragmon.gates.incidents import SLOWER, Incident, trait_of
 from ragmon.gates.request import MatchedItem, MetricResult, RequestReport, ShownText
 from ragmon.scoring.snapshot import ALL
 
@@ -529,6 +529,7 @@ def why_text(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | Non
         *_gate(why, clock),
         *_change(why, clock),
         *_common(why),
+        *_stretches(why, clock),
         *_suspects(why, clock),
         *_moved_metrics(why),
         *_traffic(why),
@@ -571,9 +572,9 @@ def incident_text(incident: Incident, now: float) -> str:
     if incident.ended is not None:
         when = f"{clock.minute(began)} to {clock.minute(incident.ended)} UTC"
     head = f"{_name(incident.pipeline)}: {when}"
+    what = _BROKEN[trait_of(incident)].format(metric=printable(incident.metrics[0]))
     if cause is None:
-        return f"{head} {_BROKEN[''].format(metric=incident.metrics[0])}"
-    what = _BROKEN[cause.trait].format(metric=printable(cause.metric))
+        return f"{head} {what}"
     suspect = ""
     if cause.suspects:
         dimension, name = cause.suspects[0]
@@ -685,6 +686,18 @@ def _common(why: Why) -> _Lines:
     for index, trait in enumerate([*main, *others][:TRAITS]):
         share = f"; {percent(_failing(trait))} of the failing" if trait.failing is not None and trait.failing.n else ""
         yield "" if index else "what broke", f"{printable(trait.name)}: {_from_to(trait)}{share}"
+
+
+def _stretches(why: Why, clock: _Clock) -> _Lines:
+    """Every failing request of the time range: how many in which stretch, and how many at other times."""
+    if not why.failed or not why.stretches:
+        return
+    parts = []
+    for stretch in why.stretches:
+        trait = f" ({printable(stretch.trait)})" if stretch.trait else ""
+        parts.append(f"{stretch.failed} from {clock.minute(stretch.begin)} to {clock.minute(stretch.end)}{trait}")
+    parts.append(f"{why.failed - sum(stretch.failed for stretch in why.stretches)} at other times")
+    yield "all failing", f"{why.failed}: {'; '.join(parts)}"
 
 
 def _failing(trait: Moved) -> float:

@@ -199,6 +199,22 @@ class Suspect:
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """A stretch of time in which requests failed more often than at the best of times.
+
+    Attributes:
+        begin, end: Seconds since the epoch.
+        failed: The requests that fail the gate, or miss the measure, in it.
+        trait: The first trait, in the order of the pipeline, of most of them; "" where there is none.
+    """
+
+    begin: float
+    end: float
+    failed: int
+    trait: str
+
+
+@dataclass(frozen=True)
 class GateState:
     """A gate, what it reads, and its outcome in its own window.
 
@@ -240,6 +256,8 @@ class Why:
         mechanism: The first trait, in the order of the pipeline, that explains the change; "" where none does.
         traits: Traits of requests, largest change first.
         suspects: Parts and stages that separate good requests from bad ones, best first.
+        failed: The failing requests of the time range that was asked for; None where scores are kept as sums only.
+        stretches: The stretches of time in which most of them lie, in order of time.
     """
 
     gate: GateState
@@ -258,6 +276,8 @@ class Why:
     splits: tuple[Split, ...]
     suspects: tuple[Suspect, ...]
     notes: tuple[str, ...]
+    failed: int | None = None
+    stretches: tuple[Stretch, ...] = ()
 
 
 class ScoreSums(NamedTuple):
@@ -354,6 +374,21 @@ def locate(points: Sequence[Point], tries: int = 1) -> ChangePoint:
         places=cuts_compared,
         reason="",
     )
+
+
+def inverted(points: Iterable[Point]) -> list[Point]:
+    """The same steps where more is worse."""
+    return [point._replace(sums=ScoreSums(point.sums.n, point.sums.n * MICRO - point.sums.total)) for point in points]
+
+
+def segments(points: Sequence[Point]) -> list[Sequence[Point]]:
+    """The steps, cut wherever the mean changed for the worse or the better."""
+    changes = [change for change in (locate(points, 2), locate(inverted(points), 2)) if change.began is not None]
+    if not changes:
+        return [points]
+    cut = max(changes, key=lambda change: change.evidence).began or 0.0
+    before, after = ([point for point in points if (point.start < cut) == is_before] for is_before in (True, False))
+    return [*segments(before), *segments(after)]
 
 
 def total(sums: Iterable[ScoreSums]) -> ScoreSums:

@@ -56,6 +56,36 @@ class Cause(msgspec.Struct, frozen=True):
     suspects: tuple[tuple[str, str], ...]
 
 
+_OF_METRICS: Final = {
+    "error_rate": "ended in an error",
+    "latency": SLOWER,
+    "answered_within": "took longer than allowed",
+    "empty_retrieval_rate": "retrieved nothing",
+    "hit_rate": "retrieved no gold document",
+    "recall": "retrieved no gold document",
+    "full_recall": "retrieved no gold document",
+    "over_refusal_rate": "refused what can be answered",
+    "under_refusal_rate": "answered what cannot be answered",
+    "refusal_rate": "refused",
+    "refusal_like_rate": "refused in its own words",
+    "claim_containment": "said something else than the gold claim",
+    "groundedness": "said what is not in the contexts",
+    "citation_hit_rate": "cited no gold document",
+    "citation_scope": "cited what was not retrieved",
+    "coverage": "cited nothing that was retrieved",
+    "compliance": "broke the answer format",
+}
+"""The trait of the requests that a metric counts as bad."""
+
+
+def trait_of(incident: Incident) -> str:
+    """What is wrong: the trait that explains the incident; where diagnosis finds none, the one its alarm counts."""
+    if incident.cause is not None and incident.cause.trait:
+        return incident.cause.trait
+    named = (name.partition(":")[0].partition("@")[0] for name in (incident.alarm, *incident.metrics))
+    return next((_OF_METRICS[metric] for metric in named if metric in _OF_METRICS), "")
+
+
 def cause_of(why: Why) -> Cause:
     """What a diagnosis says, as an incident keeps it."""
     change = why.change
@@ -82,8 +112,8 @@ def _failing(side: Side | None) -> float | None:
     return None if side is None or side.failed is None or not side.scored else side.failed / side.scored
 
 
-Diagnose = Callable[[str, str, float], Cause]
-"""Takes a pipeline, the name of an alarm and a time."""
+Diagnose = Callable[[str, str, float, float], Cause]
+"""Takes a pipeline, the name of an alarm, a time, and since when the alarm has proof."""
 
 
 class Incident(msgspec.Struct):
@@ -160,7 +190,9 @@ class IncidentLog:
         for incident in self.incidents:
             if incident.ended is None and incident.due <= now and self._diagnose is not None:
                 for alarm in dict.fromkeys((incident.alarm, *incident.firing)):
-                    incident.cause = _clearer(incident.cause, self._diagnose(incident.pipeline, alarm, now))
+                    incident.cause = _clearer(
+                        incident.cause, self._diagnose(incident.pipeline, alarm, now, incident.began)
+                    )
                     if incident.cause.began is not None:
                         break
                 incident.due = now + max(60.0, now - incident.newest)
@@ -175,7 +207,7 @@ class IncidentLog:
         ]
 
     def _fire(self, edge: AlarmTransition, since: float) -> Iterator[IncidentTransition]:
-        cause = None if self._diagnose is None else self._diagnose(edge.pipeline, edge.alert, edge.ts)
+        cause = None if self._diagnose is None else self._diagnose(edge.pipeline, edge.alert, edge.ts, since)
         incident = self._joined(edge.pipeline, since, cause)
         is_new = incident is None
         if incident is None:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from ragmon.core.constants import BUCKET_SECONDS, FOLDED_SECONDS
 from ragmon.core.policy import Outcome
 from ragmon.gates.change import (
+    ALPHA,
     OCTAVES,
     ChangePoint,
     GateMetric,
@@ -19,24 +20,31 @@ from ragmon.gates.change import (
     Reads,
     Requests,
     SameIndex,
-    ScoreSums,
     SideReader,
+    Stretch,
     Suspect,
     Why,
     WindowSelection,
     Within,
     added,
     first_seen,
+    gain,
+    inverted,
     level,
     locate,
     moved_by,
+    p_bound,
     reads,
+    segments,
     stages,
+    total,
 )
 from ragmon.gates.suspects import (
     BUILD,
     GOLD_VERSION,
     INDEX,
+    MAIN,
+    TRAITS,
     CauseScorer,
     PartSeries,
     Splitter,
@@ -53,6 +61,9 @@ from ragmon.stats.histograms import MICRO
 
 BACK: Final = 7200.0
 """The time range in seconds before the alarm, or before now."""
+ORDER: Final = tuple(TRAITS)
+WORSE: Final = 1.5
+"""How many times as often requests fail in a stretch as at the best time."""
 MIN_SHIFT: Final = 0.05
 """The change of a part's share of the requests that is worth a note."""
 
@@ -128,10 +139,7 @@ def _last(points: Sequence[Point], tries: int) -> _Episode:
         [point for point in points if point.start >= change.began],
         [point for point in points if point.start < change.began],
     ):
-        inverted = [
-            point._replace(sums=ScoreSums(point.sums.n, point.sums.n * MICRO - point.sums.total)) for point in side
-        ]
-        better = locate(inverted, tries).began
+        better = locate(inverted(side), tries).began
         if better is not None:
             later = _last([point for point in points if point.start >= better], tries)
             if later.change.began is not None:
@@ -166,6 +174,7 @@ def explain(
     firing: float | None = None,
     alarm: str = "",
     derived: bool = False,
+    proven: float | None = None,
 ) -> Why:
     """The diagnosis of a gate: when its metric became worse, what changed with it, and what failing requests share.
 
@@ -183,18 +192,22 @@ def explain(
         firing: Since when its alarm fires, seconds since the epoch; None while it does not fire.
         alarm: What its alarm has seen, in a sentence.
         derived: The outcome is that of an alarm on a metric's own past, written as a gate.
+        proven: Since when an alarm has proof: the requests since then are compared where no change is significant.
     """
     begin = now - since if since is not None else min(now, now if firing is None else firing) - BACK
     span = max(0, int(begin) // FOLDED_SECONDS * FOLDED_SECONDS), (int(now) // BUCKET_SECONDS + 1) * BUCKET_SECONDS
     whole_range = WindowSelection(state, reads(outcome, state, table), *span)
     found = search(whole_range, outcome, table)
     look, measure, change = found.selection, found.measure, found.change
+    if change.began is None and proven is not None and look.begin < proven < look.end:
+        change = replace(change, began=proven)
     before = None if change.began is None else SideReader(look, look.begin, change.began)
     after = SideReader(look, look.begin if change.began is None else change.began, look.end)
     parts = Splitter(look, measure, before, after).groups()
     suspects = _suspects(CauseScorer(look, measure, change, before, after, len(candidates(parts))), parts)
     cells_before = {} if before is None else before.total.cells
     moved_traits = compared(cells_before, after.total.cells, after.failing(measure))
+    failed, stretches = _failing_stretches(whole_range, measure)
     return Why(
         gate=replace(_standing(outcome, look), alarm=alarm, derived=derived),
         firing=firing,
@@ -212,6 +225,8 @@ def explain(
         splits=splits(parts),
         suspects=suspects,
         notes=tuple(_notes(whole_range, look, parts, suspects)),
+        failed=failed,
+        stretches=stretches,
     )
 
 
@@ -261,6 +276,41 @@ def _shares(parts: Sequence[PartSeries], before: int, after: int) -> Iterator[st
     for old, new, part in sorted(shares, key=lambda entry: -abs(entry[1] - entry[0])):
         if abs(new - old) >= MIN_SHIFT:
             yield f"{part.dimension} {part.name or '(none)'}: {old:.0%} -> {new:.0%} of the requests"
+
+
+def _failing_stretches(selection: WindowSelection, measure: Measure) -> tuple[int | None, tuple[Stretch, ...]]:
+    """The failing requests of a time range, and the stretches in which they fail more often than at the best time."""
+    failed = _failed(SideReader(selection, selection.begin, selection.end), measure)
+    points = selection.points(measure)
+    if not failed or not points:
+        return failed, ()
+    parts = [(part, total(point.sums for point in part)) for part in segments(points)]
+    best = max((sums for _, sums in parts), key=lambda sums: sums.mean)
+    stretches: list[Stretch] = []
+    for part, sums in parts:
+        if 1.0 - sums.mean < WORSE * (1.0 - best.mean) or p_bound(gain(best, sums), len(points)) > ALPHA:
+            continue
+        side = SideReader(selection, part[0].start, part[-1].end)
+        failing = side.failing(measure)
+        common = (trait.name for trait in compared({}, side.total.cells, failing) if _share_of(trait) >= MAIN)
+        stretch = Stretch(
+            part[0].start, part[-1].end, _failed(side, measure) or 0, min(common, key=ORDER.index, default="")
+        )
+        last = stretches[-1] if stretches else None
+        if last is not None and (last.end, last.trait) == (stretch.begin, stretch.trait):  # one that grows, or ebbs
+            stretches.pop()
+            stretch = Stretch(last.begin, stretch.end, last.failed + stretch.failed, stretch.trait)
+        stretches.append(stretch)
+    return failed, tuple(stretches)
+
+
+def _failed(side: SideReader, measure: Measure) -> int | None:
+    counts = [measure.passed(key, row) for key, row in side.rows.items()]
+    return None if None in counts else sum(pair[1] for pair in counts if pair is not None)
+
+
+def _share_of(trait: Moved) -> float:
+    return (trait.failing.value if trait.failing is not None else None) or 0.0
 
 
 def _standing(outcome: Outcome, selection: WindowSelection) -> GateState:

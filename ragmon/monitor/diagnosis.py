@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from msgspec.structs import replace as replace_struct
+
 from ragmon.alarms.detector import shown
 from ragmon.alarms.drift import DriftSignal, JudgeShift, Shift, alert_name
 from ragmon.alarms.pipelines import AlarmEngine, PipelineAlarms, minute_end
@@ -97,7 +99,9 @@ class LiveGates:
                 warn_once(f"{message}: [gates] or [pipelines.NAME.gates]")
         return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
 
-    def explain(self, now: float, pipeline: str, name: str, since: float | None = None) -> tuple[ExplainedAlarm, Why]:
+    def explain(
+        self, now: float, pipeline: str, name: str, since: float | None = None, proven: float | None = None
+    ) -> tuple[ExplainedAlarm, Why]:
         """The diagnosis of a gate or another alarm.
 
         Args:
@@ -105,21 +109,27 @@ class LiveGates:
             pipeline: The pipeline.
             name: The name of the gate or alarm.
             since: The start of the time range, in seconds before `now`; None chooses it.
+            proven: As for `ragmon.gates.why.explain`.
 
         Raises:
             UnknownNameError: There is no such pipeline, gate or alarm.
         """
         alarm = self.find(self.snapshot(now), pipeline, name)
         counts = self._scorer.state, self._scorer.table, alarm.outcome
+        firing, text = alarm.firing, alarm.text
         if alarm.is_drift:
-            moved = None if alarm.shift is None or alarm.firing is None else 60.0 * alarm.shift.begin
-            return alarm, explain_drift(*counts, now=now, since=moved, firing=alarm.firing, alarm=alarm.text)
-        firing, text, derived = alarm.firing, alarm.text, alarm.derived
-        return alarm, explain(*counts, now=now, since=since, firing=firing, alarm=text, derived=derived)
+            moved = None if alarm.shift is None or firing is None else 60.0 * alarm.shift.begin
+            return alarm, explain_drift(*counts, now=now, since=moved, firing=firing, alarm=text)
+        derived = alarm.derived
+        why = explain(*counts, now=now, since=since, firing=firing, alarm=text, derived=derived, proven=proven)
+        return alarm, why
 
-    def cause(self, pipeline: str, name: str, now: float) -> Cause:
-        """What an alarm of an incident tells of its cause."""
-        return cause_of(self.explain(now, pipeline, name)[1])
+    def cause(self, pipeline: str, name: str, now: float, proven: float) -> Cause:
+        """What an alarm of an incident tells of its cause, where it has proof since a time."""
+        why = self.explain(now, pipeline, name)[1]
+        if why.change.began is not None:
+            return cause_of(why)
+        return replace_struct(cause_of(self.explain(now, pipeline, name, proven=proven)[1]), began=None)
 
     def find(self, snapshot: Snapshot, pipeline: str, name: str) -> ExplainedAlarm:
         """The gate or the alarm with a name, as pages, `/metrics` and alerts show it."""

@@ -113,14 +113,14 @@ class LimiterState(msgspec.Struct):
 
     Attributes:
         overflow: How often a name was not admitted, by kind (`ragmon.core.constants.NAME_KINDS`).
-        refused: Checksums of the pipelines that found no place, at most `REFUSED`.
+        refused: The series that names would have that found no place, by a checksum of the name; at most `REFUSED`.
         pairs: The builds and indexes of each pipeline, with the time of their last record.
         unchanged_until: Until when names that were unchanged stay so, seconds since the epoch.
     """
 
     pipelines: dict[str, AdmittedPipeline] = {}
     overflow: dict[str, int] = {}
-    refused: dict[int, None] = {}
+    refused: dict[int, int] = {}
     pairs: dict[str, dict[Pair, float]] = {}
     recent_pairs: dict[str, list[float]] = {}
     processes: Processes = msgspec.field(default_factory=Processes)
@@ -205,8 +205,8 @@ class CardinalityLimiter:
 
     @property
     def lacking(self) -> int:
-        """The series that the pipelines that found no place would reserve."""
-        return len(self.state.refused) * (self._budget.pipeline + self._budget.sources[constants.LIVE])
+        """The series beyond `[serve] max_series` that the names that found no place would reserve."""
+        return max(0, self._used + sum(self.state.refused.values()) - self._budget.room)
 
     def shows(self, pipeline: str) -> bool:
         """Whether a pipeline has its own series: it is configured, or admitted and not removed."""
@@ -224,14 +224,16 @@ class CardinalityLimiter:
         admitted = self.state.pipelines.get(name)
         if admitted is None or source not in admitted.sources:
             cost = self._cost(name, source, new=admitted is None)
+            checksum = crc32(f"{name}/{source}".encode(errors="replace"))
             if cost and name != OTHER and (self._used + cost > self._budget.room or len(name) > LONGEST):
                 kind = constants.PIPELINE_NAMES if admitted is None else constants.SOURCE_NAMES
                 add_counts(self.state.overflow, {kind: 1})
-                if admitted is None and len(self.state.refused) < REFUSED:
-                    self.state.refused[crc32(name.encode(errors="replace"))] = None
+                if len(name) <= LONGEST and len(self.state.refused) < REFUSED:
+                    self.state.refused[checksum] = cost
                 return self._pipeline(OTHER, source, now)
             admitted = self.state.pipelines.setdefault(name, AdmittedPipeline(now))
             admitted.sources.append(source)
+            self.state.refused.pop(checksum, None)
             self._used += cost
             self._due = min(self._due, self._due_at(name, admitted))
         admitted.last = now

@@ -89,17 +89,28 @@ MIN_HISTORY: Final = 5
 
 
 class ProbeCounts:
-    """Counts of results, by probe and result."""
+    """Counts of results, by probe and result, and of bursts by probe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._bursts: Counter[str] = Counter()
 
     def add(self, probe: str, result: str, n: int = 1) -> None:
         """Add to a count."""
         if n:
             with self._lock:
                 self._counts[probe, result] += n
+
+    def add_burst(self, probe: str) -> None:
+        """Count a burst."""
+        with self._lock:
+            self._bursts[probe] += 1
+
+    def read_bursts(self) -> dict[str, int]:
+        """The bursts of each probe."""
+        with self._lock:
+            return dict(self._bursts)
 
     def read(self) -> dict[tuple[str, str], int]:
         """All counts."""

@@ -1,8 +1,8 @@
 """Probes: what is chosen and where records go, the prober of one probe, one round over a gold set, a server's probes.
 
-Questions are sent at random moments of regular intervals, within a daily quota, and with back-off after failures; or
-the whole gold set is sent at once, as a sweep, when an alarm asks for a look. Each question in flight has its own
-thread and is not waited for beyond its deadline.
+Questions are sent at random moments of regular intervals, within a daily quota, and with back-off after failures. An
+incident asks a burst of them, drawn at random, within a minute. Each question in flight has its own thread
+and is not waited for beyond its deadline.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 from time import monotonic
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Final, Self
 
-from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.capture.exporters import BatchExporter, Exporter, JsonlExporter, close, deliver
 from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec, Settings
@@ -33,6 +32,7 @@ from ragmon.core.errors import RagmonError, UnknownNameError, error_location, lo
 from ragmon.core.network import DAY, MAX_RETRY_AFTER_FOR_USER, BackOff, DailyQuota, shown_url
 from ragmon.core.process import default_folder
 from ragmon.core.record import Record, encode
+from ragmon.gates.incidents import Incident, Severity
 from ragmon.ingest.gold import GoldSet
 from ragmon.monitor.capture_settings import Redactions, probe_key
 from ragmon.monitor.exporting import application_identity, server, trace_log
@@ -60,12 +60,14 @@ first.
 MAX_WAITING: Final = 10_000
 NAME = "probe"
 """The name of a probe from the command line."""
-SWEEP_INTERVAL: Final = 3600.0
-"""Seconds between two sweeps for the same alarm: within the hour most answers stay the same, so a second sweep adds
-little, and an alarm that flaps must not spend the day's quota.
-"""
+BURST: Final = 60.0
+"""Seconds over which a burst is spread: an alarm judges a minute at a time."""
+ASKED: Final[Mapping[Severity, Sequence[float]]] = MappingProxyType(
+    {"suspected": (0.0, 120.0, 360.0), "confirmed": (900.0, 1800.0, 3600.0, 7200.0)}
+)
+"""Seconds after an incident was suspected, or confirmed, in which bursts ask: is it true, and is it over?"""
 RESERVE: Final = 0.2
-"""The share of the daily quota reserved for sweeps."""
+"""The share of the daily quota reserved for bursts."""
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 300.0
 """The limits of the first and of every pause after failures of the application, in seconds."""
@@ -182,6 +184,11 @@ def quota_in(folder: Path, spec: ProbeSpec) -> DailyQuota:
     return DailyQuota(spec.max_per_day, path=folder / f"probe-{_digest(spec.name)}", make_folder=False)
 
 
+def burst_quota_in(folder: Path, spec: ProbeSpec) -> DailyQuota:
+    """The daily quota of a probe's bursts, stored beside that of its questions."""
+    return DailyQuota(spec.bursts_per_day, path=folder / f"burst-{_digest(spec.name)}", make_folder=False)
+
+
 def quota_of(settings: Settings, spec: ProbeSpec) -> DailyQuota:
     """The daily quota of a probe on this machine, shared by all processes that run it."""
     folder = default_folder(application_identity(settings))
@@ -198,28 +205,26 @@ def key_of(settings: Settings, pipeline: str) -> bytes | None:
     return probe_key(settings.of(pipeline).capture)
 
 
-class SweepTrigger:
-    """Finds pipelines with new look alarms, for which a sweep is due; at most one per alarm and hour."""
+class BurstTrigger:
+    """Finds pipelines with an incident for which a burst is due; gold says nothing of one that moves latency alone."""
 
-    def __init__(self, edges: Iterable[AlarmTransition] = ()) -> None:
-        self._seen = {transition for transition in edges if _starts_look(transition)}
-        self._last: dict[tuple[str, str], float] = {}
+    def __init__(self) -> None:
+        self._asked: dict[tuple[str, Severity], tuple[float, int]] = {}
 
-    def see(self, edges: Iterable[AlarmTransition], now: float) -> set[str]:
-        """The pipelines for which a sweep is due."""
-        look_alarms = {transition for transition in edges if _starts_look(transition)}
-        new, self._seen = look_alarms - self._seen, look_alarms
+    def see(self, incidents: Iterable[Incident], now: float) -> set[str]:
+        """The pipelines for which a burst is due."""
+        lasting = {
+            (incident.name, incident.severity): incident.pipeline
+            for incident in incidents
+            if incident.ended is None and incident.metrics != (constants.LATENCY,)
+        }
+        self._asked = {key: self._asked.get(key, (now, 0)) for key in lasting}
         pipelines = set()
-        for transition in new:
-            alarm = (transition.pipeline, transition.alert)
-            if now - self._last.get(alarm, float("-inf")) >= SWEEP_INTERVAL:
-                self._last[alarm] = now
-                pipelines.add(transition.pipeline)
+        for key, (since, bursts) in self._asked.items():
+            if any(since + after <= now for after in ASKED[key[1]][bursts:]):
+                self._asked[key] = since, bursts + 1
+                pipelines.add(lasting[key])
         return pipelines
-
-
-def _starts_look(transition: AlarmTransition) -> bool:
-    return transition.severity == constants.LOOK and transition.state == "firing"
 
 
 def interval(items: int, every: float, max_per_day: int, *, reserve: bool) -> float:
@@ -270,6 +275,7 @@ class Prober:
         counts: ProbeCounts,
         rng: random.Random | None = None,
         quota: DailyQuota | None = None,
+        bursts: DailyQuota | None = None,
     ) -> None:
         self.spec = spec
         self._questions = questions
@@ -278,14 +284,15 @@ class Prober:
         self._take = take
         self._counts = counts
         self._rng = rng or random.Random()  # noqa: S311 - the schedule is no secret
-        self.interval = interval(len(questions), spec.every, spec.max_per_day, reserve=spec.on_look)
+        self.interval = interval(len(questions), spec.every, spec.max_per_day, reserve=spec.burst > 0)
         self._schedule = JitteredSchedule(self.interval, monotonic(), self._rng.random)
         self._quota = quota or DailyQuota(spec.max_per_day)
+        self._bursts = bursts or DailyQuota(spec.bursts_per_day)
         self._back_off = BackOff(FIRST_PAUSE, LONGEST_PAUSE, draw=self._rng.random)
         self._paused_until = 0.0
         self._cache_hits = CacheHitDetector()
         self._round: deque[GoldQuestion] = deque()
-        self._sweep: deque[GoldQuestion] = deque()
+        self._burst: deque[tuple[float, GoldQuestion]] = deque()
         self._retries: deque[GoldQuestion] = deque()
         self._stopping = False
         self._thread = Thread(target=self._run, name=f"ragmon-probe-{spec.name}", daemon=True)
@@ -302,11 +309,16 @@ class Prober:
         self._counts.add(self.spec.name, LOST, self._workers.abandon())
         self._client.close()
 
-    def sweep(self) -> bool:
-        """Send the whole set now; returns False if a sweep is already running."""
-        if self._sweep:
+    def burst(self, seconds: float = BURST) -> bool:
+        """Ask a burst of questions, spread over a time; returns False while one is under way, or today has no more.
+
+        They are drawn at random: a chosen part of the set would have another mean than the set, which gates are about.
+        """
+        if self._burst or not self.spec.burst or not self._bursts.spend():
             return False
-        self._sweep.extend(self._shuffled())
+        drawn, begin = self._shuffled()[: self.spec.burst], monotonic()
+        self._burst.extend((begin + seconds * place / len(drawn), question) for place, question in enumerate(drawn))
+        self._counts.add_burst(self.spec.name)
         self._workers.wake()
         return True
 
@@ -331,14 +343,14 @@ class Prober:
         if self._stopping or now < self._paused_until:
             return None
         if self._quota.left <= 0:
-            self._counts.add(self.spec.name, SKIPPED, len(self._sweep) + len(self._retries))
-            self._sweep.clear()
+            self._counts.add(self.spec.name, SKIPPED, len(self._burst) + len(self._retries))
+            self._burst.clear()
             self._retries.clear()
             return None
         if self._retries:
             question = self._retries.popleft()
-        elif self._sweep:
-            question = self._sweep.popleft()
+        elif self._burst and self._burst[0][0] <= now:
+            _, question = self._burst.popleft()
         elif now < self._schedule.due:
             return None
         else:
@@ -354,7 +366,7 @@ class Prober:
     def _pause(self) -> float:
         if not self._workers.free or self._quota.left <= 0:
             return _MAX_PAUSE
-        due = 0.0 if self._retries or self._sweep else self._schedule.due
+        due = min(self._schedule.due, self._burst[0][0] if self._burst else inf, 0.0 if self._retries else inf)
         return min(_MAX_PAUSE, max(0.0, due - monotonic(), self._paused_until - monotonic()))
 
     def _finish(self, answered: ProbeResult) -> None:
@@ -586,12 +598,16 @@ class ProbeSupervisor:
         """How many questions were due, by probe and outcome."""
         return self._counts.read()
 
+    def bursts(self) -> Mapping[str, int]:
+        """How many bursts were asked, by probe."""
+        return self._counts.read_bursts()
+
     def judged(self) -> Mapping[tuple[str, str], int]:
         """Judgements of probe replies, by judge and result."""
         return {} if self._capture is None else self._capture.judged()
 
     def _work(self) -> None:
-        sweeps = SweepTrigger(self._transitions())
+        bursts = BurstTrigger()
         while True:
             try:
                 with suppress(Empty):
@@ -601,10 +617,11 @@ class ProbeSupervisor:
                     if settings is None:
                         break
                     self._apply(settings)
-                pipelines = sweeps.see(self._transitions(), monotonic())
+                with self._writer.lock:
+                    pipelines = bursts.see(self._writer.server_state.engine.incidents.incidents, monotonic())
                 for _, prober in list(self._running.values()):
-                    if prober.spec.pipeline in pipelines and prober.spec.on_look and prober.sweep():
-                        _log.info("probe %s sends its whole set: an alarm asks for a look", prober.spec.name)
+                    if prober.spec.pipeline in pipelines and prober.burst():
+                        _log.info("probe %s asks a burst: is the incident true, or over?", prober.spec.name)
             except Exception as error:  # noqa: BLE001 - the next poll may succeed
                 log_error("probes could not be looked after", error)
 
@@ -641,7 +658,8 @@ class ProbeSupervisor:
                 quota = self._quotas.setdefault(spec.name, quota_in(self._folder, spec))
                 quota.per_day = spec.max_per_day
                 take = partial(self._take, redact, self._wait if client.is_http else 0.0)
-                prober = Prober(spec, questions(golds[spec.gold]), client, take, counts=self._counts, quota=quota)
+                asked, bursts = questions(golds[spec.gold]), burst_quota_in(self._folder, spec)
+                prober = Prober(spec, asked, client, take, counts=self._counts, quota=quota, bursts=bursts)
             except RagmonError as error:
                 troubles[spec.name] = error
                 continue
@@ -665,7 +683,3 @@ class ProbeSupervisor:
     def _end(self, names: Iterable[str]) -> None:
         for name in list(names):
             self._running.pop(name)[1].stop()
-
-    def _transitions(self) -> list[AlarmTransition]:
-        with self._writer.lock:
-            return list(self._writer.server_state.engine.transitions)

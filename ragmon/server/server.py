@@ -286,6 +286,7 @@ class StatusService:
             lost=dict(server_state.producers.dropped()),
             unknown=unknown,
             probes=self._reloading.probing.counts(),
+            bursts=self._reloading.probing.bursts(),
             probed=dict(counts.probed),
             scopes=dict(counts.scopes),
             tools=dict(counts.tools),

@@ -189,6 +189,26 @@ def test_taken_for_independent_they_would_break_it():
     assert alarms > 2 * months
 
 
+@pytest.mark.parametrize("suspects", ["wealth", "bad minute", "good minute"])
+def test_asking_more_on_suspicion_keeps_the_budget(suspects):
+    """A burst of forty questions whenever the past says so, whatever it says, is no reason for a false alarm."""
+    months, minutes = 150, 10 * DAY
+    fleet, rng = Fleet([GATE] * months, COINS), np.random.default_rng(SEED)
+    asked, alarms, bursts = np.full(months, 3), 0, 0
+    for _ in range(minutes):
+        ones = rng.binomial(asked, GATE)
+        alarms += fleet.feed(np.stack([asked - ones, ones], axis=1)[None]).sum()
+        suspicion = {
+            "wealth": fleet.wealth.mean(axis=0) > MONTH**0.4,
+            "bad minute": ones < GATE * asked,
+            "good minute": ones > GATE * asked,
+        }[suspects]
+        bursts += suspicion.sum()
+        asked = np.where(suspicion, 40, 3)
+    assert alarms <= most(1.0, months * minutes / MONTH)
+    assert bursts > 0.001 * months * minutes
+
+
 def pages_and_looks(severity):
     """The watches of the default plan that share one budget, each with a level of its own."""
     watches = [w for w in plan(PRESETS["default"], build()) if w.severity == severity]

@@ -90,7 +90,8 @@ timeout = "5s"
 headers = { Authorization = "Bearer x" }
 body = '{"q": "{question}"}'
 answer = { claim = "result.text", retrieved = "sources" }
-on_look = false
+burst = 20
+bursts_per_day = 3
 [judges.faithfulness]
 url = "https://judge.example/v1"
 model = "small"

@@ -18,6 +18,7 @@ from bench.scenario import Stream
 from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Record, Sampling, Totals
+from ragmon.export.text import why_text
 from ragmon.gates.change import ALPHA, Point, ScoreSums, Why, gain, locate, p_bound
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.why import explain
@@ -350,6 +351,27 @@ def test_an_episode_that_is_over_ends_where_it_became_better():
     assert close(why, began)
     assert abs(why.end - over) <= 60
     assert why.after.value < 0.6
+
+
+def test_every_failing_request_of_the_time_range_is_accounted_for():
+    """The fault that is told last may be the smaller one; whoever mends it alone must know of the other."""
+    pipeline = Pipeline()
+    pipeline.run(60)
+    broke = pipeline.run(10, **BAD)
+    mended = pipeline.run(15)
+    invents = pipeline.run(5, wrong=0.7)
+    why = pipeline.why(PRECISION)
+    assert close(why, invents)
+    retrieval, answers = why.stretches
+    assert abs(retrieval.begin - broke) <= 60 >= abs(retrieval.end - mended)
+    assert abs(answers.begin - invents) <= 60
+    assert (retrieval.trait, answers.trait) == ("retrieved no gold document", "said something else than the gold claim")
+    assert answers.failed == why.after.failed < retrieval.failed
+    rest = why.failed - retrieval.failed - answers.failed
+    assert 0 <= rest < 0.1 * 20 * 75  # the usual failures of good minutes
+    line = next(line for line in why_text(why).splitlines() if line.startswith("all failing"))
+    assert f"{why.failed}: {retrieval.failed} from " in line
+    assert line.endswith(f"; {rest} at other times")
 
 
 @pytest.mark.slow

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.alarms.pipelines import AlarmTransition
-from ragmon.gates.incidents import APART, JOIN, Cause, IncidentLog
+from ragmon.export.text import incident_text
+from ragmon.gates.incidents import APART, JOIN, Cause, Incident, IncidentLog, trait_of
+from ragmon.gates.suspects import TRAITS
 
 NOON = 1_769_860_800.0
 MINUTE = 60.0
@@ -132,7 +136,7 @@ def cause(minute, trait, *, latest=None):
 
 def begun(edges, causes):
     """The incidents of some transitions, where alarms have these causes: beginning and trait."""
-    log = IncidentLog(lambda pipeline, alert, ts: causes[alert])
+    log = IncidentLog(lambda pipeline, alert, ts, since: causes[alert])
     list(log.see(edges))
     return [((incident.began - NOON) / MINUTE, incident.cause.trait) for incident in log.incidents]
 
@@ -158,7 +162,7 @@ def test_causes_that_began_together_or_are_of_one_kind_are_one_fault():
 def test_a_third_alarm_joins_the_incident_of_its_cause():
     causes = {"hit_rate": cause(2, MISSED), "over_refusal_rate": cause(11, REFUSED), "recall@5": cause(2, MISSED)}
     edges = [fires(6, "hit_rate", 2, page=True), fires(14, "over_refusal_rate", 11, page=True)]
-    log = IncidentLog(lambda pipeline, alert, ts: causes[alert])
+    log = IncidentLog(lambda pipeline, alert, ts, since: causes[alert])
     list(log.see([*edges, fires(15, "recall@5", 3)]))
     assert [incident.alarms for incident in log.incidents] == [("hit_rate", "recall@5"), ("over_refusal_rate",)]
 
@@ -166,7 +170,7 @@ def test_a_third_alarm_joins_the_incident_of_its_cause():
 def test_a_look_at_what_is_over_changes_no_cause():
     """While an alarm still waits for the proof of recovery, the newest change of its metric may be another one."""
     found = {"now": cause(2, MISSED)}
-    log = IncidentLog(lambda pipeline, alert, ts: found["now"])
+    log = IncidentLog(lambda pipeline, alert, ts, since: found["now"])
     list(log.see([fires(6, "hit_rate", 2, page=True)]))
     found["now"] = cause(60, "")
     log.look(NOON + 90 * MINUTE)
@@ -176,7 +180,7 @@ def test_a_look_at_what_is_over_changes_no_cause():
 def test_a_cause_that_is_not_known_yet_is_asked_for_again_ever_less_often():
     asked = []
 
-    def diagnose(pipeline, alert, ts):
+    def diagnose(pipeline, alert, ts, since):
         asked.append((ts - NOON) / MINUTE)
         return cause(2, "")
 
@@ -194,3 +198,25 @@ def test_alarms_that_a_new_configuration_lacks_end_with_it():
     assert (log.incidents[0].firing, log.incidents[0].ended) == (("coverage",), None)
     log.keep(set())
     assert log.incidents[0].ended == NOON + 7 * MINUTE
+
+
+@pytest.mark.parametrize("trait", ["", *TRAITS])
+def test_every_trait_has_words(trait):
+    incident = Incident("support-1", "support", NOON, "a_gate", metrics=("mrr",), cause=cause(2, trait))
+    assert incident_text(incident, NOON + 600).startswith("support: since 12:02 ")
+
+
+def test_the_sentence_says_whose_since_when_what_why_and_how_many():
+    found = msgspec.structs.replace(cause(2, REFUSED), suspects=(("index_hash", "b721"), ("build", "v2")))
+    incident = Incident("support-1", "support", NOON, "over_refusal_rate", metrics=("over_refusal_rate",), cause=found)
+    sentence = "support: since 12:02 answerable questions are refused (index b721), 50 % of gold questions"
+    assert incident_text(incident, NOON + 600) == sentence
+    incident.ended = NOON + 900
+    assert incident_text(incident, NOON + 86_400) == sentence.replace(
+        "since 12:02", "2026-01-31 12:02 to 2026-01-31 12:15 UTC"
+    )
+
+
+def test_without_a_trait_it_is_what_the_alarm_counts():
+    incident = Incident("support-1", "support", NOON, "refusals", metrics=("over_refusal_rate",), cause=cause(2, ""))
+    assert trait_of(incident) == REFUSED

@@ -193,6 +193,27 @@ def test_of_25_services_and_a_gold_file_for_all_the_number_is_named_with_which_e
     assert shown(live, NOW + 120)[1] <= needed
 
 
+@pytest.mark.parametrize("places", [100, MOST], ids=["less than configured pipelines need", "usual"])
+def test_with_the_number_that_is_named_every_pipeline_and_source_has_a_place_and_none_is_named_again(tmp_path, places):
+    sent = [(f"service-{n}", source) for n in range(40) for source in ("live", "probe")]
+
+    def engine(most):
+        path = configuration(tmp_path, "[pipelines.support]\n")
+        path.write_text(path.read_text(encoding="utf-8") + f"max_series = {most}\n", encoding="utf-8")
+        return Engine(load(path, environ={}))
+
+    def send(live):
+        for n, (pipeline, source) in enumerate(sent):
+            live.observe(record(n, NOW, pipeline=pipeline, source=source), NOW)
+        return live.monitor_snapshot(NOW + 60, {}).needed_series
+
+    full = engine(places)
+    needed = send(full)
+    fresh, later = engine(needed), engine(needed)
+    later.restore(full.dump())
+    assert (send(fresh), send(later)) == (None, None)
+
+
 def test_names_that_do_not_fit_are_counted_by_their_kind(live):
     for n in range(300):
         live.observe(record(n, NOW, pipeline=f"pod-{n}"), NOW)

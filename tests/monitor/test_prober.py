@@ -10,10 +10,10 @@ from time import monotonic
 
 import pytest
 
-from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.core.network import DailyQuota
+from ragmon.gates.incidents import Incident
 from ragmon.server.probe_client import GoldQuestion, ProbeCounts
-from ragmon.server.probes import Prober, SweepTrigger
+from ragmon.server.probes import BurstTrigger, Prober
 from tests.support.probed import asking, web
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -43,12 +43,12 @@ class Inbox:
 
 
 @contextmanager
-def probing(target, *, clock=lambda: 0.0, questions=QUESTIONS, **keys):
+def probing(target, *, clock=lambda: 0.0, questions=QUESTIONS, seed=1, **keys):
     """A prober that runs; gives it, what came back, and its counts."""
     inbox, counts = Inbox(), ProbeCounts()
     with asking(target, **{**FAST, **keys}) as client:
         quota = DailyQuota(client.spec.max_per_day, clock=clock)
-        prober = Prober(client.spec, questions, client, inbox, counts=counts, rng=random.Random(1), quota=quota)
+        prober = Prober(client.spec, questions, client, inbox, counts=counts, rng=random.Random(seed), quota=quota)
         prober.start()
         try:
             yield prober, inbox, counts
@@ -89,37 +89,37 @@ def test_the_days_budget_is_kept_and_the_next_day_it_goes_on():
     now = [86_000.0]
     with web(yes) as there, probing(there.url, clock=lambda: now[0], every="365d", max_per_day=10) as found:
         prober, inbox, counts = found
-        prober.sweep()
+        prober.burst(0.0)
         inbox.wait(10)
         wait_for(lambda: results(counts).get("skipped") == 2)
-        prober.sweep()
+        prober.burst(0.0)
         wait_for(lambda: results(counts).get("skipped") == 14)
         assert len(there.asked) == 10
         now[0] += 86_400
-        prober.sweep()
+        prober.burst(0.0)
         inbox.wait(20)
     assert len(there.asked) == 20
 
 
-def test_a_sweep_sends_the_whole_set_at_once_and_is_not_begun_twice():
-    with web(yes) as there, probing(there.url, every="365d", on_look=True) as (prober, inbox, _):
+def test_a_burst_larger_than_the_set_asks_each_question_once():
+    with web(yes) as there, probing(there.url, every="365d") as (prober, inbox, _):
         assert not there.asked
-        assert prober.sweep()
+        assert prober.burst(0.0)
         assert sorted(record.qid for record in inbox.wait(12)) == sorted(question.qid for question in QUESTIONS)
         assert len(there.asked) == 12
 
 
-def test_a_sweep_that_is_under_way_is_not_begun_again():
+def test_a_burst_that_is_under_way_is_not_begun_again():
     opened = threading.Event()
     with (
         web(lambda asked: opened.wait(TIMEOUT) and yes(asked)) as there,
         probing(there.url, every="365d", concurrency=1) as (prober, inbox, _),
     ):
-        assert prober.sweep()
-        assert not prober.sweep()
+        assert prober.burst(0.0)
+        assert not prober.burst(0.0)
         opened.set()
         inbox.wait(12)
-        wait_for(prober.sweep)
+        wait_for(lambda: prober.burst(0.0))
         inbox.wait(24)
 
 
@@ -198,27 +198,47 @@ def test_an_answer_nobody_can_keep_is_lost_and_does_not_end_the_prober():
     assert counts.read().keys() <= {("support", "lost"), ("support", "skipped")}
 
 
-class TestLooks:
-    def edge(self, ts, alert="coverage_low", **changed):
-        told = {"pipeline": "support", "metric": "coverage", "severity": "look", "state": "firing"}
-        return AlarmTransition(ts=ts, alert=alert, **{**told, **changed})
+def test_a_burst_draws_its_questions_at_random_and_spreads_them():
+    drawn = []
+    for seed in range(2):
+        with web(yes) as there, probing(there.url, every="365d", burst=5, seed=seed) as (prober, inbox, counts):
+            assert prober.burst(0.5)
+            drawn.append([record.qid for record in inbox.wait(5)])
+            assert len(there.asked) == 5
+            assert counts.read_bursts() == {"support": 1}
+    assert sorted(drawn[0]) != sorted(drawn[1])
 
-    def test_an_alarm_that_begins_asks_once_and_not_again_within_the_hour(self):
-        looks, edges = SweepTrigger(), [self.edge(1.0)]
-        assert looks.see(edges, 0.0) == {"support"}
-        assert looks.see(edges, 1.0) == set()
-        edges.append(self.edge(2.0))
-        assert looks.see(edges, 3599.0) == set()
-        edges.append(self.edge(3.0))
-        assert looks.see(edges, 3600.0) == {"support"}
 
-    def test_every_alarm_asks_for_itself_and_its_own_pipeline(self):
-        looks, edges = SweepTrigger(), [self.edge(1.0)]
-        looks.see(edges, 0.0)
-        edges += [self.edge(1.0, "refusals"), self.edge(1.0, pipeline="sales")]
-        assert looks.see(edges, 1.0) == {"support", "sales"}
+def test_a_day_has_as_many_bursts_as_it_may_have():
+    with web(yes) as there, probing(there.url, every="365d", burst=2, bursts_per_day=2) as (prober, inbox, counts):
+        for total in (2, 4):
+            assert prober.burst(0.0)
+            inbox.wait(total)
+            wait_for(lambda: not prober._burst)
+        assert not prober.burst(0.0)
+        assert counts.read_bursts() == {"support": 2}
 
-    def test_pages_ends_and_what_was_before_ask_for_nothing(self):
-        looks = SweepTrigger([self.edge(1.0)])
-        edges = [self.edge(1.0), self.edge(2.0, severity="page"), self.edge(3.0, state="resolved")]
-        assert looks.see(edges, 0.0) == set()
+
+class TestBursts:
+    def incident(self, name="support-1", **changed):
+        return Incident(name, name.partition("-")[0], 0.0, "coverage:look", **changed)
+
+    def test_a_suspected_incident_asks_at_once_and_twice_more_whether_it_is_true(self):
+        trigger, incidents = BurstTrigger(), [self.incident()]
+        assert [now for now in range(10_000) if trigger.see(incidents, float(now))] == [0, 120, 360]
+
+    def test_a_confirmed_one_asks_later_and_ever_less_often_whether_it_is_over(self):
+        trigger, incidents = BurstTrigger(), [self.incident(severity="confirmed")]
+        assert [now for now in range(10_000) if trigger.see(incidents, float(now))] == [900, 1800, 3600, 7200]
+
+    def test_what_only_takes_longer_asks_for_nothing(self):
+        assert BurstTrigger().see([self.incident(metrics=("latency",))], 0.0) == set()
+
+    def test_every_incident_asks_for_itself_and_its_own_pipeline(self):
+        trigger = BurstTrigger()
+        assert trigger.see([self.incident()], 0.0) == {"support"}
+        more = [self.incident(), self.incident("support-2"), self.incident("sales-1")]
+        assert trigger.see(more, 1.0) == {"support", "sales"}
+
+    def test_what_is_over_asks_for_nothing(self):
+        assert BurstTrigger().see([self.incident(ended=1.0)], 0.0) == set()

@@ -97,7 +97,7 @@ class TestOverHttp:
             web(right) as there,
             serving(tmp_path, config(tmp_path, there.url, "365d"), reply_wait=600.0) as running,
         ):
-            assert prober(running).sweep()
+            assert prober(running).burst(0.0)
             wait_for(lambda: counted(running), lambda n: n == 12)
             assert running.books()["received"] == 0, "the replies wait"
             traces = [request.headers["traceparent"].split("-")[1] for request in there.asked]
@@ -128,7 +128,7 @@ def test_what_judges_made_of_its_probes_is_counted_over_every_configuration(tmp_
     text = config(tmp_path, "tests.support.probed_functions:retrieving", "365d") + TABLE.format(url=model.url)
     with serving(tmp_path, text) as running:
         for n in (12, 24):
-            assert prober(running).sweep()
+            assert prober(running).burst(0.0)
             wait_for(partial(counted, running), lambda found, n=n: found == n)
             judged = {name: found for name, found in running.metrics().items() if name.startswith("ragmon_judge_calls")}
             assert {name.partition(",")[0] for name in judged} == {'ragmon_judge_calls_total{judge="faithfulness"'}
@@ -195,7 +195,7 @@ def test_a_server_that_begins_again_goes_on_with_the_budget_of_the_day(tmp_path)
         text = config(tmp_path, there.url, "365d").replace("1000000000", "12")
         for result in ("ok", "skipped"):
             with serving(tmp_path, text, reply_wait=0.0) as running:
-                assert prober(running).sweep()
+                assert prober(running).burst(0.0)
                 line = OK.replace("ok", result)
                 wait_for(partial(counted, running, line), lambda n: n == 12)
         assert len(there.asked) == 12

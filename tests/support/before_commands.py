@@ -81,7 +81,7 @@ SHOWN = {
     "alarms": '[alarms]\nfalse_pages_per_30d = 0.5\nlooks_per_day = 2\n[alarms.baseline]\nlearn = "1h"\n',
     "probes": (
         '[gold.main]\npath = "gold.jsonl"\n[probe.live]\ntarget = "http://127.0.0.1:8000/ask?token=hidden"\n'
-        'every = "30m"\nmax_per_day = 100\nconcurrency = 1\ntimeout = "5s"\non_look = false\n'
+        'every = "30m"\nmax_per_day = 100\nconcurrency = 1\ntimeout = "5s"\nburst = 0\n'
         'headers = { Authorization = "Bearer hidden" }\nbody = \'{"q": "{question}"}\'\nanswer = { claim = "text" }\n'
     ),
     "judges": (
