@@ -138,50 +138,79 @@ def silence(told, seconds):
         tick.wait(0.5)
 
 
-class Faulty:
-    """A monitor that sees minutes of traffic as fast as they can be counted.
+class Watched:
+    """A monitor under a clock that moves as fast as requests can be counted, and who is told of what it says.
 
     Args:
-        settings: Its configuration.
+        monitor: The monitor, which serves.
+        clock: Its clock.
+        told: What the webhook was told.
+        server: The Prometheus that scrapes it.
     """
 
-    def __init__(self, settings):
-        self.clock, self._minute = FakeClock(60.0 * NOON), NOON
+    def __init__(self, monitor, clock, told, server):
+        self.monitor, self.told = monitor, told
+        self._clock, self._server, self._minute, self._fed = clock, server, NOON, 0
         self._traffic = Traffic(live=60, gold=12, pipeline="harbour")
-        self.monitor = Monitor(settings, clock=self.clock)
 
     def run(self, minutes, **shares):
-        """So many minutes, in which these shares of the answers are wrong."""
+        """So many minutes, in which these shares of the answers are wrong, and a look of Prometheus at the end."""
         for minute in range(self._minute, self._minute + minutes):
             for record in self._traffic.minute(minute, **shares):
-                self.clock.now = record.ts
+                self._clock.now = record.ts
                 self.monitor.submit(record)
+                self._fed += 1
         self._minute += minutes
-        self.clock.now = 60.0 * self._minute
+        self._clock.now = 60.0 * self._minute
+        self._server.wait_for('ragmon_records_scored_total{stage="score"}', self._fed)
+
+    def acknowledge(self, incident):
+        """Somebody says what it was."""
+        assert self.monitor.acknowledge(incident, "harbour", "parser taken back")
 
 
-@pytest.mark.slow
-def test_two_faults_that_overlap_are_two_pages_each_told_once_with_its_own_sentence(real, tmp_path):
+@pytest.fixture
+def watched(real, tmp_path):
+    """The deployed gates, rules and Alertmanager, and an hour of traffic in which all is well."""
     settings = load(write_config(tmp_path, (DEPLOY / "ragmon.toml").read_text()), environ={})
     rules = render(rule_groups(settings)).replace("keep_firing_for: 2m", "keep_firing_for: 2s")
     (tmp_path / "rules.yml").write_text(rules)
-    faulty, invented = Faulty(settings), {"foreign": 0.5}
-    faulty.run(70)
-    faulty.run(8, **invented)
+    clock = FakeClock(60.0 * NOON)
     with ExitStack() as stack:
         hook, told = stack.enter_context(listening())
         (tmp_path / "alertmanager.yml").write_text(json.dumps(impatient(document("alertmanager.yml"), hook)))
         manager = stack.enter_context(alertmanager_in(tmp_path))
-        address = stack.enter_context(faulty.monitor.start("127.0.0.1:0")).address
-        stack.enter_context(prometheus(real("prometheus"), tmp_path, [address], [tmp_path / "rules.yml"], [manager]))
-        wait_for(lambda: pages(told))
-        faulty.run(12, **invented, over=0.6)
-        first, second = wait_for(lambda: pages(told), lambda found: len(found) == 2)
-        assert faulty.monitor.acknowledge(first["labels"]["incident"], "harbour", "parser taken back")
-        (ended,) = wait_for(lambda: pages(told, "resolved"))
-        assert ended["labels"]["incident"] == first["labels"]["incident"]
-        assert pages(told) == [first, second]
-    assert re.match(
-        "harbour: since 01:10 answers cite documents that were not retrieved, ", first["annotations"]["summary"]
-    )
-    assert re.match("harbour: since 01:1[78] answerable questions are refused, ", second["annotations"]["summary"])
+        monitor = stack.enter_context(Monitor(settings, clock=clock).start("127.0.0.1:0"))
+        watch = prometheus(real("prometheus"), tmp_path, [monitor.address], [tmp_path / "rules.yml"], [manager])
+        found = Watched(monitor, clock, told, stack.enter_context(watch))
+        found.run(70)
+        yield found
+
+
+@pytest.mark.slow
+def test_two_faults_that_overlap_are_two_pages_each_told_once_with_its_own_sentence(watched):
+    invented = {"foreign": 0.5}
+    watched.run(8, **invented)
+    (first,) = wait_for(lambda: pages(watched.told))
+    watched.run(12, **invented, over=0.6)
+    _, second = wait_for(lambda: pages(watched.told), lambda found: len(found) > 1)
+    watched.acknowledge(first["labels"]["incident"])
+    (ended,) = wait_for(lambda: pages(watched.told, "resolved"))
+    assert ended["labels"] == first["labels"]
+    assert pages(watched.told) == [first, second]
+    cited, refused = (one["annotations"]["summary"] for one in (first, second))
+    assert re.match(r"harbour: since 01:10 answers cite documents that were not retrieved, \d+ % of requests", cited)
+    assert re.match(r"harbour: since 01:1[78] answerable questions are refused, \d+ % of gold questions", refused)
+
+
+@pytest.mark.slow
+def test_a_fault_that_moves_many_metrics_for_an_hour_is_one_page(watched):
+    for _ in range(6):
+        watched.run(10, missed=0.7)
+    (page,) = wait_for(lambda: pages(watched.told))
+    (incident,) = watched.monitor.snapshot().incidents
+    assert len(incident.metrics) > 2
+    assert page["labels"]["incident"] == incident.name
+    assert {alert for _, alert in urgent(watched.told)} == {"RagmonIncident"}
+    summary = page["annotations"]["summary"]
+    assert summary.startswith("harbour: since 01:10 retrieval misses the right documents, ")
