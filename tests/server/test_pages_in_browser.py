@@ -15,7 +15,7 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")]
 GATE = "/p/support/over_refusal_rate"
-PATHS = ["/", "/p/support", GATE, f"{GATE}?span=24h", "/monitor", "/alarms", "/gold", "/runbook"]
+PATHS = ["/", "/p/support", GATE, f"{GATE}?span=24h", "/monitor", "/incidents", "/gold", "/runbook"]
 SCREENS = {
     "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light"},
     "laptop": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},

@@ -541,7 +541,7 @@ def everything(running):
     """What every route answers, with every parameter that could make it tell more."""
     names = {"gate": "support/empty", "pipeline": "support"}
     routes = ["/", "/metrics", "/healthz", "/readyz", "/api/status", "/api/records?limit=1000", "/nothing"]
-    routes += ["/monitor", "/runbook", "/p/support", "/p/support/empty", "/api/history", "/alarms", "/gold"]
+    routes += ["/monitor", "/runbook", "/p/support", "/p/support/empty", "/api/history", "/incidents", "/gold"]
     routes += [f"/api/why?{urlencode({**names, 'gate': gate})}" for gate in ("empty", "errors", "nothing")]
     routes += [f"/api/records?{urlencode(names | {'source': source})}" for source in ("live", "match", "probe")]
     routes += [

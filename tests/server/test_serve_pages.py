@@ -151,7 +151,7 @@ def test_a_reload_of_the_configuration_is_a_mark(tmp_path):
 
 def test_names_of_builds_are_text_on_every_page(tmp_path):
     with incident(tmp_path, builds=(NASTY[0], NASTY[1])) as running:
-        for path in ("/", "/monitor", "/alarms", "/gold", "/p/support", GATE):
+        for path in ("/", "/monitor", "/incidents", "/gold", "/p/support", GATE):
             code, text = running.get(path)
             assert code == 200
             assert "<script>alert" not in text
@@ -173,7 +173,7 @@ def test_what_the_script_draws_is_what_the_table_says(running):
 
 def test_the_page_of_alarms_shows_what_fires_and_the_budget(running):
     alarms = running.status()["alarms"]
-    shown = page(running, "/alarms")
+    shown = page(running, "/incidents")
     rows = table(shown, "what fired")
     by_name = {f"{alarm['pipeline']}/{alarm['alert']}": alarm for alarm in alarms}
     assert {row[0] for row in rows if row[3] == "fires"} == set(by_name)

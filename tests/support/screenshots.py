@@ -70,7 +70,7 @@ SHOTS = (
     Shot("gate", GATE),
     Shot("gate-dark", GATE, colours="dark"),
     Shot("gate-phone", GATE, PHONE),
-    Shot("alarms", "/alarms", WIDE),
+    Shot("incidents", "/incidents", WIDE),
     Shot("gold", "/gold"),
     Shot("monitor", "/monitor"),
     Shot("trace", TRACE),
