@@ -267,7 +267,7 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
     try:
         socket.create_connection((address.host, address.port), TIMEOUT).close()
     except OSError as error:
-        message = f"nobody answers on {address.authority} ({error.strerror or error})"
+        message = f"no answer from {address.authority} ({error.strerror or error})"
         yield Check("endpoint", ok=False, finding=message, hint=hint)
         return
     yield Check("endpoint", ok=True, finding=f"{address.authority} answers")

@@ -100,7 +100,7 @@ def freeze_command(
         return
     file = freeze(GoldSet.load(paths), key)
     write(printable_json(file, indent=1) + "\n", output)
-    unsigned = "not signed: a plain digest tells accidents, no forgery"
+    unsigned = "not signed: a digest without a key only detects accidental changes"
     signature = unsigned if key is None else "signed with HMAC-SHA256"
     click.echo(f"version {file['version'][:SHOWN]} of {file['items']} items, {signature}", err=True)
 

@@ -238,8 +238,8 @@ def test_the_address_is_that_of_the_configuration_unless_one_is_given(server, tm
 def test_where_nobody_answers_it_says_where_it_asked(tmp_path):
     (tmp_path / "ragmon.toml").write_text('[serve]\nadmin = "127.0.0.1:9"\n')
     message, hint = ragmon("top", cwd=tmp_path).error
-    assert message.startswith("nobody answers on 127.0.0.1:9 ")
-    assert "is it running?" in hint
+    assert message.startswith("no answer from 127.0.0.1:9 ")
+    assert "start `ragmon serve`" in hint
 
 
 @pytest.mark.parametrize("page", ["[]", "{}", "no JSON", '{"gates": 3}'])
