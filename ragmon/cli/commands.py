@@ -478,7 +478,9 @@ def gold() -> None:
 @click.pass_context
 @runs("gold.lint_command")
 def gold_lint() -> None:
-    """Report what is wrong or unwise in a gold set; it should be large enough for the gates of the configuration.
+    """Report what is wrong or unwise in a gold set.
+
+    A set is too small where no run through it could prove a gate of the configuration.
 
     Exit code: 0 clean or warnings only, 1 with errors, 3 if a file is broken.
     """
