@@ -481,7 +481,9 @@ def gold() -> None:
 @click.pass_context
 @runs("gold.lint_command")
 def gold_lint() -> None:
-    """Report errors and risks in a gold set, and whether it is large enough for the configured gates.
+    """Report errors and risks in a gold set.
+
+    A set is too small if no run through it could decide one of the configured gates.
 
     Exit code: 0 clean or warnings only, 1 with errors, 3 if a file is broken.
     """
