@@ -235,7 +235,7 @@ def test_a_wrong_parameter_is_refused_with_a_hint(filled, question, error, hint)
     assert hint in told["hint"]
 
 
-@pytest.mark.parametrize("path", ["/", "/alarms", "/metrics", "/api/status", "/api/history"])
+@pytest.mark.parametrize("path", ["/", "/incidents", "/metrics", "/api/status", "/api/history"])
 def test_where_no_parameter_is_read_none_is_refused(filled, path):
     assert filled[0].get(f"{path}?utm_source=mail")[0] == 200
 
