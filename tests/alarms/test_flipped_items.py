@@ -78,7 +78,7 @@ def test_all_wrong_pages_also_before_anything_is_learned():
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", [0.2, 0.3])
 def test_answers_that_are_right_by_chance_are_no_flip_before_that_is_learned(wrong):
-    """The first answers were right by chance as well. Gates say that the pipeline is bad, and no alarm that it broke."""
+    """The first answers were right by chance as well. Gates say that the pipeline is bad, alarms not that it broke."""
     for seed in range(20):
         users = Users(36, seed)
         assert not [a for _ in range(55) for a in users.ask(60, wrong) if a.endswith(":flipped")]
