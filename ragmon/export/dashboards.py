@@ -504,9 +504,10 @@ def overview(settings: Settings) -> Rows:
     age = f"time() - max({at(declared.LAST_SCORED)})"
     says = "How long ago a record was scored last. Quiet is no data: gates keep what they know of their window."
     yield number("Last scored", says, age, SECONDS, limit=STALE)
-    told = ("pipeline", "summary", "incident")
-    columns = [Column("", worst(declared.INCIDENT_INFO, ", ".join(told), PIPELINE)), *_labels(*told)]
-    yield table("Incidents", "What is wrong now, in a sentence.", columns, empty="no incident lasts")
+    info = worst(declared.INCIDENT_INFO, "pipeline, incident, summary", PIPELINE)
+    told = f"topk by (pipeline, incident) (1, {info})"  # replicas that share traffic say it in sentences of their own
+    columns = [Column("", told), Column("summary"), Column("incident", width=300), Column("pipeline", width=200)]
+    yield table("Incidents", "What is wrong now, in a sentence.", columns, height=5, empty="no incident lasts")
     yield from _gate_tables(settings)
 
     yield "Alarms"
@@ -518,7 +519,7 @@ def overview(settings: Settings) -> Rows:
     yield lines("Evidence", says, near, SHARE, ceiling=1, many=True)
     labels = ("alertname", "severity", "pipeline", "gate", "incident")
     columns = [Column("", f"max by ({', '.join(labels)}) ({declared.FIRES})"), *_labels(*labels)]
-    yield table("Alerts that fire", "What the alert rules say in Prometheus.", columns, empty="no alert fires")
+    yield table("Alerts that fire", "What the alert rules say in Prometheus.", columns)
     seen = Column("", worst(declared.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE))
     columns = [seen, *_labels("pipeline", "build", "index_hash")]
     yield table("Builds and indexes", "Which answered last; at most eight of each pipeline.", columns, width=12)
