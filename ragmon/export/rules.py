@@ -567,7 +567,7 @@ def _alarms(writer: Writer) -> list[Rule]:
     part = f"Part of the answers come from another index than the rest. {writer.builds}"
     return [
         alarm("RagmonDrift", drifts, TICKET, differs, f"A difference, not a fault. {writer.builds}"),
-        alarm("RagmonIndexDrift", indexes, "", several, part),
+        alarm("RagmonIndexDrift", indexes, TICKET, several, part),
     ]
 
 

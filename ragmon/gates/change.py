@@ -199,7 +199,7 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class FailingStretch:
     """A stretch of time in which requests failed more often than at the best of times.
 
     Attributes:
@@ -277,7 +277,7 @@ class Why:
     suspects: tuple[Suspect, ...]
     notes: tuple[str, ...]
     failed: int | None = None
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[FailingStretch, ...] = ()
 
 
 class ScoreSums(NamedTuple):

@@ -234,7 +234,8 @@ class IncidentLog:
         incident.metrics = tuple(dict.fromkeys((*incident.metrics, edge.metric)))
         if is_confirmed:
             incident.severity, incident.alarm = "confirmed", edge.alert
-            incident.cause = None if cause is None else _clearer(incident.cause, cause)
+        if cause is not None and (is_confirmed or (cause.trait and incident.cause and not incident.cause.trait)):
+            incident.cause = _clearer(incident.cause, cause)
         if is_new or is_confirmed:
             yield self._transition(incident, edge.ts)
 

@@ -12,6 +12,7 @@ from ragmon.gates.change import (
     ALPHA,
     OCTAVES,
     ChangePoint,
+    FailingStretch,
     GateMetric,
     GateState,
     Measure,
@@ -21,7 +22,6 @@ from ragmon.gates.change import (
     Requests,
     SameIndex,
     SideReader,
-    Stretch,
     Suspect,
     Why,
     WindowSelection,
@@ -290,7 +290,7 @@ def _shares(parts: Sequence[PartSeries], before: int, after: int) -> Iterator[st
             yield f"{part.dimension} {part.name or '(none)'}: {old:.0%} -> {new:.0%} of the requests"
 
 
-def _failing_stretches(selection: WindowSelection, measure: Measure) -> tuple[int | None, tuple[Stretch, ...]]:
+def _failing_stretches(selection: WindowSelection, measure: Measure) -> tuple[int | None, tuple[FailingStretch, ...]]:
     """The failing requests of a time range, and the stretches in which they fail more often than at the best time."""
     failed = _failed(SideReader(selection, selection.begin, selection.end), measure)
     points = selection.points(measure)
@@ -298,20 +298,20 @@ def _failing_stretches(selection: WindowSelection, measure: Measure) -> tuple[in
         return failed, ()
     parts = [(part, total(point.sums for point in part)) for part in segments(points)]
     best = max((sums for _, sums in parts), key=lambda sums: sums.mean)
-    stretches: list[Stretch] = []
+    stretches: list[FailingStretch] = []
     for part, sums in parts:
         if 1.0 - sums.mean < WORSE * (1.0 - best.mean) or p_bound(gain(best, sums), len(points)) > ALPHA:
             continue
         side = SideReader(selection, part[0].start, part[-1].end)
         failing = side.failing(measure)
         common = (trait.name for trait in compared({}, side.total.cells, failing) if _share_of(trait) >= MAIN)
-        stretch = Stretch(
+        stretch = FailingStretch(
             part[0].start, part[-1].end, _failed(side, measure) or 0, min(common, key=ORDER.index, default="")
         )
         last = stretches[-1] if stretches else None
         if last is not None and (last.end, last.trait) == (stretch.begin, stretch.trait):  # one that grows, or ebbs
             stretches.pop()
-            stretch = Stretch(last.begin, stretch.end, last.failed + stretch.failed, stretch.trait)
+            stretch = FailingStretch(last.begin, stretch.end, last.failed + stretch.failed, stretch.trait)
         stretches.append(stretch)
     return failed, tuple(stretches)
 

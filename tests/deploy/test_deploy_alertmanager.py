@@ -94,11 +94,11 @@ def test_the_page_of_an_incident_is_told_and_what_is_about_gates_of_its_pipeline
         alert("RagmonGateSlowBurn", "ticket", "p", "coverage"),
         alert("RagmonDrift", "ticket", "p", "latency", alarm="latency:drift"),
         alert("RagmonGateBreach", "info", "p", "compliance"),
-        alert("RagmonIndexDrift", "page", "p", "index_hash"),
+        alert("RagmonIndexDrift", "ticket", "p", "index_hash"),
         alert("RagmonErrors", "ticket", "p"),
         alert("RagmonIncident", "ticket", "q", incident="q-1"),
         alert("RagmonGateSlowBurn", "ticket", "q", "coverage"),
-        alert("RagmonIndexDrift", "page", "r", "index_hash"),
+        alert("RagmonIndexDrift", "ticket", "r", "index_hash"),
         alert("RagmonGateBreach", "info", "r", "index_hash"),
         alert("RagmonGateBreach", "info", "r", "compliance"),
         alert("RagmonAccountingMismatch", "ticket", stage="ingest"),
@@ -107,11 +107,11 @@ def test_the_page_of_an_incident_is_told_and_what_is_about_gates_of_its_pipeline
     )
     expected = {
         ("page", "RagmonIncident", "p", ""),
-        ("page", "RagmonIndexDrift", "p", "index_hash"),
         ("ticket", "RagmonErrors", "p", ""),
         ("ticket", "RagmonIncident", "q", ""),
         ("ticket", "RagmonGateSlowBurn", "q", "coverage"),
-        ("page", "RagmonIndexDrift", "r", "index_hash"),
+        ("ticket", "RagmonIndexDrift", "r", "index_hash"),
+        ("info", "RagmonGateBreach", "r", "index_hash"),
         ("info", "RagmonGateBreach", "r", "compliance"),
         ("ticket", "RagmonAccountingMismatch", "", ""),
         ("watchdog", "RagmonWatchdog", "", ""),
@@ -119,7 +119,7 @@ def test_the_page_of_an_incident_is_told_and_what_is_about_gates_of_its_pipeline
     }
     wait_for(lambda: alertmanager.heard() >= expected)
     silenced = {("RagmonGateSlowBurn", "coverage"), ("RagmonDrift", "latency"), ("RagmonGateBreach", "compliance")}
-    silenced = {(name, "p", gate) for name, gate in silenced} | {("RagmonGateBreach", "r", "index_hash")}
+    silenced = {(name, "p", gate) for name, gate in (*silenced, ("RagmonIndexDrift", "index_hash"))}
     wait_for(lambda: alertmanager.inhibited() == silenced)
     # Whatever came with the first alerts would have been told before one that came after them.
     alertmanager.send(alert("RagmonGateSlowBurn", "ticket", "q", "later"))

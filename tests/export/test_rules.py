@@ -139,14 +139,11 @@ def test_rules_of_several_pipelines_and_every_kind_of_gate_pass_promtool(real, m
 
 
 def test_severities_are_those_people_route_by(deployed):
-    """Incidents and the alarms of gates bring their own: page or ticket."""
+    """Incidents bring their own: page or ticket."""
     said = {
         name: {rule.labels.get("severity") for rule in rules} for name, rules in rules_of(deployed, alerts=True).items()
     }
-    assert {name for name, severities in said.items() if severities == {None}} == {
-        "RagmonIncident",
-        "RagmonIndexDrift",
-    }
+    assert {name for name, severities in said.items() if severities == {None}} == {"RagmonIncident"}
     assert set().union(*said.values()) == {None, "page", "ticket", "info", "none"}
     pages = {name for name, severities in said.items() if "page" in severities}
     assert pages == {"RagmonDown", "RagmonJournalNotWritable"}, (

@@ -182,11 +182,11 @@ def test_every_monitor_gets_a_row_and_sees_the_same_streams():
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("", [(4, 1.0, 0.05), (2, 1.0, 0.02), (2, 0.2, 0.05)]),
+        ("", [(5, 1.0, 0.05), (2, 1.0, 0.02), (2, 0.2, 0.05)]),
         ("--presets quiet subtle", [(2, 1.0, 0.05), (1, 1.0, 0.02), (1, 0.2, 0.05)]),
         ("--presets random", [(1, 1.0, 0.05)]),
-        ("--rps 0.5", [(4, 0.5, 0.05)]),
-        ("--probe-share 0.1", [(4, 1.0, 0.1)]),
+        ("--rps 0.5", [(5, 0.5, 0.05)]),
+        ("--probe-share 0.1", [(5, 1.0, 0.1)]),
     ],
 )
 def test_fewer_probes_and_less_traffic_are_tried_unless_a_load_was_asked_for(typed, expected):

@@ -121,7 +121,7 @@ def test_failing_requests_are_listed_explained_and_shown_from_the_sample(head):
     found = listed(head)
     assert 60 <= len(found) <= 100
     why = json.loads(head.get("/api/why?pipeline=support&gate=citation_scope")[1])
-    assert len(why["traces"]) == 5
+    assert len(why["traces"]) == 8
     assert found[0] in head.get("/p/support/citation_scope")[1]
     place = ("--state-dir", head.folder / "state", "--config", head.folder / "ragmon.toml")
     assert SECRET in ragmon("show", found[0], *place).out

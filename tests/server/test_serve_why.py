@@ -80,7 +80,7 @@ def test_they_are_of_the_source_the_gate_judges(episode):
 
 def test_they_are_of_the_time_in_which_it_was_bad_though_others_failed_since(episode):
     why = found(episode, "why?gate=support/probes")
-    assert len(why["traces"]) == 5
+    assert len(why["traces"]) == 10
     assert all(why["change"]["began"] <= trace["ts"] < why["end"] for trace in why["traces"])
     assert {trace["build"] for trace in why["traces"]} == {"b2"}
 
@@ -88,7 +88,7 @@ def test_they_are_of_the_time_in_which_it_was_bad_though_others_failed_since(epi
 def test_they_are_of_the_slice_the_gate_judges(episode):
     traces = found(episode, "why?gate=support/german")["traces"]
     german = found(episode, "records?gate=support/german&limit=1000")["records"]
-    assert len(traces) == 5
+    assert len(traces) == 10
     assert {trace["trace_id"] for trace in traces} <= {record["trace_id"] for record in german}
 
 
