@@ -574,7 +574,8 @@ class MonitorHistory:
             now, ends = self._ends(span)
             with self._locked() as (engine, _):
                 fired = engine.alarm_spans(now - span.seconds, now)
-                marks = [] if pipeline is None else changes(engine, pipeline, now - span.seconds)
+                named = {*engine.settings.pipelines, engine.settings.pipeline} if pipeline is None else {pipeline}
+                marks = {name: changes(engine, name, now - span.seconds) for name in named}
 
             def read(engine: Engine, end: int, step: int = span.step) -> dict[GateKey, GatePoint]:
                 return gate_history(engine, end, step, pipeline)
@@ -583,7 +584,8 @@ class MonitorHistory:
             histories: dict[GateKey, GateHistory] = {}
             for end in ends:
                 for gate, point in points_by_end.get(end, {}).items():
-                    history = histories.setdefault(gate, GateHistory(span, now, [], fired.get(gate, []), marks))
+                    empty = GateHistory(span, now, [], fired.get(gate, []), marks.get(gate[0], []))
+                    history = histories.setdefault(gate, empty)
                     history.points.append(point)
             if max((len(history.values) for history in histories.values()), default=0) > FEW:
                 break
