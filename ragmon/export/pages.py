@@ -284,7 +284,7 @@ def ago(seconds: float | None, now: float) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    return f"{part / whole:.0%}" if whole else "–"
+    return percent(part / whole if whole else None)
 
 
 def query(parameters: Mapping[str, str]) -> str:
@@ -328,16 +328,19 @@ def overview_page(
         captured.append({**report, "shares": shares(fields), "gap": gap})
     residual = sum(counters["residual"] for counters in status["books"].values())
     trust = [
-        f"Last record scored {ago(status['last_scored'], now)}",
+        "No record was scored yet"
+        if status["last_scored"] is None
+        else f"Last record scored {ago(status['last_scored'], now)}",
         f"{residual} records are not accounted for" if residual else "every record is accounted for",
     ]
     broken, journal = status["config"]["broken"], status["journal"]
     if journal is None:
         trust += ["this monitor runs in an application and keeps no journal", *([broken] if broken else [])]
     else:
-        span_of_time = f"from {time_text(journal['oldest'])}, last written {ago(journal['newest'], now)}"
+        oldest, newest = journal["oldest"], journal["newest"]
+        written = "empty" if oldest is None else f"from {time_text(oldest)}, last written {ago(newest, now)}"
         trust += [
-            f"journal of {_size(journal)}, {span_of_time}",
+            f"journal of {_size(journal)}, {written}",
             f"{broken}; the configuration before it is in force" if broken else "the configuration on disk is in force",
         ]
     return _page(
@@ -580,7 +583,7 @@ def _documents(current: MonitorSnapshot, pipeline: str) -> Iterator[dict[str, An
     total = sum(counts.values())
     for number, n in sorted(counts.items()):
         words = f"{number} or more" if number == MOST_DOCUMENTS else str(number)
-        yield {"number": words, "n": n, "share": f"{n / total:.1%}", "bar": share_bar(n / total, "bar")}
+        yield {"number": words, "n": n, "share": percent(n / total), "bar": share_bar(n / total, "bar")}
 
 
 @dataclass(frozen=True)
@@ -805,7 +808,7 @@ def _coverage(gold: GoldInfo, current: MonitorSnapshot, windows: Sequence[str]) 
             "source": source,
             "seen": [seen.get(window, 0) for window in windows],
             "kept": seen.get(ALL, 0),
-            "share": f"{seen.get(ALL, 0) / gold.items:.0%}" if gold.items else "–",
+            "share": _percent(seen.get(ALL, 0), gold.items),
             "bar": stacked_bar([(seen.get(ALL, 0), "asked"), (max(0, gold.items - seen.get(ALL, 0)), "track")]),
         }
         for (pipeline, source), seen in sorted(rows.items())
@@ -833,7 +836,7 @@ def _labels(
         "labellable": sorted(found.labellable.items())[:ROWS],
         "unlisted": max(0, len(found.labellable) - ROWS),
         "rated": list(_rated(current, windows))[:ROWS],
-        "maturity": [(pipeline, f"{share:.0%}") for pipeline, share in sorted(current.snapshot.maturity.items())],
+        "maturity": [(pipeline, percent(share)) for pipeline, share in sorted(current.snapshot.maturity.items())],
     }
 
 
@@ -987,7 +990,7 @@ def incidents_page(
     return _page(
         "incidents.html.jinja",
         status,
-        f"ragmon: {lasting or 'no'} {'incident lasts' if lasting < 2 else 'incidents last'}",
+        f"ragmon: {_number(lasting, 'incident is', 'incidents are') if lasting else 'No incident is'} open",
         incidents=incidents,
         days=DAYS,
         chart=timeline(spans, now),
@@ -1122,7 +1125,7 @@ def trace_page(
     return render(
         "trace.html.jinja",
         root=ROOT,
-        title=f"ragmon: a trace that fails {', '.join(sorted(failed)) or 'no gate'}",
+        title=f"ragmon: A request that fails {', '.join(sorted(failed)) or 'no gate'}",
         refresh=0,
         now=now,
         version=current_version(),
@@ -1137,17 +1140,17 @@ def trace_page(
 def monitor_page(status: Mapping[str, Any], current: MonitorSnapshot, settings: Settings) -> str:
     """The page of the monitor itself: where every record went, its journal, and the configuration in force."""
     residual = sum(counters["residual"] for counters in status["books"].values())
-    state = "every record is accounted for" if not residual else f"{residual} records are not accounted for"
+    state = "Every record is accounted for" if not residual else f"{residual} records are not accounted for"
     rows = [(key, toml_text(value), origin) for key, value, origin in masked_values(settings)]
     stages = []
     for name in status["books"]:
         received, bands = current.stages[name].received, flow_bands(current.stages[name])
-        shares_of_all = [(band.words, band.n, f"{band.n / received:.2%}") for band in bands]
+        shares_of_all = [(band.words, band.n, percent(band.n / received)) for band in bands]
         chart = flow_chart(name, received, bands)
         stages.append({"name": name, "received": received, "chart": chart, "rows": shares_of_all})
     journal = status["journal"]
     if journal is not None:
-        journal = {**journal, "size": _size(journal), "share": f"{journal['bytes'] / journal['limit']:.1%}"}
+        journal = {**journal, "size": _size(journal), "share": _percent(journal["bytes"], journal["limit"])}
     return _page(
         "monitor.html.jinja",
         status,

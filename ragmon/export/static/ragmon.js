@@ -36,6 +36,9 @@ function label() {
     }
     table.parentElement.classList.add("labelled");
   }
+  for (const chart of document.querySelectorAll(".wide > svg.over-time")) {
+    chart.parentElement.scrollLeft = chart.parentElement.scrollWidth; // the newest is at the right
+  }
   for (const button of document.querySelectorAll("[data-copy]")) {
     button.hidden = false;
   }
