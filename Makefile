@@ -115,6 +115,7 @@ bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.refusals
 	$(PY) -m bench.detector
 	$(PY) -m bench.scenario
+	$(PY) -m bench.scenario.live
 	$(PY) -m bench.stream
 	$(PY) -m bench.alarm_delay
 	$(PY) -m bench.readings

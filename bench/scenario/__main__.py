@@ -17,7 +17,9 @@ from bench.scenario.verdicts import Edge, judge
 
 Monitor = Callable[[Stream], list[Edge]]
 
-HOURS: Final[Mapping[str, int]] = MappingProxyType({"quiet": 24, "standard": 12, "subtle": 12, "random": 24})
+HOURS: Final[Mapping[str, int]] = MappingProxyType(
+    {"quiet": 24, "standard": 12, "subtle": 12, "random": 24, "single": 4}
+)
 SPARSE: Final = ("standard", "subtle")
 """The presets that are tried again with fewer probes, and with less traffic."""
 RPS: Final = 1.0

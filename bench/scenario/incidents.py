@@ -114,8 +114,16 @@ _QUIET: Final = (
     _Planned(UNANSWERABLE, 8, 8.5, 1),
 )
 
-PRESETS: Final = ("quiet", "standard", "subtle", "random")
-"""quiet: benign events only; standard: plain incidents; subtle: mild, long ones; random: any kind, length, severity."""
+_SINGLE: Final = (
+    _Planned("refusal_wave", 2.5, 3, 0.5),
+    _Planned("index_drift", 2.5, 3, 0.6),
+    _Planned("hallucination", 2.5, 3, 0.7),
+    _Planned("id_shift", 2.5, 3, 0.5),
+)
+
+PRESETS: Final = ("quiet", "standard", "subtle", "random", "single")
+"""quiet: benign events only; standard: plain incidents; subtle: mild, long ones; random: any kind, length, severity;
+single: one plain incident, which one by the seed."""
 
 
 def schedule(preset: str, *, seed: int, hours: float, start: float) -> tuple[Incident, ...]:
@@ -123,7 +131,7 @@ def schedule(preset: str, *, seed: int, hours: float, start: float) -> tuple[Inc
 
     Args:
         preset: One of `PRESETS`.
-        seed: Seed of the random preset; the others have fixed times.
+        seed: Seed of the random preset, and the place of the single one; the others have fixed times.
         hours: Length of the stream.
         start: Its first second, since the epoch.
 
@@ -143,6 +151,8 @@ def _planned(preset: str, seed: int, hours: float) -> Sequence[_Planned]:
     if preset == "quiet":
         cycles = (CYCLE * cycle for cycle in range(math.ceil(hours / CYCLE)))
         return [p._replace(start=p.start + at, end=p.end + at) for at in cycles for p in _QUIET]
+    if preset == "single":
+        return [_SINGLE[seed % len(_SINGLE)]]
     return _STANDARD if preset == "standard" else _SUBTLE
 
 

@@ -15,6 +15,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from bench.scenario.__main__ import HOURS
 from bench.scenario.incidents import HOUR, PRESETS
 from bench.scenario.incidents import Incident as Fault
 from bench.scenario.pool import pool
@@ -28,7 +29,6 @@ from ragmon.gates.incidents import Incident, IncidentTransition, trait_of
 from ragmon.monitor.engine import Engine
 from ragmon.server.probes import BURST, BurstTrigger
 
-HOURS: Final = 12
 AFTER: Final = HOUR / 3
 """Seconds after a fault in which an incident still tells of it: its gold answers come late."""
 PROBE: Final = ProbeTable(target="rag:answer")
@@ -206,7 +206,7 @@ def main() -> None:
     for preset in chosen.presets:
         rows = {False: Row(), True: Row()}
         for seed in range(chosen.first, chosen.first + chosen.seeds):
-            stream = Stream(preset, seed, HOURS)
+            stream = Stream(preset, seed, HOURS[preset])
             for bursts, row in rows.items():
                 row.add(stream, watch(stream, bursts=bursts))
         for bursts, row in rows.items():

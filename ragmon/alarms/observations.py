@@ -7,7 +7,8 @@ Over the steps a session counts in the first one in which a metric can score it,
 minutes or is `LIFE` minutes old. A question that is asked `CROWD` times in a minute, and was asked within `LULL`
 minutes before, counts once in `REPEAT` minutes. So each step counts only new sessions, and its mean, given the past, is
 that of new sessions, however much the requests of one session have in common. Gold items that are probed or replayed
-are no part of this: who asks, and when, does not depend on the answers.
+are no part of this: who asks, and when, does not depend on the answers. Nor are items for a rule on those that flipped:
+each is one observation in every minute in which `DIVERSE` items are asked.
 
 The memory is a function of the steps: it uses no clock and no chance, and the order within a step does not matter.
 """
@@ -43,6 +44,8 @@ LULL: Final = 2
 """Minutes without a question after which it counts again: two people who ask the same by chance are no storm."""
 CROWD: Final = 2
 """Requests in a minute from which on a question is no coincidence: a single one counts whenever it comes."""
+DIVERSE: Final = 5
+"""Gold items in a minute from which on they count again: a crowd that asks one question is no proof."""
 MOST: Final = 8_192
 """Sessions, and questions, that a pipeline remembers; with more of them it observes a sample."""
 _LONG: Final = 32  # longer names of questions are hashed
@@ -483,9 +486,12 @@ class ObservationSelector:
                 return ItemSums(n, n * MICRO - lost, unknown if n else 0)
 
             known = [member for member in members if member.item in first]
-            found += clusters.fold(source, f"{rule.metric}:paired", known, loss)
+            if rule.repeats:
+                found += _by_item(known, loss)
+            else:
+                found += clusters.fold(source, f"{rule.metric}:paired", known, loss)
         first |= {item: total // n for item, (n, total) in new.items()}
-        return observe_step(found)
+        return NOTHING if rule.repeats and len(found) < DIVERSE else observe_step(found)
 
     def _keys(self, step: Minute, rule: AlarmRule, source: str) -> list[CountedRecord]:
         gold = rule.gold
@@ -500,6 +506,14 @@ class ObservationSelector:
             and (key.gold == gold if gold is not None else not rule.needs_gold)
             and (gold is None or key.gold_version == versions.get(key.gold))
         ]
+
+
+def _by_item(members: Iterable[Membership], sums: Callable[[Membership], ItemSums]) -> Iterable[ItemSums]:
+    by_item: dict[str, ItemSums] = {}
+    for member in members:
+        before = by_item.get(member.item, ItemSums())
+        by_item[member.item] = ItemSums(*map(add, before, sums(member)))
+    return by_item.values()
 
 
 def _sums(table: ScoreTable, facts: Mapping[Key, int], index: int) -> ItemSums:

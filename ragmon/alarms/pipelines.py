@@ -371,12 +371,14 @@ class PipelineAlarms:
 
 def baseline_name(rule: AlarmRule) -> str:
     """The baseline of a rule: one for every severity and both directions of the same observations."""
-    return f"{rule.metric}:paired" if rule.kind == "paired" else rule.metric
+    if rule.kind != "paired":
+        return rule.metric
+    return f"{rule.metric}:{'flipped' if rule.repeats else 'paired'}"
 
 
 def observation_key(rule: AlarmRule) -> tuple[object, ...]:
     """The key of a rule's observations: rules with equal keys judge the same observations."""
-    return rule.metric, rule.kind == "paired", rule.source, rule.gold, rule.where, rule.needs_gold, rule.ratio
+    return rule.metric, baseline_name(rule), rule.source, rule.gold, rule.where, rule.needs_gold, rule.ratio
 
 
 def minute_end(minute: int | None) -> float | None:

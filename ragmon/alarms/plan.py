@@ -27,6 +27,8 @@ SLOW_SHARE: Final = 0.05  # share of requests above the p95
 
 GOLD_METRICS: Final = ("answer_precision", "citation_hit_rate", "under_refusal_rate", "over_refusal_rate", "hit_rate")
 """Gold metrics that are compared with their own baseline."""
+FLIPPED_METRICS: Final = ("answer_precision", "over_refusal_rate", "under_refusal_rate")
+"""Gold metrics that page where items that were right are wrong now: each answer to an item is in one of them."""
 LIVE_METRICS: Final = (
     "refusal_like_rate",
     "compliance",
@@ -56,6 +58,7 @@ class AlarmRule:
         margin: The distance beyond that bound at which a change matters.
         source, gold, where: Given by a gate; None selects the first source and gold set that has data.
         needs_gold: The metric is computed on gold items.
+        repeats: A paired rule counts a gold item in every minute, however lately it was asked.
         ratio: For latency: the multiple of the baseline's p95 that counts as slow.
         threshold: The wealth at which the alarm fires.
     """
@@ -72,6 +75,7 @@ class AlarmRule:
     gold: str | None = None
     where: str = ""
     needs_gold: bool = False
+    repeats: bool = False
     ratio: float = 1.0
     threshold: float = 0.0
 
@@ -164,6 +168,8 @@ def _baseline_rules(metrics: Mapping[str, Metric]) -> Iterator[AlarmRule]:
             )
             look = replace(page, alert=f"{name}:look", severity=constants.LOOK, z=1.64, margin=0.005)
             yield from (page, look, replace(look, alert=f"{name}:paired", kind="paired", at_least=True))
+            if name in FLIPPED_METRICS:
+                yield replace(page, alert=f"{name}:flipped", kind="paired", at_least=True, repeats=True)
     rule = AlarmRule("", "", constants.LOOK, at_least=False, kind="baseline", z=2.3, margin=0.01)
     for name in LIVE_METRICS:
         if name in metrics:
