@@ -254,8 +254,8 @@ def picture(kind: str, width: int, height: float, parts: Iterable[str], words: s
     return Markup(f'{opening} aria-label="{words}" focusable="false">{body}</svg>')  # noqa: S704 - escaped words, numbers
 
 
-def time_chart(history: GateHistory, *, threshold: float, at_least: bool, name: str, metric: str) -> Markup:
-    """The chart of a gate on a metric; nothing where no window has a value."""
+def time_chart(history: GateHistory, *, threshold: float, at_least: bool, name: str, metric: str = "") -> Markup:
+    """The chart of a gate on a metric ("" for a share); nothing where no window has a value."""
     if not history.values:
         return Markup()
     chart = _TimeChart(history, threshold, metric)

@@ -17,7 +17,6 @@ from ragmon.export import status as views
 from ragmon.export.status import MonitorSnapshot, ServerStats, StageCounters, problems, warnings
 from ragmon.scoring.snapshot import Snapshot
 from tests.server.test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fixture
-from tests.support.command_line import ragmon
 from tests.support.serving import accounted, asked, send_body, serving, whole
 from tests.support.waiting import wait_for
 
