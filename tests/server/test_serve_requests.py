@@ -1,4 +1,4 @@
-"""The page of requests, and what the page of an incident shows of them: what is listed, by what it is searched, to whom."""
+"""The page of requests, and what the page of an incident shows of them: what is listed, found and kept back."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ function drawValue(place, drawn) {
     axes: [{ ...axis(30), values: clock }, { ...axis(60), values: (_, ticks) => ticks.map(tick) }],
     series: [
       { label: "UTC", value: moment },
-      { ...none, label: "95 % interval to", value },
+      { ...none, label: "interval to", value },
       { ...none, label: "from", value },
       { label: "limit", stroke: color("--soft"), dash: [6, 4], width: 1.5, points: { show: false }, value },
       { label: "value", stroke: line, width: 2, points: { size: 5, fill: line }, value },
