@@ -19,7 +19,7 @@ import os
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, final
 
@@ -43,9 +43,9 @@ from ragmon.capture.worker import QueuedRecord, Worker
 from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
 from ragmon.core.record import Record, Sampling
-from ragmon.core.sampling import SPAN
 from ragmon.core.semconv import RAGMON_INTERNAL
 from ragmon.core.text import parse
+from ragmon.core.written import nonempty_text
 from ragmon.ingest.spans.mapper import begins_anew, ended_requests, per_request, to_record
 from ragmon.ingest.spans.sampling import UpstreamSampling
 from ragmon.ingest.spans.span import (
@@ -56,7 +56,6 @@ from ragmon.ingest.spans.span import (
     count_tools,
     from_sdk_span,
     is_plain,
-    resource,
 )
 from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace, TraceBuffer, TraceLimits, remember
 
@@ -79,6 +78,7 @@ class BufferLimits(TraceLimits):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class OpenRequest(BufferedTrace):
     """A request whose spans are being collected.
 
@@ -91,20 +91,16 @@ class OpenRequest(BufferedTrace):
         looked: When it was last searched for such spans, and how many spans had ended.
     """
 
-    __slots__ = ("claimed", "containers", "continues", "ids", "looked", "parents", "root", "trace_id")
-    spans: list[Any]
-    open: dict[int, Any]
-
-    def __init__(self, trace_id: int, root: int, now: float, *, continues: bool = False) -> None:
-        super().__init__(now, now, [], None, {})
-        self.trace_id = trace_id
-        self.root = root
-        self.ids: list[int] = []
-        self.claimed = False
-        self.continues = continues
-        self.parents: set[int | None] = set()
-        self.containers: set[int] = set()
-        self.looked = now, 0
+    spans: list[Any] = field(default_factory=list)
+    open: dict[int, Any] = field(default_factory=dict)
+    trace_id: int = 0
+    root: int = 0
+    claimed: bool = False
+    continues: bool = False
+    ids: list[int] = field(default_factory=list)
+    parents: set[int | None] = field(default_factory=set)
+    containers: set[int] = field(default_factory=set)
+    looked: tuple[float, int] = (0.0, 0)
 
 
 @final
@@ -150,7 +146,8 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
     def _begin_request(self, trace_id: int, root: int, *, continues: bool = False) -> OpenRequest | None:
         if len(self.traces) >= self.limits.requests:
             return None
-        request = OpenRequest(trace_id, root, self.clock(), continues=continues)
+        now = self.clock()
+        request = OpenRequest(now, now, trace_id=trace_id, root=root, continues=continues, looked=(now, 0))
         self.traces[root] = self._of[root] = self._newest_of[trace_id] = request
         return request
 
@@ -290,9 +287,9 @@ class RequestAssembler:
             self._submit(trace, request.spans, request)
 
     def _submit(self, trace: Trace, spans: Sequence[Any], request: OpenRequest) -> None:
-        own = [span for span in spans if span.context.span_id == int(trace.first.span_id, 16)]
-        attributes = resource(own[0]) if own else {}
-        service, build = _text(attributes.get("service.name")), _text(attributes.get("service.version"))
+        own = next((span for span in spans if span.context.span_id == int(trace.first.span_id, 16)), None)
+        attributes = {} if own is None else own.resource.attributes
+        service, build = (nonempty_text(attributes.get(key)) for key in ("service.name", "service.version"))
         result = to_record(trace, self._options, service=service, build=build)
         record = result.record
         if record is None:
@@ -301,12 +298,11 @@ class RequestAssembler:
                 count_scope(self.scopes, result.scope)
             return
         count_tools(self.tools, result.tools)
-        decision, stratum = self._decision(request.trace_id, spans), self._stratum(record)
+        decision, stratum = self._decision(spans[-1]), self._stratum(record)
         keep = self._settings.keep.get(stratum, 0.0)
         if not decision.audit and random() >= keep:
             return
-        audit, p_audit, p = decision.audit, decision.p_audit, decision.p(keep)
-        sampling = Sampling(audit=audit, stratum=stratum, p_audit=p_audit, p=p)
+        sampling = Sampling(audit=decision.audit, stratum=stratum, p_audit=decision.p_audit, p=decision.p(keep))
         # Where unsampled spans are seen as well, the sampler has thinned nothing here.
         self._sees_all = self._sees_all or trace.first.sampled is False
         if not (self._settings.keep or self._sees_all):
@@ -314,11 +310,9 @@ class RequestAssembler:
         record = msgspec.structs.replace(record, partial=record.partial or not request.complete, sampling=sampling)
         self._worker.submit(QueuedRecord(record, _SPAN_SIZE * len(trace.spans)))
 
-    def _decision(self, trace_id: int, spans: Sequence[Any]) -> SamplingDecision:
+    def _decision(self, span: Any) -> SamplingDecision:
         # If the application's sampler states its threshold, only sampled traces count.
-        if not spans:
-            return SamplingDecision(trace_id % SPAN >= self._threshold, self._settings.rate)
-        parent = read_span_context(spans[-1].context)
+        parent = read_span_context(span.context)
         respected = parent.sampled and parent.rejected is not None
         decision = parent.decision(self._settings.rate, self._threshold, respected=respected)
         return decision if decision is not None else SamplingDecision(audit=False, p_audit=0.0)
@@ -345,10 +339,6 @@ class RequestAssembler:
     def end(self) -> None:
         """From now on, finish every request at the next sweep."""
         self._closing = True
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 OPEN: Final = 10_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,9 +28,9 @@ from ragmon.core.network import shown_url
 from ragmon.core.policy import Estimand, Policy, verdict_of
 from ragmon.export.comparison import Canary, uncompared_gates
 from ragmon.export.report import Report
-from ragmon.export.text import render_gates, report_markdown
+from ragmon.export.text import incident_summary, render_gates, report_markdown
 from ragmon.gates import releases
-from ragmon.gates.incidents import IncidentLog, as_incident_line
+from ragmon.gates.incidents import IncidentTransition, as_incident_line
 from ragmon.gates.releases import By, judge, unless_lost
 from ragmon.ingest.files import ReadSummary, unreadable
 from ragmon.ingest.gold import GoldSet
@@ -266,7 +266,9 @@ def replay(
         notes=notes,
     )
     if alarm_replay is not None:
-        _write_edges(alarm_replay.transitions, alerts_out, incidents_out)
+        edges, incidents = alarm_replay.incidents()
+        _write_edges(alarm_replay.transitions, alerts_out, edges, incidents_out)
+        report = replace(report, incidents=incidents if incidents_out is not None else ())
     for note in report.notes if result.form == "json" else ():
         click.echo(f"note: {printable_line(note)}", err=True)
     result.write(report, run)
@@ -296,11 +298,13 @@ class _Result:
             write(report.json() + "\n" if self.form == "json" else report_markdown(report, self.questions), self.output)
 
 
-def _write_edges(transitions: Sequence[AlarmTransition], alerts_out: str | None, incidents_out: str | None) -> None:
-    lines = {
-        alerts_out: map(as_alert_line, transitions),
-        incidents_out: map(as_incident_line, IncidentLog().see(transitions)),
-    }
+def _write_edges(
+    transitions: Sequence[AlarmTransition],
+    alerts_out: str | None,
+    incidents: Iterable[IncidentTransition],
+    incidents_out: str | None,
+) -> None:
+    lines = {alerts_out: map(as_alert_line, transitions), incidents_out: map(as_incident_line, incidents)}
     for path, edges in lines.items():
         if path is not None:
             write("".join(printable_json(edge) + "\n" for edge in edges), path)
@@ -328,7 +332,9 @@ def _replay_journal(
     policy = settings.policy(live=True, seen=run.pipelines())
     report = run.report(policy, windows=windows, questions=result.lists_questions)
     report = replace(report, digest=digest)  # the server's digest, with labels joined in order of arrival
-    _write_edges(engine.transitions, alerts_out, incidents_out)
+    told = [incident_summary(incident, engine.last_scored or 0.0) for incident in engine.incidents.incidents]
+    report = replace(report, incidents=told)
+    _write_edges(engine.transitions, alerts_out, engine.told, incidents_out)
     result.write(report, run)
     return 0
 

@@ -108,6 +108,7 @@ def _page(
         verdict=data.verdict,
         word=data.verdict,
         summary=_VERDICTS[data.verdict],
+        incidents=data.incidents,
         sentences=list(_report_sentences(data, questions)),
         notes=notes,
         gates=[(gate, _bar(gate)) for gate in data.gates],
@@ -236,6 +237,7 @@ def fragment(report: RunResults) -> str:
         style=Markup(asset("notebook.css").decode()),  # noqa: S704 - a file of this package
         verdict=report.verdict,
         counts=counts(report),
+        incidents=report.incidents,
         gates=[(gate, _bar(gate)) for gate in gates],
         groups=[(words, group) for words, group in groups if group],
     )

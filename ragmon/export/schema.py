@@ -332,6 +332,27 @@ class DetectableChange(OfGate, frozen=True, kw_only=True):
     minutes: float | None
 
 
+class IncidentSummary(Data, frozen=True, kw_only=True):
+    """An incident that alarms on the run's traffic tell of.
+
+    Attributes:
+        incident: Its name.
+        severity: `confirmed` or `suspected`.
+        metrics: The metrics that it moved.
+        began: Seconds since the epoch.
+        ended: Seconds since the epoch; null while it lasts.
+        summary: What is wrong, in a sentence.
+    """
+
+    incident: str
+    pipeline: str
+    severity: str
+    metrics: list[str]
+    began: float
+    ended: float | None
+    summary: str
+
+
 class ReportData(Data, frozen=True, kw_only=True):
     """The results of a run.
 
@@ -349,6 +370,7 @@ class ReportData(Data, frozen=True, kw_only=True):
         judges: Absent without versions of judges.
         predicted: Absent without labels and a proxy.
         detectable: Absent where the records have no times.
+        incidents: Absent where alarms were not followed, or tell of none.
         verdict: The verdict of the whole run.
         digest: A fingerprint of the counts; equal runs have equal digests.
     """
@@ -366,6 +388,7 @@ class ReportData(Data, frozen=True, kw_only=True):
     judges: list[JudgeVersion] = []
     predicted: list[PredictionSummary] = []
     detectable: list[DetectableChange] = []
+    incidents: list[IncidentSummary] = []
     verdict: Verdict
     digest: str
 
@@ -423,6 +446,7 @@ class RunResults:
         captured: What the records have, by pipeline and source.
         histories: The gates over the time of the records, for charts; empty without times, and where nobody asked.
         gates_of: Where the gates are from: a file, a preset, the policy given; "" where nobody asked.
+        incidents: The incidents that alarms tell of; empty where nobody asked.
     """
 
     version: str
@@ -447,6 +471,7 @@ class RunResults:
     captured: Sequence[CaptureReport] = ()
     histories: Mapping[GateKey, GateHistory] = field(default_factory=dict)
     gates_of: str = ""
+    incidents: Sequence[IncidentSummary] = ()
 
     @cached_property
     def document(self) -> ReportData:
@@ -506,6 +531,7 @@ class RunResults:
                 )
                 for found in self.reach
             ],
+            incidents=list(self.incidents),
             verdict=self.verdict,
             digest=self.digest,
         )

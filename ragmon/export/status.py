@@ -21,11 +21,11 @@ from ragmon.core.errors import printable, printable_line, shorten, shown_name
 from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.process import current_version
 from ragmon.export.schema import gate_summary
-from ragmon.export.text import bounds_text, incident_text, percent, value
+from ragmon.export.text import bounds_text, change_text, incident_text, percent, value
 from ragmon.gates import coverage
 from ragmon.gates.coverage import CaptureReport
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan
-from ragmon.gates.incidents import Incident
+from ragmon.gates.incidents import ChangedGate, Incident
 from ragmon.ingest.spans.tools import sounds_like_retrieval
 from ragmon.scoring.buckets import JudgeVersion
 from ragmon.scoring.labels import Prediction
@@ -203,6 +203,7 @@ class MonitorSnapshot:
         reloaded: Whether the configuration in force is the one on disk, where there is no server.
         acknowledged: The last acknowledgement of each alarm, the newest first.
         incidents: The incidents that are kept, in the order in which they began.
+        changed: Gates without a verdict that became worse.
     """
 
     snapshot: Snapshot
@@ -225,6 +226,7 @@ class MonitorSnapshot:
     capture: Sequence[CaptureReport] = ()
     acknowledged: Sequence[AcknowledgedAlarm] = ()
     incidents: Sequence[Incident] = ()
+    changed: Sequence[ChangedGate] = ()
 
 
 class StatusFinding(msgspec.Struct, frozen=True):
@@ -257,7 +259,7 @@ def firing(states: Sequence[AlarmState]) -> list[AlarmState]:
 
 
 def problems(current: MonitorSnapshot) -> list[StatusFinding]:
-    """The incidents that last, the alarms beside them that fire, then the gates that fail without either."""
+    """The incidents that last, the alarms beside them that fire, the gates that fail, and those that changed."""
     served = current.served is not None  # a diagnosis takes a server's journal
     now, gates = current.snapshot.now, {(outcome.gate.pipeline, outcome.gate.name) for outcome in current.outcomes}
     told: set[tuple[str, str]] = set()
@@ -284,6 +286,12 @@ def problems(current: MonitorSnapshot) -> list[StatusFinding]:
             hint = f"ragmon why {name}" if served else ""
             text = f"{name} fails: {_gate_text(outcome)}"
             findings.append(StatusFinding(text, hint=hint, pipeline=gate.pipeline, gate=gate.name))
+    for changed in current.changed:
+        gate = changed.outcome.gate
+        if not any(pipeline == gate.pipeline for pipeline, _ in told):
+            hint = f"ragmon why {printable(f'{gate.pipeline}/{gate.name}')}" if served else ""
+            shown = (gate.pipeline, gate.name)
+            findings.append(StatusFinding(change_text(changed, now), None, hint, constants.LOOK, *shown))
     return _truncated(findings)
 
 

@@ -24,6 +24,7 @@ from ragmon.core.errors import printable, printable_json, printable_line
 from ragmon.export.schema import (
     BaselineDrop,
     GateSummary,
+    IncidentSummary,
     QuestionReport,
     ReportData,
     RunResults,
@@ -33,7 +34,7 @@ from ragmon.export.schema import (
 from ragmon.gates import coverage
 from ragmon.gates.change import REQUESTS, Level, Moved, Side, Stage, Suspect, Why
 from ragmon.gates.coverage import FIELDS, FieldShare
-from ragmon.gates.incidents import SLOWER, Incident, trait_of
+from ragmon.gates.incidents import SLOWER, Cause, ChangedGate, Incident, trait_counted_by, trait_of
 from ragmon.gates.request import MatchedItem, MetricResult, RequestReport, ShownText
 from ragmon.scoring.snapshot import ALL
 
@@ -165,6 +166,7 @@ def report_markdown(report: RunResults, questions: int | None = QUESTIONS) -> st
         "# RAG quality report\n",
         f"**{_MARKS[data.verdict]}** · {about}\n",
         *_about(data, report.notes),
+        *_section("Incidents", _list(escape(f"{each.summary} ({each.severity})") for each in data.incidents)),
         *_gates(data.gates),
         *_drops(data.baseline),
         *_labels(data),
@@ -453,6 +455,7 @@ def brief(report: RunResults) -> str:
         lines.append(f"  {printable(gate.name)}: {value(gate)} of {gate.n:,}, threshold {asked}")
     if len(failing) > FAILURES:
         lines.append(f"  and {len(failing) - FAILURES} more")
+    lines += [f"  {incident.summary}" for incident in report.incidents[-FAILURES:]]
     return "\n".join(lines)
 
 
@@ -485,6 +488,7 @@ def terminal_text(report: RunResults, width: int, paint: Callable[[str], str] = 
 def _about_run(report: RunResults) -> list[str]:
     data = report.document
     lines = _legend(_kinds(map(interval_kind, data.gates)))
+    lines += [f"incident: {each.summary} ({each.severity})" for each in data.incidents]
     lines += [printable(f"note: {note}") for note in report.notes]
     lines += [
         printable_line(f"captured of {each.pipeline}: {gap.finding}. To mend it: {gap.remedy}")
@@ -571,20 +575,42 @@ def incident_text(incident: Incident, now: float) -> str:
     when = f"since {clock.minute(began)}"
     if incident.ended is not None:
         when = f"{clock.minute(began)} to {clock.minute(incident.ended)} UTC"
-    head = f"{_name(incident.pipeline)}: {when}"
     what = _BROKEN[trait_of(incident)].format(metric=printable(incident.metrics[0]))
-    if cause is None:
-        return f"{head} {what}"
-    suspect = ""
+    return f"{_name(incident.pipeline)}: {when} {what}{'' if cause is None else _extent(cause)}"
+
+
+def change_text(changed: ChangedGate, now: float) -> str:
+    """A change of a gate that is not judged yet, in a sentence of the same kind."""
+    gate, cause = changed.outcome.gate, changed.cause
+    when = "" if cause.began is None else f"since {_Clock(now).minute(cause.began)} "
+    what = _BROKEN[cause.trait or trait_counted_by(gate.metric)].format(metric=printable(gate.metric))
+    return f"{_name(gate.pipeline)}: {when}{what}{_extent(cause)}; {_name(gate.name)} has too little data for a verdict"
+
+
+def _extent(cause: Cause) -> str:
+    """What came with a change, and how many requests it touches."""
+    suspect = share = ""
     if cause.suspects:
         dimension, name = cause.suspects[0]
         suspect = f" ({_DIMENSIONS.get(dimension, printable(dimension))} {_name(name)})"
-    share = ""
     if cause.share is not None:
         before = cause.share_before or 0.0
         share = f", {cause.share:.0%} of {'gold questions' if cause.of_gold else 'requests'}"
         share += f" ({before:.0%} before)" if before >= MIN_BEFORE else ""
-    return f"{head} {what}{suspect}{share.replace('%', ' %')}"
+    return f"{suspect}{share.replace('%', ' %')}"
+
+
+def incident_summary(incident: Incident, now: float) -> IncidentSummary:
+    """An incident as a report has it; `now` is the end of the run, in seconds since the epoch."""
+    return IncidentSummary(
+        incident=incident.name,
+        pipeline=incident.pipeline,
+        severity=incident.severity,
+        metrics=list(incident.metrics),
+        began=incident.began,
+        ended=incident.ended,
+        summary=incident_text(incident, now),
+    )
 
 
 class _Clock:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.core import constants
+from ragmon.core.policy import Outcome
 from ragmon.gates.change import Side, Why
 
 Severity = Literal["suspected", "confirmed"]
@@ -82,8 +83,13 @@ def trait_of(incident: Incident) -> str:
     """What is wrong: the trait that explains the incident; where diagnosis finds none, the one its alarm counts."""
     if incident.cause is not None and incident.cause.trait:
         return incident.cause.trait
-    named = (name.partition(":")[0].partition("@")[0] for name in (incident.alarm, *incident.metrics))
-    return next((_OF_METRICS[metric] for metric in named if metric in _OF_METRICS), "")
+    return trait_counted_by(incident.alarm, *incident.metrics)
+
+
+def trait_counted_by(*names: str) -> str:
+    """The trait of the requests that the first known one of some metrics or alarms counts as bad; "" for others."""
+    metrics = (name.partition(":")[0].partition("@")[0] for name in names)
+    return next((_OF_METRICS[metric] for metric in metrics if metric in _OF_METRICS), "")
 
 
 def cause_of(why: Why) -> Cause:
@@ -110,6 +116,13 @@ def cause_of(why: Why) -> Cause:
 
 def _failing(side: Side | None) -> float | None:
     return None if side is None or side.failed is None or not side.scored else side.failed / side.scored
+
+
+class ChangedGate(NamedTuple):
+    """A gate without a verdict whose metric became worse, and what diagnosis finds."""
+
+    outcome: Outcome
+    cause: Cause
 
 
 Diagnose = Callable[[str, str, float, float], Cause]

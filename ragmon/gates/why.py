@@ -64,6 +64,8 @@ BACK: Final = 7200.0
 ORDER: Final = tuple(TRAITS)
 WORSE: Final = 1.5
 """How many times as often requests fail in a stretch as at the best time."""
+CERTAIN: Final = 1e-7
+"""The probability by chance at which a change is told without a verdict: asked every minute, false once in years."""
 MIN_SHIFT: Final = 0.05
 """The change of a part's share of the requests that is worth a note."""
 
@@ -195,8 +197,7 @@ def explain(
         proven: Since when an alarm has proof: the requests since then are compared where no change is significant.
     """
     begin = now - since if since is not None else min(now, now if firing is None else firing) - BACK
-    span = max(0, int(begin) // FOLDED_SECONDS * FOLDED_SECONDS), (int(now) // BUCKET_SECONDS + 1) * BUCKET_SECONDS
-    whole_range = WindowSelection(state, reads(outcome, state, table), *span)
+    whole_range = _range(state, table, outcome, begin, now)
     found = search(whole_range, outcome, table)
     look, measure, change = found.selection, found.measure, found.change
     if change.began is None and proven is not None and look.begin < proven < look.end:
@@ -228,6 +229,17 @@ def explain(
         failed=failed,
         stretches=stretches,
     )
+
+
+def has_changed(state: State, table: ScoreTable, outcome: Outcome, now: float) -> bool:
+    """Whether a gate's metric became worse within the usual range, beyond all doubt however often it is asked."""
+    change = search(_range(state, table, outcome, now - BACK, now), outcome, table).change
+    return change.began is not None and change.p <= CERTAIN
+
+
+def _range(state: State, table: ScoreTable, outcome: Outcome, begin: float, end: float) -> WindowSelection:
+    span = max(0, int(begin) // FOLDED_SECONDS * FOLDED_SECONDS), (int(end) // BUCKET_SECONDS + 1) * BUCKET_SECONDS
+    return WindowSelection(state, reads(outcome, state, table), *span)
 
 
 def explain_drift(

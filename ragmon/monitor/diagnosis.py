@@ -23,8 +23,8 @@ from ragmon.core.errors import UnknownNameError, shorten, warn_once
 from ragmon.core.policy import Gate, Outcome, Policy
 from ragmon.gates.change import Why
 from ragmon.gates.evaluate import evaluate
-from ragmon.gates.incidents import Cause, cause_of
-from ragmon.gates.why import explain, explain_drift
+from ragmon.gates.incidents import Cause, ChangedGate, cause_of
+from ragmon.gates.why import explain, explain_drift, has_changed
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, Snapshot
 
@@ -71,6 +71,7 @@ class LiveGates:
         self._windows = {**settings.windows, ALL: None}
         self._window = _WINDOW if _WINDOW in settings.windows else next(iter(settings.windows))
         self._policies: dict[str, Policy] = {}
+        self._looked, self._changed = -1, list[ChangedGate]()
         pipelines = (settings.unconfigured, *settings.pipelines.values())
         self.gated = sorted({gate.metric for pipeline in pipelines for gate in pipeline.resolved_gates})
 
@@ -130,6 +131,20 @@ class LiveGates:
         if why.change.began is not None:
             return cause_of(why)
         return replace_struct(cause_of(self.explain(now, pipeline, name, proven=proven)[1]), began=None)
+
+    def changed(self, outcomes: Sequence[Outcome], now: float) -> Sequence[ChangedGate]:
+        """Gates of configured pipelines that are undecided and have become worse for certain, as found this minute."""
+        minute = int(now) // _MINUTE
+        if minute != self._looked:
+            counts = self._scorer.state, self._scorer.table
+            self._looked = minute
+            self._changed = [
+                ChangedGate(outcome, cause_of(explain(*counts, outcome, now=now)))
+                for outcome in outcomes
+                if outcome.verdict == "insufficient" and outcome.applicable and outcome.gate.kind == "threshold"
+                if outcome.gate.pipeline in self._settings.pipelines and has_changed(*counts, outcome, now)
+            ]
+        return self._changed
 
     def find(self, snapshot: Snapshot, pipeline: str, name: str) -> ExplainedAlarm:
         """The gate or the alarm with a name, as pages, `/metrics` and alerts show it."""

@@ -42,7 +42,7 @@ from ragmon.gates.history import (
     item_findings,
     oldest,
 )
-from ragmon.gates.incidents import Incident, IncidentLog
+from ragmon.gates.incidents import Incident, IncidentLog, IncidentTransition
 from ragmon.ingest.gold import load_gold
 from ragmon.monitor.diagnosis import LiveGates
 from ragmon.monitor.partial_counts import PartialCounts
@@ -85,6 +85,7 @@ class EngineState(msgspec.Struct):
     labels: LabelStore
     acknowledged: Acknowledgements
     incidents: list[Incident] = []
+    told: list[IncidentTransition] = []
 
 
 class Engine:
@@ -99,6 +100,8 @@ class Engine:
         alarms: The alarms, judged minute by minute.
         errors: Scored user requests that ended in an error, by pipeline and error type.
         last_scored: When a record was scored last; None before the first.
+        incidents: The incidents that the alarms tell of.
+        told: When incidents began, were confirmed and ended.
 
     Raises:
         GoldError: A gold file is broken.
@@ -118,6 +121,7 @@ class Engine:
         self.settings = settings
         self.failed: BaseException | None = None
         self.transitions: deque[AlarmTransition] = deque(maxlen=max_transitions)
+        self.told: deque[IncidentTransition] = deque(maxlen=max_transitions)
         self.errors: Counter[tuple[str, str]] = Counter()
         self.last_scored: float | None = None
         self._now = self._arrival = 0.0
@@ -289,6 +293,7 @@ class Engine:
             name = _alarm_name(transition.pipeline, transition.alert)
             _log.info("alarm %s (%s): %s", name, transition.severity, transition.state)
         for edge in self.incidents.see(transitions):
+            self.told.append(edge)
             level = logging.WARNING if (edge.severity, edge.state) == ("confirmed", "firing") else logging.INFO
             name = shorten(edge.incident)
             _log.log(level, "incident %s (%s): %s; %s", name, edge.severity, edge.state, ", ".join(edge.metrics))
@@ -361,6 +366,7 @@ class Engine:
             capture=self.capture(outcomes),
             acknowledged=self.acknowledged.shown(now),
             incidents=[copy(incident) for incident in self.incidents.incidents],
+            changed=self.gates.changed(outcomes, now),
         )
 
     def continue_capture_log(self, previous: Engine) -> None:
@@ -398,6 +404,7 @@ class Engine:
             labels=self.labels.store,
             acknowledged=self.acknowledged,
             incidents=self.incidents.incidents,
+            told=list(self.told),
         )
 
     def restore(self, state: EngineState) -> None:
@@ -414,6 +421,7 @@ class Engine:
         self.labels.store = state.labels
         self.acknowledged = state.acknowledged
         self.incidents.incidents = state.incidents
+        self.told = deque(state.told, maxlen=self.told.maxlen)
         self.incidents.keep({(alarm.pipeline, alarm.alert) for alarm in self.alarms.states() if alarm.firing})
 
 

@@ -32,10 +32,12 @@ from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.process import current_version, without_collector
 from ragmon.core.record import Label, Line, Record, Totals, bounded
 from ragmon.export.report import Report, questions_of, repeated, unscorable
-from ragmon.export.schema import ReportData, latency, load_report
+from ragmon.export.schema import IncidentSummary, ReportData, latency, load_report
+from ragmon.export.text import incident_summary
 from ragmon.gates.coverage import capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan, gate_points
+from ragmon.gates.incidents import IncidentLog, IncidentTransition
 from ragmon.gates.releases import By, Clusters, EvaluatedRun, Release, compare_runs, items_of, of_release
 from ragmon.ingest.files import (
     Progress,
@@ -52,6 +54,7 @@ from ragmon.ingest.lines import Rejected, decode
 from ragmon.ingest.spans.span import NO_OPTIONS, SpanOptions
 from ragmon.ingest.tables import USUAL, Frame, TableOptions, frame_table, gold_as_traces, is_gold
 from ragmon.monitor.capture_settings import file_options, file_span_options
+from ragmon.monitor.diagnosis import LiveGates
 from ragmon.scoring.buckets import State
 from ragmon.scoring.labels import FinalLabels, Labelled, Prediction, predictions
 from ragmon.scoring.minutes import CountedRequest, Minute, MinuteBatches
@@ -278,9 +281,19 @@ class AlarmReplay(Follower):
     def __init__(self, plan: ScorerFactory) -> None:
         super().__init__(plan)
         self.transitions: list[AlarmTransition] = []
+        self._gates = LiveGates(plan.settings, self.scorer, self._alarms)
 
     def _advance(self, now: float) -> None:
         self.transitions += self._alarms.advance(now)
+
+    def incidents(self) -> tuple[list[IncidentTransition], list[IncidentSummary]]:
+        """The incidents that the alarms tell of, as transitions and as a report has them.
+
+        Causes are those that the counts of the whole run show, in steps of five minutes where they are old.
+        """
+        log = IncidentLog(self._gates.cause)
+        edges = list(log.see(self.transitions))
+        return edges, [incident_summary(incident, self._newest) for incident in log.incidents]
 
     def notes(self) -> list[str]:
         """Notes for the reader of the transitions."""
@@ -327,6 +340,7 @@ def replay(
     *,
     config: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
+    incidents: bool = False,
 ) -> Report:
     """Score records and judge the gates, as `ragmon gate` does.
 
@@ -341,6 +355,7 @@ def replay(
             `os.devnull` is a file that says nothing: the defaults.
         columns: The column of each field of the records, where the names are not the usual ones:
             `{"question": "user_text", "answer": "bot_text"}`.
+        incidents: Follow the alarms as a live monitor does: the report tells of incidents. The records need times.
 
     Returns:
         The report; `report.verdict` is the overall verdict, and its `repr` names the gates' origin. A notebook shows
@@ -366,16 +381,18 @@ def replay(
     plan = ScorerFactory(settings, _gold_sets(gold, settings))
     paths = [records] if isinstance(records, str | Path) else records
     follow, spans = embedding(plan.settings, plan.gold), file_span_options(plan.settings)
+    alarms = AlarmReplay(plan) if incidents else None
     if isinstance(paths, list | tuple) and paths and all(isinstance(path, str | Path) for path in paths):
         files = [*map(str, paths)]
-        run = run_files(files, plan, follow=follow, options=options, span_options=spans)
+        run = run_files(files, plan, follow=follow, follower=alarms, options=options, span_options=spans)
         if not run.intake.readable:
             raise unreadable(files, run.intake, options)
         again = read_files(files, ReadSummary(), options=options, span_options=spans)
     else:
-        run = Run(plan(), ReadSummary())
-        lines = _in_memory(records, run.intake, options)
-        run.feed(lines if follow is None else follow(lines))
+        run = Run(plan() if alarms is None else alarms.scorer, ReadSummary())
+        lines: Iterable[Line] = _in_memory(records, run.intake, options)
+        lines = lines if follow is None else follow(lines)
+        run.feed(lines if alarms is None else alarms.follow(lines))
         again = _in_memory(records, ReadSummary(), options)
     if run.labels:
         join_labels(run, run.labels, again, plan.settings)
@@ -385,7 +402,8 @@ def replay(
     else:
         origin = "the policy given"
     report = run.report(policy, notes=run.intake.sentences(examples=False))
-    return replace(report, histories=run.history(report), gates_of=origin)
+    told = () if alarms is None else alarms.incidents()[1]
+    return replace(report, histories=run.history(report), gates_of=origin, incidents=told)
 
 
 def _in_memory(records: Any, intake: ReadSummary, options: TableOptions) -> Iterator[Line]:

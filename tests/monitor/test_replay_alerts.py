@@ -9,6 +9,7 @@ import random
 import msgspec
 import pytest
 
+import ragmon as ragmon_package
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals, encode
 from ragmon.ingest.gold import load_gold
@@ -295,3 +296,23 @@ def test_with_the_baseline_of_a_good_run_the_first_hour_is_watched_as_well(tmp_p
     learned = {edge.alert for edge in followed(tmp_path, weak).transitions}
     given = {edge.alert for edge in followed(tmp_path, weak, GIVEN).transitions}
     assert "answer_precision:look" in given - learned
+
+
+# --- incidents --------------------------------------------------------------------------------------------------------
+
+
+def test_command_and_notebook_tell_of_the_same_incident(tmp_path):
+    traces, config = write(tmp_path / "traces.jsonl", hour(missed=0.9)), write_config(tmp_path, LEARN)
+    out = tmp_path / "incidents.jsonl"
+    done = ragmon("replay", traces, "--config", config, "--incidents-out", out, "--format", "md")
+    (line, *_) = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    report = ragmon_package.replay(traces, config=config, incidents=True)
+    (incident,) = report.incidents
+    assert (line["incident"], line["began"]) == (incident.incident, incident.began)
+    assert incident.began == 60.0 * (NOON + 45)
+    assert "retrieval misses the right documents" in incident.summary
+    assert incident.summary in repr(report)
+    assert incident.summary in report._repr_html_()
+    assert incident.summary in report.to_html()
+    assert "## Incidents" in done.out
+    assert ragmon_package.replay(traces, config=config).incidents == ()

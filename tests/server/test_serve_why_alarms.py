@@ -39,9 +39,15 @@ def minute(moved, number, **fields):
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def folder(tmp_path_factory):
+    """Where the configuration and the state of the server are."""
+    return tmp_path_factory.mktemp("alarms")
+
+
+@pytest.fixture(scope="module")
+def world(folder):
     """A server that learned what is usual, and whose index was swapped for one that has nothing of gold."""
-    folder, (clock, moved) = tmp_path_factory.mktemp("alarms"), still()
+    clock, moved = still()
     gold(folder)
     with serving(folder, CONFIG, clock=clock) as running:
         for number in range(LEARNED + BROKEN):
@@ -122,6 +128,28 @@ def test_a_pipeline_alone_asks_for_its_newest_incident(world):
     lost = ragmon("why", "sales", "--url", world.admin)
     assert (lost.code, lost.out) == (3, "")
     assert "unknown pipeline" in lost.err
+
+
+def test_a_replay_of_the_journal_tells_of_the_same_incident(world, folder, tmp_path):
+    (incident,) = json.loads(world.get("/api/incidents")[1])["incidents"]
+    out, report = tmp_path / "incidents.jsonl", tmp_path / "report.json"
+    where = (
+        "--journal",
+        folder / "state",
+        "--config",
+        folder / "ragmon.toml",
+        "--incidents-out",
+        out,
+        "--output",
+        report,
+    )
+    assert ragmon("replay", *map(str, where)).code == 0
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert {(line["incident"], line["began"], line["state"]) for line in lines} == {
+        (incident["incident"], incident["began"], "firing")
+    }
+    (told,) = json.loads(report.read_text(encoding="utf-8"))["incidents"]
+    assert told["summary"] == incident["summary"]
 
 
 def test_an_incident_has_a_page_with_its_sentence_its_alarms_and_requests_to_open(world):

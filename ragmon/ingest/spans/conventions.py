@@ -11,23 +11,19 @@ mlflow-tracing 3.17 (`mlflow.tracing.constant`); langfuse 5.0 (`langfuse._client
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from itertools import chain
+from typing import Any, Final
 
 from ragmon.core import semconv
 from ragmon.core.written import as_text, decode, decode_container, mapping
-from ragmon.ingest.spans.span import Event, Span
+from ragmon.ingest.spans.span import KINDS, Event, Span
 
 Attributes = Mapping[str, Any]
 Translation = dict[str, Any]
 
 
-def _call(kind: str, given: Any, returned: Any, model: Any = None) -> Translation:
-    return {
-        semconv.SPAN_KIND: kind,
-        semconv.INPUT_VALUE: given,
-        semconv.OUTPUT_VALUE: returned,
-        semconv.LLM_MODEL: model,
-    }
+def _call(kind: str, given: Any, returned: Any) -> Translation:
+    return {semconv.SPAN_KIND: kind, semconv.INPUT_VALUE: given, semconv.OUTPUT_VALUE: returned}
 
 
 # Haystack: a pipeline, each of its components and each step of an agent is a span. What a component is follows from the
@@ -35,18 +31,16 @@ def _call(kind: str, given: Any, returned: Any, model: Any = None) -> Translatio
 
 _COMPONENT: Final = "haystack.component.run"
 _MODEL_STEP: Final = "haystack.agent.step.llm"
-_TOOL_STEP: Final = "haystack.agent.step.tool"
 _HAYSTACK_SPANS: Final = {
     "haystack.pipeline.run": (semconv.CHAIN, "haystack.pipeline.input_data", "haystack.pipeline.output_data"),
     "haystack.async_pipeline.run": (semconv.CHAIN, "haystack.pipeline.input_data", "haystack.pipeline.output_data"),
     "haystack.agent.run": (semconv.AGENT, "haystack.agent.input", "haystack.agent.output"),
     _MODEL_STEP: (semconv.LLM, "haystack.agent.step.llm.input", "haystack.agent.step.llm.output"),
-    _TOOL_STEP: (semconv.TOOL, "haystack.agent.step.tool.input", "haystack.agent.step.tool.output"),
+    "haystack.agent.step.tool": (semconv.TOOL, "haystack.agent.step.tool.input", "haystack.agent.step.tool.output"),
     _COMPONENT: ("", "haystack.component.input", "haystack.component.output"),
 }
 """The kind of a span by its name, and the keys of its input and output."""
 _COMPONENT_TYPE: Final = "haystack.component.type"
-_HAYSTACK_TOOL_NAME: Final = "haystack.tool.name"
 _DOCUMENT_LISTS: Final = ("documents", "retrieved_documents")
 _OWN_MEMBERS: Final = frozenset({"id", "content", "blob", "score", "embedding", "sparse_embedding", "meta"})
 """The members of a document that are not its metadata, which Haystack writes beside them."""
@@ -60,9 +54,7 @@ def _translate_haystack(span: Span) -> Translation | None:
     kind, given_key, returned_key = _HAYSTACK_SPANS[span.name]
     result = _call(kind, span.attributes.get(given_key), span.attributes.get(returned_key))
     given, returned = (mapping(result[key]) for key in (semconv.INPUT_VALUE, semconv.OUTPUT_VALUE))
-    if span.name == _TOOL_STEP:
-        result[semconv.TOOL_NAME] = span.attributes.get(_HAYSTACK_TOOL_NAME)
-    elif span.name in (_MODEL_STEP, _COMPONENT):
+    if span.name in (_MODEL_STEP, _COMPONENT):
         name = as_text(span.attributes.get(_COMPONENT_TYPE)) or ""
         gets_documents = any(isinstance(given.get(member), list) for member in _DOCUMENT_LISTS)
         found = returned.get("documents")
@@ -70,8 +62,8 @@ def _translate_haystack(span: Span) -> Translation | None:
             return result | _haystack_model_call(given, returned)
         if name.endswith(("Ranker", "Joiner")) or (name.endswith("Retriever") and gets_documents):
             pool = [document for member in _DOCUMENT_LISTS for document in _flat(given.get(member))]
-            result |= {semconv.SPAN_KIND: semconv.RERANKER}
-            result |= {semconv.INPUT_VALUE: {"query": given.get("query"), "nodes": pool}}
+            pooled = {"query": given.get("query"), "nodes": pool}
+            result |= {semconv.SPAN_KIND: semconv.RERANKER, semconv.INPUT_VALUE: pooled}
         # Cleaners, splitters and writers pass documents on too, and answer no query.
         elif name.endswith("Retriever") or (isinstance(found, list) and "query" in given and not gets_documents):
             result[semconv.SPAN_KIND] = semconv.RETRIEVER
@@ -84,15 +76,13 @@ def _translate_haystack(span: Span) -> Translation | None:
 
 def _haystack_model_call(given: Attributes, returned: Attributes) -> Translation:
     """Messages or a prompt in, replies out; the model's name is in the metadata of the reply, or beside plain texts."""
-    replies, model = returned.get("replies"), None
-    if isinstance(replies, list) and replies:
-        metadata = returned.get("meta")
-        beside = metadata[0] if isinstance(metadata, list) and metadata else None
-        model = mapping(mapping(replies[0]).get("meta")).get("model") or mapping(beside).get("model")
+    replies, beside = (returned[key] if isinstance(returned.get(key), list) else [] for key in ("replies", "meta"))
+    metadata = [*(mapping(reply).get("meta") for reply in replies[:1]), *beside[:1]]
+    models = (mapping(each).get("model") for each in metadata)
     return {
         semconv.SPAN_KIND: semconv.LLM,
         semconv.INPUT_MESSAGES: given.get("messages") or None,
-        semconv.LLM_MODEL: model if as_text(model) else None,
+        semconv.LLM_MODEL: next(filter(as_text, models), None),
     }
 
 
@@ -110,92 +100,41 @@ def _flat(documents: Any) -> Iterator[Any]:
             yield document
 
 
-# MLflow and Langfuse: a span has a type, an input and an output. MLflow writes every value as JSON, texts too; Langfuse
-# only what is no text.
+# MLflow, Langfuse, LangSmith and Laminar: a span has a type, an input and an output. MLflow and Laminar write every
+# value as JSON, texts too; the others only what is no text.
 
 _KINDS: Final = {
-    "chain": semconv.CHAIN,
+    **{kind.casefold(): kind for kind in (*KINDS, semconv.TOOL, semconv.EMBEDDING)},
     "workflow": semconv.CHAIN,
-    "agent": semconv.AGENT,
-    "retriever": semconv.RETRIEVER,
-    "reranker": semconv.RERANKER,
-    "llm": semconv.LLM,
     "chat_model": semconv.LLM,
     "generation": semconv.LLM,
-    "tool": semconv.TOOL,
-    "embedding": semconv.EMBEDDING,
-    "guardrail": semconv.GUARDRAIL,
-    "evaluator": semconv.EVALUATOR,
 }
-
-
-class _Platform(NamedTuple):
-    # The keys of the platform's attributes: a span without a type is none of its own; the workflow is the trace's name.
-    type: str
-    given: str
-    returned: str
-    model: str
-    workflow: str
-    others: Mapping[str, str]
-    as_json: bool
-
-
-_PLATFORMS: Final = (
-    _Platform(
-        type="mlflow.spanType",
-        given="mlflow.spanInputs",
-        returned="mlflow.spanOutputs",
-        model="mlflow.llm.model",
-        workflow="mlflow.traceTag.workflow",
-        others={"mlflow.trace.session": semconv.SESSION, "mlflow.trace.user": semconv.USER},
-        as_json=True,
-    ),
-    _Platform(
-        type="langfuse.observation.type",
-        given="langfuse.observation.input",
-        returned="langfuse.observation.output",
-        model="langfuse.observation.model.name",
-        workflow="langfuse.trace.name",
-        others={"langfuse.session.id": semconv.SESSION, "langfuse.user.id": semconv.USER},
-        as_json=False,
-    ),
-    _Platform(
-        type="langsmith.span.kind",
-        given="gen_ai.prompt",
-        returned="gen_ai.completion",
-        model=semconv.RESPONSE_MODEL,
-        workflow="langsmith.trace.name",
-        others={},
-        as_json=False,
-    ),
-    _Platform(
-        type="lmnr.span.type",
-        given="lmnr.span.input",
-        returned="lmnr.span.output",
-        model=semconv.RESPONSE_MODEL,
-        workflow="",
-        others={},
-        as_json=True,
-    ),
-)
+_PLATFORMS: Final = {
+    "mlflow.spanType": ("mlflow.spanInputs", "mlflow.spanOutputs"),
+    "langfuse.observation.type": ("langfuse.observation.input", "langfuse.observation.output"),
+    "langsmith.span.kind": ("gen_ai.prompt", "gen_ai.completion"),
+    "lmnr.span.type": ("lmnr.span.input", "lmnr.span.output"),
+}
+"""The keys of input and output by that of the type: a span without a type is none of the platform's own."""
+_TEXTS_AS_JSON: Final = ("mlflow.", "lmnr.")
 _LEVEL, _ERROR_LEVEL = "langfuse.observation.level", "ERROR"
 """Where Langfuse says that a step failed, beside a status that may be unset."""
 
 
+def _value(attributes: Attributes, key: str) -> Any:
+    raw = attributes.get(key)
+    text = decode(raw) if key.startswith(_TEXTS_AS_JSON) else None
+    return text if isinstance(text, str) else raw
+
+
 def _translate_platform(span: Span) -> Translation | None:
     attributes = span.attributes
-    platform = next((platform for platform in _PLATFORMS if platform.type in attributes), None)
-    if platform is None:
+    type_key = next((key for key in _PLATFORMS if key in attributes), None)
+    if type_key is None:
         return None
-
-    def value(key: str) -> Any:
-        raw = attributes.get(key)
-        decoded = decode(raw) if platform.as_json else None
-        return decoded if isinstance(decoded, str) else raw
-
-    kind = _KINDS.get((as_text(value(platform.type)) or "").casefold())
-    given, returned, model = value(platform.given), value(platform.returned), value(platform.model)
-    result: Translation = {semconv.SPAN_KIND: kind, semconv.LLM_MODEL: model}
+    kind = _KINDS.get((as_text(_value(attributes, type_key)) or "").casefold())
+    given, returned = (_value(attributes, key) for key in _PLATFORMS[type_key])
+    held = decode_container(returned)
     if kind == semconv.LLM:
         # Integrations write requests and replies of a model's API as they are.
         asked = decode_container(given)
@@ -203,17 +142,16 @@ def _translate_platform(span: Span) -> Translation | None:
             asked = asked.get("messages", asked.get("input", asked))
         if isinstance(asked, str):
             asked = [{"role": "user", "content": asked}]
-        result[semconv.INPUT_MESSAGES] = asked if isinstance(asked, list) else None
-        result[semconv.OUTPUT_MESSAGES] = _replies(decode_container(returned)) or None
-        result[semconv.OUTPUT_VALUE] = returned
-    else:
-        # A span without a kind that holds the request, as a decorated function, is the workflow. One inside it may
-        # return documents, or the state of a graph.
-        held = decode_container(returned)
-        inner = semconv.TOOL if isinstance(held, list) else semconv.CHAIN if isinstance(held, Mapping) else ""
-        result = _call(kind or (inner if span.parent_id else semconv.CHAIN), given, returned, model)
-    result[semconv.WORKFLOW_NAME] = value(platform.workflow)
-    return result | {meaning: value(key) for key, meaning in platform.others.items() if key in attributes}
+        return {
+            semconv.SPAN_KIND: kind,
+            semconv.INPUT_MESSAGES: asked if isinstance(asked, list) else None,
+            semconv.OUTPUT_MESSAGES: _replies(held) or None,
+            semconv.OUTPUT_VALUE: returned,
+        }
+    # A span without a kind that holds the request, as a decorated function, is the workflow. One inside it may return
+    # documents, or the state of a graph.
+    inner = semconv.TOOL if isinstance(held, list) else semconv.CHAIN if isinstance(held, Mapping) else ""
+    return _call(kind or (inner if span.parent_id else semconv.CHAIN), given, returned)
 
 
 def _replies(replied: Any) -> list[Any]:
@@ -230,16 +168,9 @@ def _replies(replied: Any) -> list[Any]:
 # OpenTelemetry's GenAI conventions (`@ai-sdk/otel`), with the application's words in `ai.settings.context.…`.
 
 _OPERATION_ID: Final = "ai.operationId"
-_FUNCTION: Final = "ai.telemetry.functionId"
 _PROMPT: Final = "ai.prompt"
-_MESSAGES: Final = "ai.prompt.messages"
 _TEXT: Final = "ai.response.text"
 _OBJECT: Final = "ai.response.object"
-_TOOL_NAME: Final = "ai.toolCall.name"
-_ARGUMENTS: Final = "ai.toolCall.args"
-_RESULT: Final = "ai.toolCall.result"
-_MODEL: Final = "ai.model.id"
-_USED_MODEL: Final = "ai.response.model"
 _REQUESTS: Final = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject", "ai.agent")
 
 
@@ -248,27 +179,20 @@ def _translate_vercel(span: Span) -> Translation | None:
     operation = as_text(attributes.get(_OPERATION_ID))
     if operation is None or not operation.startswith("ai."):
         return None
-    result: Translation = {semconv.WORKFLOW_NAME: attributes.get(_FUNCTION)}
-    returned, model = attributes.get(_TEXT, attributes.get(_OBJECT)), attributes.get(_MODEL)
+    returned = attributes.get(_TEXT, attributes.get(_OBJECT))
     if operation.startswith("ai.embed"):
-        result[semconv.SPAN_KIND] = semconv.EMBEDDING
-    elif operation.endswith((".doGenerate", ".doStream")):
-        result[semconv.SPAN_KIND] = semconv.LLM
-        result[semconv.INPUT_MESSAGES] = attributes.get(_MESSAGES)
-        if returned is not None:
-            result[semconv.OUTPUT_MESSAGES] = [{"role": "assistant", "content": returned}]
-        result[semconv.LLM_MODEL] = attributes.get(_USED_MODEL, model)
-    elif operation in _REQUESTS:
+        return {semconv.SPAN_KIND: semconv.EMBEDDING}
+    if operation.endswith((".doGenerate", ".doStream")):
+        replies = None if returned is None else [{"role": "assistant", "content": returned}]
+        return {semconv.SPAN_KIND: semconv.LLM, semconv.OUTPUT_MESSAGES: replies}
+    if operation in _REQUESTS:
         # The prompt is a text or a list of messages, beside the system's.
         given = mapping(attributes.get(_PROMPT))
         prompt = decode_container(given.get("prompt"))
         messages = given.get("messages") or (prompt if isinstance(prompt, list) else None)
         question = {"question": prompt} if prompt and not messages else None
-        result |= _call(semconv.CHAIN, question, returned, model) | {semconv.INPUT_MESSAGES: messages}
-    elif operation == "ai.toolCall":
-        result |= _call(semconv.TOOL, attributes.get(_ARGUMENTS), attributes.get(_RESULT))
-        result[semconv.TOOL_NAME] = attributes.get(_TOOL_NAME)
-    return result
+        return _call(semconv.CHAIN, question, returned) | {semconv.INPUT_MESSAGES: messages}
+    return {semconv.SPAN_KIND: semconv.TOOL if operation == "ai.toolCall" else None}
 
 
 # Logfire and Pydantic AI before version 1: messages are events in one attribute, JSON in which each names itself.
@@ -290,9 +214,8 @@ _LOGFIRE_SCOPE, _LOGFIRE_FUNCTION, _LOGFIRE_RETURNED = "logfire", "code.function
 def _translate_logfire(span: Span) -> Translation | None:
     attributes = span.attributes
     if span.name in _LOGFIRE_KINDS:
-        result = _call(_LOGFIRE_KINDS[span.name], attributes.get("input"), attributes.get("output"))
         named = {semconv.TOOL_NAME: attributes.get(_LOGFIRE_NAME), semconv.SESSION: attributes.get(_LOGFIRE_GROUP)}
-        return result | named
+        return _call(_LOGFIRE_KINDS[span.name], attributes.get("input"), attributes.get("output")) | named
     if span.scope == _LOGFIRE_SCOPE and isinstance(decode_container(attributes.get(_LOGFIRE_RETURNED)), list):
         returned = _call(semconv.TOOL, None, attributes[_LOGFIRE_RETURNED])
         return returned | {semconv.TOOL_NAME: attributes.get(_LOGFIRE_FUNCTION)}
@@ -309,9 +232,8 @@ def _translate_logfire(span: Span) -> Translation | None:
 # Google's ADK before version 2: requests and replies of Gemini's API, as JSON.
 
 _ADK_SCOPE: Final = "gcp.vertex.agent"
-_ADK_REQUEST, _ADK_REPLY, _ADK_RETURNED, _ADK_SESSION = (
-    f"{_ADK_SCOPE}.{name}" for name in ("llm_request", "llm_response", "tool_response", "session_id")
-)
+_ADK_REQUEST, _ADK_REPLY = f"{_ADK_SCOPE}.llm_request", f"{_ADK_SCOPE}.llm_response"
+_ADK_RETURNED: Final = f"{_ADK_SCOPE}.tool_response"
 
 
 def _translate_adk(span: Span) -> Translation | None:
@@ -319,25 +241,11 @@ def _translate_adk(span: Span) -> Translation | None:
         return None
     attributes = span.attributes
     asked, replied = mapping(attributes.get(_ADK_REQUEST)), mapping(attributes.get(_ADK_REPLY))
-    result: Translation = {semconv.SESSION: attributes.get(_ADK_SESSION)}
     if asked or replied:
         messages = {semconv.INPUT_MESSAGES: asked.get("contents"), semconv.OUTPUT_MESSAGES: [replied.get("content")]}
-        result |= {semconv.SPAN_KIND: semconv.LLM, **messages}
-    elif _ADK_RETURNED in attributes:
-        result[semconv.OUTPUT_VALUE] = attributes[_ADK_RETURNED]
-    elif span.name.startswith("agent_run") or semconv.OPERATION not in attributes:
-        result[semconv.SPAN_KIND] = semconv.AGENT
-    return result
-
-
-# Mastra: the input of an agent stands in an attribute of its own, beside GenAI's.
-
-_MASTRA_INPUT: Final = "mastra.agent_run.input"
-
-
-def _translate_mastra(span: Span) -> Translation | None:
-    given = span.attributes.get(_MASTRA_INPUT)
-    return None if given is None else {semconv.INPUT_VALUE: given}
+        return {semconv.SPAN_KIND: semconv.LLM, **messages}
+    is_agent = span.name.startswith("agent_run") or semconv.OPERATION not in attributes
+    return {semconv.SPAN_KIND: semconv.AGENT} if is_agent and _ADK_RETURNED not in attributes else {}
 
 
 # LlamaIndex's own tracer: a span has the events of LlamaIndex, and nothing else.
@@ -373,24 +281,42 @@ def _translate_llama_index(span: Span) -> Translation | None:
 
 _TRANSLATIONS: Final = (
     _translate_llama_index,
-    *(
-        _translate_haystack,
-        _translate_vercel,
-        _translate_platform,
-        _translate_logfire,
-        _translate_adk,
-        _translate_mastra,
-    ),
+    _translate_haystack,
+    _translate_vercel,
+    _translate_platform,
+    _translate_logfire,
+    _translate_adk,
 )
+_MEANINGS: Final = {
+    _ADK_RETURNED: semconv.OUTPUT_VALUE,
+    f"{_ADK_SCOPE}.session_id": semconv.SESSION,
+    "haystack.tool.name": semconv.TOOL_NAME,
+    "langfuse.observation.model.name": semconv.LLM_MODEL,
+    "langfuse.session.id": semconv.SESSION,
+    "langfuse.trace.name": semconv.WORKFLOW_NAME,
+    "langfuse.user.id": semconv.USER,
+    "langsmith.trace.name": semconv.WORKFLOW_NAME,
+    "mastra.agent_run.input": semconv.INPUT_VALUE,
+    "mlflow.llm.model": semconv.LLM_MODEL,
+    "mlflow.trace.session": semconv.SESSION,
+    "mlflow.trace.user": semconv.USER,
+    "mlflow.traceTag.workflow": semconv.WORKFLOW_NAME,
+    "ai.model.id": semconv.LLM_MODEL,
+    "ai.prompt.messages": semconv.INPUT_MESSAGES,
+    "ai.response.model": semconv.RESPONSE_MODEL,
+    "ai.telemetry.functionId": semconv.WORKFLOW_NAME,
+    "ai.toolCall.args": semconv.INPUT_VALUE,
+    "ai.toolCall.name": semconv.TOOL_NAME,
+    "ai.toolCall.result": semconv.OUTPUT_VALUE,
+}
+"""The attributes of tracers that another name alone makes readable; of two with one meaning the later counts."""
 KEYS: Final = frozenset(
     {
-        *(_COMPONENT_TYPE, _HAYSTACK_TOOL_NAME, *(key for _, *keys in _HAYSTACK_SPANS.values() for key in keys)),
-        *(key for platform in _PLATFORMS for key in (*platform[:5], *platform.others)),  # five fields are keys
-        *(_OPERATION_ID, _FUNCTION, _PROMPT, _MESSAGES, _TEXT, _OBJECT, _TOOL_NAME, _ARGUMENTS, _RESULT),
-        *(_MODEL, _USED_MODEL, _LEVEL),
-        *(*_EVENT_LISTS, _TOOL_RESPONSE, _LOGFIRE_NAME, _LOGFIRE_GROUP, _MASTRA_INPUT, "input", "output"),
+        *(*_MEANINGS, *_PLATFORMS, *chain.from_iterable(_PLATFORMS.values()), _LEVEL),
+        *(_COMPONENT_TYPE, *(key for _, *keys in _HAYSTACK_SPANS.values() for key in keys)),
+        *(_OPERATION_ID, _PROMPT, _TEXT, _OBJECT, _ADK_REQUEST, _ADK_REPLY),
+        *(*_EVENT_LISTS, _TOOL_RESPONSE, _RESPONSE, _LOGFIRE_NAME, _LOGFIRE_GROUP, "input", "output"),
         *(_LOGFIRE_FUNCTION, _LOGFIRE_RETURNED),
-        *(_RESPONSE, _ADK_REQUEST, _ADK_REPLY, _ADK_RETURNED, _ADK_SESSION),
     }
 )
 """The keys of the attributes that are read here."""
@@ -416,11 +342,15 @@ _LISTS: Final = (semconv.INPUT_MESSAGES, semconv.OUTPUT_MESSAGES)
 def translated(spans: Iterable[Span]) -> Iterator[Span]:
     """Spans of any tracer, in the words that the mapper reads."""
     for span in spans:
-        readings = (read(span) for read in _TRANSLATIONS)
-        translation = next((reading for reading in readings if reading is not None), None)
-        # A tracer's kind that means nothing here is known all the same.
-        added: Translation = {} if translation is None else {semconv.SPAN_KIND: ""}
-        added |= {key: value for key, value in (translation or {}).items() if value is not None}
+        values = (
+            (meaning, _value(span.attributes, key)) for key, meaning in _MEANINGS.items() if key in span.attributes
+        )
+        added = {meaning: value for meaning, value in values if value is not None}
+        translation = next((found for read in _TRANSLATIONS if (found := read(span)) is not None), None)
+        if translation is not None:
+            # A tracer's kind that means nothing here is known all the same.
+            added[semconv.SPAN_KIND] = ""
+            added |= {key: value for key, value in translation.items() if value is not None}
         if span.events and not any(key in span.attributes or key in added for key in _LISTS):
             added |= _messages_in(span.events)
         failed = span.failed or span.attributes.get(_LEVEL) == _ERROR_LEVEL
@@ -444,14 +374,11 @@ def _message(attributes: Attributes, role: str) -> Translation:
     """The message in an event; its content is a text, or a message or its parts written as JSON."""
     raw = attributes.get("content", attributes.get("message"))
     content = decode_container(raw)
-    if isinstance(content, Mapping):
-        content = (
-            content.get("content", content if content.keys() & _MESSAGE_MEMBERS - {"role"} else None)
-            if _is_part(content)
-            else raw
-        )
-    elif isinstance(content, list) and not all(map(_is_part, content)):
+    entries = [content] if isinstance(content, Mapping) else content if isinstance(content, list) else []
+    if not all(map(_is_part, entries)):
         content = raw
+    elif isinstance(content, Mapping):
+        content = content.get("content", content if content.keys() & _MESSAGE_MEMBERS - {"role"} else None)
     return {"role": role, "content": content}
 
 

@@ -7,12 +7,21 @@ missing on a document's own span are looked up on other spans of the request.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from ragmon.core import constants, semconv
-from ragmon.core.documents import DOCUMENT_FIELDS, METADATA_ID_KEYS, Document, list_in, matched, note_ids, read_document
+from ragmon.core.documents import (
+    DOCUMENT_FIELDS,
+    METADATA_ID_KEYS,
+    Document,
+    first_known,
+    list_in,
+    matched,
+    note_ids,
+    read_document,
+)
 from ragmon.core.record import MAX_DOCUMENTS_KEPT
 from ragmon.core.shapes import document_hints, first_of
 from ragmon.core.text import Path
@@ -21,6 +30,7 @@ from ragmon.ingest.spans.messages import tool_results
 from ragmon.ingest.spans.span import (
     ATTRIBUTES_DROPPED,
     CONTENT_NOT_CAPTURED,
+    HIT_EVENTS,
     NO_RETRIEVAL,
     NOT_UNDERSTOOD,
     OUTPUT,
@@ -31,7 +41,7 @@ from ragmon.ingest.spans.span import (
     Trace,
     unread,
 )
-from ragmon.ingest.spans.tools import as_id, count, documents_in, flattened, returned_list, tool_output
+from ragmon.ingest.spans.tools import LISTS, as_id, count, documents_in, flattened, returned_list, tool_output
 
 
 class SpanDocuments(NamedTuple):
@@ -73,45 +83,50 @@ def _have_ids(documents: Iterable[Document]) -> bool:
 
 DocumentList = Sequence[Any] | str | None
 """A whole list of documents; or the reason why it is unknown; or None where there is none."""
-Source = Callable[[Span], DocumentList]
 MAX_DOCUMENTS: Final = MAX_DOCUMENTS_KEPT + 1
 """The maximum number of documents of a list that are read: one more than a record keeps, so that a cut is noticed."""
+_HITS: Final = "hits"
+_RETRIEVED: Final = (
+    *(semconv.DOCUMENTS, semconv.MEMORY_RECORDS, semconv.RETRIEVED, semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT),
+    *(_HITS, semconv.TRULENS_CONTEXTS, semconv.TRULENS_RETURNED),
+)
+_ATTACHED: Final = (semconv.DOCUMENTS,)
+_RERANKED: Final = (
+    *(semconv.RERANKER_OUTPUT, semconv.DOCUMENTS, semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT),
+    semconv.TRULENS_RERANKED,
+)
+_INPUTS: Final = (semconv.INPUT_VALUE, semconv.ENTITY_INPUT)
+_GIVEN: Final = (semconv.RERANKER_INPUT, *_INPUTS)
+"""Where a span has a list, the surest place first: flattened lists and attributes by their names, events of hits."""
 
 
-def _from_flattened(name: str) -> Source:
-    def read(span: Span) -> DocumentList:
-        entries = flattened(span.attributes, name)
+def _list_at(span: Span, place: str) -> DocumentList:
+    if place == _HITS:
+        return _hits(span)
+    if place in LISTS:
+        entries = flattened(span.attributes, place)
         if not entries.rows:
             return None
         return entries.rows[:MAX_DOCUMENTS] if entries.is_complete and not span.dropped else ATTRIBUTES_DROPPED
-
-    return read
-
-
-def _from_attribute(key: str, member: str | None = None) -> Source:
-    """A list of documents in one attribute: a list, or an object that has one; either may be written as JSON."""
-
-    def read(span: Span) -> DocumentList:
-        value = span.attributes.get(key)
-        if value is None or value == REDACTED:
-            return None
-        decoded = decode_container(value)
-        if member is not None:
-            decoded = mapping(decoded).get(member)
-        elif not isinstance(decoded, str):
-            decoded = list_in(decoded, JSON)
-        if isinstance(decoded, list):
-            known = [entry for entry in decoded[:MAX_DOCUMENTS] if entry is not None]
-            return None if REDACTED in decoded else known or decoded[:MAX_DOCUMENTS]
-        if too_long(decoded):
-            return constants.OVERSIZE
-        return constants.MALFORMED_JSON if is_json(decoded) else None
-
-    return read
+    # One attribute: a list, or an object that has one; either may be written as JSON.
+    value = span.attributes.get(place)
+    if value is None or value == REDACTED:
+        return None
+    decoded = decode_container(value)
+    if place in _INPUTS:
+        decoded = mapping(decoded).get("nodes")
+    elif not isinstance(decoded, str):
+        decoded = list_in(decoded, JSON)
+    if isinstance(decoded, list):
+        known = [entry for entry in decoded[:MAX_DOCUMENTS] if entry is not None]
+        return None if REDACTED in decoded else known or decoded[:MAX_DOCUMENTS]
+    if too_long(decoded):
+        return constants.OVERSIZE
+    return constants.MALFORMED_JSON if is_json(decoded) else None
 
 
-def _from_hits(span: Span) -> DocumentList:
-    events = [event for event in span.events if event.name in (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)]
+def _hits(span: Span) -> DocumentList:
+    events = [event for event in span.events if event.name in HIT_EVENTS]
     if not events:
         return None
     # OpenLLMetry's older Chroma instrumentation recorded only the first hit.
@@ -125,35 +140,6 @@ def _from_hits(span: Span) -> DocumentList:
         key = (None, index) if hit_id is None else hit_id if isinstance(hit_id, str | int) else repr(hit_id)
         hits.setdefault(key, hit)
     return list(hits.values())[:MAX_DOCUMENTS]
-
-
-_RETRIEVED: Final = (
-    _from_attribute(semconv.DOCUMENTS),
-    _from_attribute(semconv.MEMORY_RECORDS),
-    _from_flattened(semconv.RETRIEVED),
-    _from_attribute(semconv.OUTPUT_VALUE),
-    _from_attribute(semconv.ENTITY_OUTPUT),
-    _from_hits,
-    _from_attribute(semconv.TRULENS_CONTEXTS),
-    _from_attribute(semconv.TRULENS_RETURNED),
-)
-_ATTACHED: Final = (_from_attribute(semconv.DOCUMENTS),)
-_RERANKED: Final = (
-    _from_flattened(semconv.RERANKER_OUTPUT),
-    _from_attribute(semconv.DOCUMENTS),
-    _from_attribute(semconv.OUTPUT_VALUE),
-    _from_attribute(semconv.ENTITY_OUTPUT),
-    _from_attribute(semconv.TRULENS_RERANKED),
-)
-_GIVEN: Final = (
-    _from_flattened(semconv.RERANKER_INPUT),
-    _from_attribute(semconv.INPUT_VALUE, "nodes"),
-    _from_attribute(semconv.ENTITY_INPUT, "nodes"),
-)
-
-
-def _first_known(documents: Iterable[Document], member: str) -> Any:
-    return next((value for each in documents if (value := getattr(each, member)) is not None), None)
 
 
 def _is_captured(document: Document) -> bool:
@@ -399,12 +385,12 @@ class Retrievals:
         understood = any(map(_is_captured, documents))
         return SpanDocuments(documents, constants.NO_IDS) if understood else SpanDocuments(None, NOT_UNDERSTOOD)
 
-    def _listed(self, span: Span, sources: Sequence[Source]) -> SpanDocuments | None:
+    def _listed(self, span: Span, places: Sequence[str]) -> SpanDocuments | None:
         """The first list with all ids; its missing texts and scores come from other lists of the same length."""
         lists: list[list[Document]] = []
         reason = ATTRIBUTES_DROPPED if span.dropped else ""
-        for source in sources:
-            entries = source(span)
+        for place in places:
+            entries = _list_at(span, place)
             if isinstance(entries, str):
                 reason = reason or entries
             elif entries is not None:
@@ -420,10 +406,7 @@ class Retrievals:
             return SpanDocuments(None, reason) if reason else None
         best = next((documents for documents in lists if _have_ids(documents)), lists[0])
         aligned = [best, *(other for other in lists if other is not best and len(other) == len(best))]
-        documents = [
-            row[0]._replace(**{member: _first_known(row, member) for member in Document._fields[1:]})
-            for row in zip(*aligned, strict=True)
-        ]
+        documents = [first_known(*row)._replace(id=row[0].id) for row in zip(*aligned, strict=True)]
         if _have_ids(documents):
             return SpanDocuments(documents)
         is_captured = any(map(_is_captured, documents))

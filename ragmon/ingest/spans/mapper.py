@@ -14,11 +14,12 @@ from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from heapq import nlargest
 from http import HTTPStatus
 from itertools import chain, pairwise
 from math import inf
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,18 +30,10 @@ from ragmon.core.endings import ABANDONED, REJECTED, ending_of, status_in
 from ragmon.core.errors import shown_name
 from ragmon.core.record import LATEST, Answer, Latency, Line, Record, bounded
 from ragmon.core.shapes import first_of, named_by_title, normalised
-from ragmon.core.written import as_text, is_null, mapping, nonempty_text, number
+from ragmon.core.written import NO_MEMBERS, as_text, is_null, mapping, nonempty_text, number
 from ragmon.ingest.lines import Rejected, Unknown, decode
 from ragmon.ingest.spans.conventions import translated
-from ragmon.ingest.spans.documents import (
-    Retrievals,
-    Retrieved,
-    SpanDocuments,
-    ids_of,
-    scores_of,
-    texts_of,
-    titles_of,
-)
+from ragmon.ingest.spans.documents import Retrievals, Retrieved, SpanDocuments, ids_of, scores_of, texts_of, titles_of
 from ragmon.ingest.spans.messages import answer, asked_texts, question
 from ragmon.ingest.spans.span import (
     INCOMPLETE,
@@ -88,9 +81,7 @@ class Evaluation(NamedTuple):
     ts: float
 
 
-def evaluations(
-    spans: Iterable[Span], ranges: Mapping[str, Sequence[float]] = MappingProxyType({})
-) -> Iterator[Evaluation]:
+def evaluations(spans: Iterable[Span], ranges: Mapping[str, Sequence[float]] = NO_MEMBERS) -> Iterator[Evaluation]:
     """The evaluations on spans, on the scales of their names; a label that is neither yes nor no is ignored."""
     for span in spans:
         keys = "\n".join(span.attributes)
@@ -121,7 +112,7 @@ def evaluations(
 
 
 def judge_scores(
-    spans: Iterable[Span], ranges: Mapping[str, Sequence[float]] = MappingProxyType({})
+    spans: Iterable[Span], ranges: Mapping[str, Sequence[float]] = NO_MEMBERS
 ) -> tuple[dict[str, float] | None, dict[str, str]]:
     """The scores of judges on a request's own spans, by metric, and what is off its scale; None without scores."""
     scores, out_of_range = dict[str, float](), dict[str, str]()
@@ -155,18 +146,13 @@ _MEMBERS_OF_METADATA: Final[Memo[str, str]] = Memo(
 
 def _labels(trace: Trace) -> dict[str, Any]:
     """The fields of a record that the application puts on its spans, outer spans first: its qid, session and user."""
-    metadata = [_metadata(span.attributes) for span in trace.spans]
-    return {
-        field: next(
-            (
-                label
-                for span, members in zip(trace.spans, metadata, strict=True)
-                if (label := first_of(span.attributes, keys, as_id) or first_of(members, names, as_id))
-            ),
-            None,
-        )
-        for field, (keys, names) in _LABELS.items()
-    }
+    labels: dict[str, Any] = dict.fromkeys(_LABELS)
+    for span in trace.spans:
+        members = _metadata(span.attributes)
+        for field, (keys, names) in _LABELS.items():
+            if labels[field] is None:
+                labels[field] = first_of(span.attributes, keys, as_id) or first_of(members, names, as_id)
+    return labels
 
 
 def _metadata(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,12 +176,8 @@ def _answering_model(trace: Trace) -> str | None:
 
 
 def _workflow_name(trace: Trace) -> str | None:
-    for span in trace.tops:
-        for key in _WORKFLOW_KEYS:
-            name = shown_name(as_text(span.attributes.get(key)) or "", "")
-            if name and not name.startswith(_DEFAULT_NAMES):
-                return name
-    return None
+    names = (shown_name(as_text(span.attributes.get(key)) or "", "") for span in trace.tops for key in _WORKFLOW_KEYS)
+    return next((name for name in names if name and not name.startswith(_DEFAULT_NAMES)), None)
 
 
 _LANGCHAIN: Final = ".langchain"
@@ -215,7 +197,7 @@ def _outcome(trace: Trace, ignored: Sequence[str]) -> _Outcome:
         return _Outcome()
     # The inner of the two spans has the more specific type: a web server's span has only 500.
     outcome = _outcome_of(last, trace.root, ignored)
-    if outcome != _Outcome() or trace.root is None:
+    if any(outcome) or trace.root is None:
         return outcome
     return _Outcome(_outcome_of(trace.root, trace.root, ignored).error)
 
@@ -233,7 +215,7 @@ def _outcome_below(trace: Trace, ignored: Sequence[str]) -> _Outcome:
         for span in reversed(trace.spans)  # the inner spans have the more specific types
         if span.failed and span.end_ns > recovered_ns and (trace.role(span) or span.span_id in inside)
     )
-    told = [outcome for outcome in outcomes if outcome != _Outcome()]
+    told = list(filter(any, outcomes))
     return next((outcome for outcome in told if outcome.error != constants.ERROR), told[0] if told else _Outcome())
 
 
@@ -292,9 +274,7 @@ def _latency(trace: Trace) -> Latency:
 
 
 def _interval(trace: Trace) -> tuple[int, int]:
-    if trace.root is not None:
-        return trace.root.start_ns, trace.root.end_ns
-    spans = trace.outermost
+    spans = trace.outermost if trace.root is None else [trace.root]
     return min((span.start_ns for span in spans), default=0), max((span.end_ns for span in spans), default=0)
 
 
@@ -328,6 +308,7 @@ def _milliseconds(nanoseconds: float) -> float:
     return round(nanoseconds / _MILLISECOND, 3)
 
 
+T = TypeVar("T", Record, Latency)
 _TRUNCATED: Final = "cut"
 """How a streamed call ended whose output was longer than ragmon keeps; other spans may hold the whole answer."""
 
@@ -343,11 +324,7 @@ def fill(record: Record, spans: Iterable[Span], options: SpanOptions = NO_OPTION
     if not trace.is_rag:
         return record
     retrieved = Retrievals(trace, options.id_from).read(options.merge)
-    values: dict[str, Any] = {
-        **_labels(trace),
-        "model": _answering_model(trace),
-        "candidate_ids": ids_of(retrieved.candidates),
-    }
+    values = {**_labels(trace), "model": _answering_model(trace), "candidate_ids": ids_of(retrieved.candidates)}
     # Ids, scores and texts are used where they agree with what the record knows of the documents.
     ids = ids_of(retrieved.final)
     if record.retrieved_ids is None:
@@ -359,21 +336,19 @@ def fill(record: Record, spans: Iterable[Span], options: SpanOptions = NO_OPTION
         values |= {"retrieved_ids": ids, "scores": scores_of(retrieved.final)}
     if record.facts is None:
         consistent = record.retrieved_ids in (None, ids)
-        values |= {
-            "q": question(trace, _texts_in(retrieved)),
-            "contexts": texts_of(retrieved.final) if consistent else None,
-        }
-    values = {field: value for field, value in values.items() if getattr(record, field) is None}
-    latency = _latency(trace)
-    if (own := record.latency_ms) is not None:
-        stages = ("total", "retrieve", "generate")
-        unknown = {stage: getattr(latency, stage) for stage in stages if getattr(own, stage) is None}
-        latency = msgspec.structs.replace(own, **unknown)
-    known_ids = values.get("retrieved_ids") or record.retrieved_ids
-    own_answer = _filled_answer(record, trace, known_ids)
-    if own_answer is not None and own_answer.citations and known_ids == ids:
+        values["contexts"] = texts_of(retrieved.final) if consistent else None
+        values["q"] = question(trace, _texts_in(retrieved))
+    record = _filled(record, values)
+    latency = _filled(record.latency_ms or Latency(), msgspec.structs.asdict(_latency(trace)))
+    own_answer = _filled_answer(record, trace)
+    if own_answer is not None and own_answer.citations and record.retrieved_ids == ids:
         own_answer.citations = named_by_title(own_answer.citations, titles_of(retrieved.final))
-    return msgspec.structs.replace(record, **values, answer_json=own_answer, latency_ms=latency)
+    return msgspec.structs.replace(record, answer_json=own_answer, latency_ms=latency)
+
+
+def _filled(own: T, values: Mapping[str, Any]) -> T:
+    unknown = {field: value for field, value in values.items() if getattr(own, field) is None}
+    return msgspec.structs.replace(own, **unknown)
 
 
 def _texts_in(retrieved: Retrieved) -> Iterator[str]:
@@ -381,12 +356,12 @@ def _texts_in(retrieved: Retrieved) -> Iterator[str]:
     return (document.text for documents in lists for document in documents if document.text)
 
 
-def _filled_answer(record: Record, trace: Trace, retrieved_ids: Sequence[str] | None) -> Answer | None:
+def _filled_answer(record: Record, trace: Trace) -> Answer | None:
     """The answer with unknown parts filled in; citations of another claim are not used."""
     own = record.answer_json
     if record.facts is not None or record.error is not None or record.ended not in (None, _TRUNCATED):
         return own
-    other = answer(trace, retrieved_ids)
+    other = answer(trace, record.retrieved_ids)
     if other is None or own is None:
         return own or other
     if own.claim is None:
@@ -438,13 +413,19 @@ def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> lis
     if len(roots) < 2:
         return [trace]
     requests = {root.span_id: [root] for root in roots}
-    intervals = _RootIntervals(roots)
+    starts = [root.start_ns for root in roots]
+    # Of the roots up to each one, the two that end last.
+    latest = [list[Span]()]
+    for root in roots:
+        latest.append(nlargest(2, [*latest[-1], root], attrgetter("end_ns")))
     for span in trace.spans:
         if span.span_id not in requests:
+            begun = latest[bisect_right(starts, span.start_ns + SLACK)]
+            end_ns = span.end_ns - SLACK
+            around = [root.span_id for root in begun if root.end_ns >= end_ns]
             owner = next((span_id for span_id in trace.above(span) if span_id in requests), None)
-            owner = intervals.only(span) if owner is None else owner
-            if owner is not None:
-                requests[owner].append(span)
+            if owner is not None or len(around) == 1:
+                requests[owner or around[0]].append(span)
     return [Trace(members, trace.retrieving) for members in requests.values()]
 
 
@@ -465,30 +446,6 @@ def _told_once(turns: Sequence[Trace]) -> list[Trace]:
         if not any(is_same(turn, other) for other in once[-_NEAR:]):
             once.append(turn)
     return once
-
-
-class _RootIntervals:
-    """The time intervals of root spans; finds the only one that contains a span, without a search through all."""
-
-    def __init__(self, roots: list[Span]) -> None:
-        self._starts = [root.start_ns for root in roots]
-        self._latest_ends: list[tuple[Span, Span | None]] = []
-        """Per root: the latest and the second latest to end, among the roots up to this one."""
-        for root in roots:
-            latest, second = self._latest_ends[-1] if self._latest_ends else (None, None)
-            if latest is None or root.end_ns > latest.end_ns:
-                latest, second = root, latest
-            elif second is None or root.end_ns > second.end_ns:
-                second = root
-            self._latest_ends.append((latest, second))
-
-    def only(self, span: Span) -> str | None:
-        count = bisect_right(self._starts, span.start_ns + SLACK)
-        if not count:
-            return None
-        latest, second = self._latest_ends[count - 1]
-        end_ns = span.end_ns - SLACK
-        return latest.span_id if latest.end_ns >= end_ns and (second is None or second.end_ns < end_ns) else None
 
 
 def ended_requests(spans: Iterable[Span], running: Container[str], options: SpanOptions) -> list[Trace]:
@@ -567,12 +524,7 @@ def to_record(
         def miss(field: str, reason: str, found: str = "", /) -> None:
             reasons[field], unread[field] = reason, found
 
-        record = own_record(
-            own.attributes[semconv.RAGMON_RECORD],
-            own.trace_id,
-            own.end_ns,
-            miss,
-        )
+        record = own_record(own.attributes[semconv.RAGMON_RECORD], own.trace_id, own.end_ns, miss)
         if isinstance(record, str):
             return Mapped(None, record)
         filled = fill(record, trace.spans, options)
@@ -586,7 +538,7 @@ def to_record(
     retrieved = Retrievals(trace, options.id_from).read(options.merge)
     (error, ended), ids, unread = _outcome(trace, options.ignored), ids_of(retrieved.final), dict[str, str]()
     reply, miss = None, partial(unread.__setitem__, "citations")
-    if error == constants.ERROR and (below := _outcome_below(trace, options.ignored)) != _Outcome():
+    if error == constants.ERROR and any(below := _outcome_below(trace, options.ignored)):
         error, ended = below  # an inner span tells its type
     if error is None and ended is None:
         reply = with_marks(answer(trace, ids, titles_of(retrieved.final), miss), ids)

@@ -38,32 +38,28 @@ from ragmon.ingest.spans.prompts import question_in_prompt
 from ragmon.ingest.spans.span import Role, Span, Trace
 from ragmon.ingest.spans.tools import flattened, listed, tool_names, tool_output
 
-_MEMBER: Final = f"{semconv.MESSAGE}."
 
-
-def _flat_messages(span: Span, name: str, member: str = "") -> list[Message]:
-    """The messages in flattened attributes: `name.N.role`, or `name.N.member.role`."""
-    entries = flattened(span.attributes, name)
+def _flat_messages(span: Span, name: str) -> list[Message]:
+    """The messages in flattened attributes."""
     result = []
-    for entry in entries.rows:
-        role, text = entry.get(f"{member}role"), text_of(entry.get(f"{member}content"))
+    for entry in flattened(span.attributes, name).rows:
+        role, text = entry.get("role"), text_of(entry.get("content"))
         if text is None:
-            parts = listed(entry, f"{member}contents").rows
-            text = text_of([part.get("message_content.text") for part in parts])
+            text = text_of([part.get("message_content.text") for part in listed(entry, "contents").rows])
         result.append(Message(ROLES.get(role, role) if isinstance(role, str) else "", text))
     return result
 
 
 def input_messages(span: Span) -> list[Message]:
     """The input messages of a span."""
-    return messages(span.attributes.get(semconv.INPUT_MESSAGES)) or _flat_messages(span, semconv.LLM_INPUT, _MEMBER)
+    return messages(span.attributes.get(semconv.INPUT_MESSAGES)) or _flat_messages(span, semconv.LLM_INPUT)
 
 
 def output_messages(span: Span) -> list[Message]:
     """The output messages of a span."""
     return (
         messages(span.attributes.get(semconv.OUTPUT_MESSAGES))
-        or _flat_messages(span, semconv.LLM_OUTPUT, _MEMBER)
+        or _flat_messages(span, semconv.LLM_OUTPUT)
         or _flat_messages(span, semconv.LEGACY_COMPLETIONS)
     )
 
@@ -80,8 +76,7 @@ def tool_results(span: Span) -> list[Any]:
     if not isinstance(entries, list):
         entries = decode_container(span.attributes.get(semconv.INPUT_MESSAGES))
     if not isinstance(entries, list):
-        rows = flattened(span.attributes, semconv.LLM_INPUT).rows
-        entries = [{key.removeprefix(_MEMBER): value for key, value in row.items()} for row in rows]
+        entries = flattened(span.attributes, semconv.LLM_INPUT).rows
     results: list[Any] = []
     for entry in filter(lambda entry: isinstance(entry, Mapping), entries):
         content = next((entry[name] for name in ("parts", "content") if entry.get(name) is not None), None)
@@ -269,10 +264,9 @@ def question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
         return _first_question(input_value[:1], depth) if user_text is None else user_text
     if not isinstance(input_value, Mapping):
         return None
-    text = _first_question((input_value[name] for name in _INPUT_KEYS if name in input_value), depth)
-    if text is not None:
-        return text
-    return _first_question((inner for inner in input_value.values() if isinstance(inner, Mapping)), depth)
+    named = (input_value[name] for name in _INPUT_KEYS if name in input_value)
+    objects = (inner for inner in input_value.values() if isinstance(inner, Mapping))
+    return _first_question(chain(named, objects), depth)
 
 
 def _first_question(values: Iterable[Any], depth: int) -> str | None:

@@ -9,38 +9,30 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 _QUESTION, _DOCUMENTS, _OTHER = "question", "documents", "other"
-_LABELS: Final = {
-    **dict.fromkeys(
-        (
-            *("question", "questions", "query", "user question", "user query", "user input", "user message", "q"),
-            *("user request", "the question", "current question", "new question", "original question"),
-            *("final question", "search query", "follow up input", "current task", "new task"),
-            *("user", "human", "customer", "customer question"),
-            *("frage", "benutzerfrage", "pregunta", "pergunta", "domanda", "vraag", "fråga", "pytanie", "вопрос"),
-            *("问题", "用户问题", "問題", "質問", "질문"),
-        ),
-        _QUESTION,
+_WORDS: Final = {
+    _QUESTION: (
+        *("question", "questions", "query", "user question", "user query", "user input", "user message", "q"),
+        *("user request", "the question", "current question", "new question", "original question"),
+        *("final question", "search query", "follow up input", "current task", "new task"),
+        *("user", "human", "customer", "customer question"),
+        *("frage", "benutzerfrage", "pregunta", "pergunta", "domanda", "vraag", "fråga", "pytanie", "вопрос"),
+        *("问题", "用户问题", "問題", "質問", "질문"),
     ),
-    **dict.fromkeys(
-        (
-            *("context", "contexts", "context information", "the context", "document", "documents", "source"),
-            *("sources", "passage", "passages", "chunk", "chunks", "excerpts", "snippets", "references", "results"),
-            *("search results", "retrieved documents", "retrieved context", "relevant documents", "knowledge"),
-            *("knowledge base", "kontext", "dokumente", "quellen", "contexte", "contexto", "contesto"),
-            *("上下文", "参考资料", "文書", "문맥"),
-        ),
-        _DOCUMENTS,
+    _DOCUMENTS: (
+        *("context", "contexts", "context information", "the context", "document", "documents", "source"),
+        *("sources", "passage", "passages", "chunk", "chunks", "excerpts", "snippets", "references", "results"),
+        *("search results", "retrieved documents", "retrieved context", "relevant documents", "knowledge"),
+        *("knowledge base", "kontext", "dokumente", "quellen", "contexte", "contexto", "contesto"),
+        *("上下文", "参考资料", "文書", "문맥"),
     ),
-    **dict.fromkeys(
-        (
-            *("answer", "helpful answer", "final answer", "your answer", "response", "assistant", "ai", "output", "a"),
-            *("thought", "action", "observation", "instructions", "instruction", "rules", "note", "system"),
-            *("history", "chat history", "conversation", "conversation history", "previous conversation"),
-            *("antwort", "réponse", "respuesta", "risposta", "resposta", "回答", "答案", "답변"),
-        ),
-        _OTHER,
+    _OTHER: (
+        *("answer", "helpful answer", "final answer", "your answer", "response", "assistant", "ai", "output", "a"),
+        *("thought", "action", "observation", "instructions", "instruction", "rules", "note", "system"),
+        *("history", "chat history", "conversation", "conversation history", "previous conversation"),
+        *("antwort", "réponse", "respuesta", "risposta", "resposta", "回答", "答案", "답변"),
     ),
 }
+_LABELS: Final = {words: label for label, labels in _WORDS.items() for words in labels}
 """What stands under a label, by its words."""
 _TAG: Final = re.compile(r"</?(?P<name>[a-z_]{1,32})>", re.IGNORECASE)
 _ORNAMENT: Final = "#*_-=>`~ \t"
@@ -87,18 +79,15 @@ def question_in_prompt(prompt: str, texts: Iterable[str] = ()) -> str | None:
     >>> question_in_prompt("Context: seven marks\nBe brief.\nWhat is it?\nWhy?") is None
     True
     """
-    tagged = _in_tag(prompt)
-    if tagged is not None:
+    if (tagged := _in_tag(prompt)) is not None:
         return tagged
     parts = _around(prompt, texts)
     lines = [_labelled(line) for line in "\n".join(parts).splitlines()]
     asked = [place for place, line in enumerate(lines) if line.label == _QUESTION]
     if asked:
         return _under_label(lines, asked)
-    if len(parts) == 1 and not _holds_documents(prompt, lines):
-        return prompt
     if len(parts) == 1:
-        return None
+        return None if _holds_documents(prompt, lines) else prompt
     beside = [_said_in(part) for part in (_SHOWN.sub("", parts[-1]), parts[0])]
     questions = [[text for text in said if text.endswith(_QUESTION_MARKS)] for said in beside]
     candidates = questions if any(questions) else beside
@@ -160,9 +149,7 @@ def _under_label(lines: Sequence[_Line], asked: Sequence[int]) -> str | None:
 
 
 def _holds_documents(prompt: str, lines: Sequence[_Line]) -> bool:
-    if any(line.label == _DOCUMENTS for line in lines):
-        return True
-    if any(_label(tag) == _DOCUMENTS for tag in _TAG.finditer(prompt)):
+    if _DOCUMENTS in {*(line.label for line in lines), *map(_label, _TAG.finditer(prompt))}:
         return True
     texts = [line.text for line in lines if line.text]
     return len(texts) > 1 and any(map(_NUMBERED.match, texts))

@@ -11,15 +11,15 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
-from types import MappingProxyType
+from functools import cached_property, reduce
+from operator import attrgetter, or_
 from typing import Any, Final, Literal, NamedTuple
 
 from ragmon.core import constants, semconv
 from ragmon.core.errors import shown_name
 from ragmon.core.record import Record
 from ragmon.core.text import Path
-from ragmon.core.written import REDACTED, decode, too_long
+from ragmon.core.written import NO_MEMBERS, REDACTED, decode, too_long
 from ragmon.ingest.spans.tools import (
     BY_SHAPE,
     LiteralBudget,
@@ -100,14 +100,12 @@ MAX_SPANS: Final = 10_000
 TOO_MANY_SPANS: Final = "too_many_spans"
 """The reason for a span that belongs to no record: its trace has too many spans."""
 
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
-
 
 class Event(NamedTuple):
     """An event of a span."""
 
     name: str
-    attributes: Mapping[str, Any] = _NONE
+    attributes: Mapping[str, Any] = NO_MEMBERS
 
 
 class Span(NamedTuple):
@@ -131,7 +129,7 @@ class Span(NamedTuple):
     name: str
     start_ns: int
     end_ns: int
-    attributes: Mapping[str, Any] = _NONE
+    attributes: Mapping[str, Any] = NO_MEMBERS
     events: Sequence[Event] = ()
     failed: bool = False
     dropped: int = 0
@@ -157,10 +155,10 @@ class Mapped(NamedTuple):
 
     record: Record | None
     reason: str = ""
-    missing: Mapping[str, str] = _NONE
+    missing: Mapping[str, str] = NO_MEMBERS
     scope: str = ""
     tools: Sequence[str] = ()
-    unread: Mapping[str, str] = _NONE
+    unread: Mapping[str, str] = NO_MEMBERS
 
 
 def from_sdk_span(span: Any) -> Span:
@@ -197,12 +195,6 @@ def is_plain(span: Any) -> bool:
     return all(key.startswith(_PLAIN) and not key.startswith("db.vector") for key in span.attributes or ())
 
 
-def resource(span: Any) -> Mapping[str, Any]:
-    """The resource attributes of an SDK span: `service.name`, `service.version`."""
-    sdk_resource = getattr(span, "resource", None)
-    return {} if sdk_resource is None else sdk_resource.attributes
-
-
 class Role:
     """The role of a span: one bit each, so that one number holds the roles of all ancestors of a span."""
 
@@ -222,7 +214,7 @@ class Role:
     """A call of a tool; one that retrieves has the role of a retrieval as well."""
 
 
-_KINDS: Final = {
+KINDS: Final = {
     semconv.CHAIN: Role.WORKFLOW,
     semconv.AGENT: Role.WORKFLOW,
     semconv.RETRIEVER: Role.RETRIEVAL,
@@ -232,39 +224,30 @@ _KINDS: Final = {
     semconv.GUARDRAIL: Role.CHECK,
 }
 _OPERATIONS: Final = {
-    semconv.INVOKE_WORKFLOW: Role.WORKFLOW,
-    "invoke_agent": Role.WORKFLOW,
-    semconv.RETRIEVAL: Role.RETRIEVAL,
-    "vector_db_retrieve": Role.RETRIEVAL,  # OpenLLMetry
+    **dict.fromkeys((semconv.INVOKE_WORKFLOW, "invoke_agent"), Role.WORKFLOW),
+    **dict.fromkeys((semconv.RETRIEVAL, "vector_db_retrieve"), Role.RETRIEVAL),  # the second is OpenLLMetry's
     "rerank": Role.RERANKING,
-    "chat": Role.GENERATION,
-    "text_completion": Role.GENERATION,
-    "generate_content": Role.GENERATION,
+    **dict.fromkeys(("chat", "text_completion", "generate_content"), Role.GENERATION),
 }
-_TRACELOOP: Final = {"workflow": Role.WORKFLOW, "agent": Role.WORKFLOW}
-_REQUEST_TYPES: Final = {"chat": Role.GENERATION, "completion": Role.GENERATION, "rerank": Role.RERANKING}
 _TRULENS: Final = {
     "record_root": Role.WORKFLOW,
     "retrieval": Role.RETRIEVAL,
     "reranking": Role.RERANKING,
     "generation": Role.GENERATION,
-    "eval_root": Role.ASIDE,
-    "eval": Role.ASIDE,
-    "eval_decision": Role.ASIDE,
+    **dict.fromkeys(("eval_root", "eval", "eval_decision"), Role.ASIDE),
 }
 _CONVENTIONS: Final = (
-    (semconv.SPAN_KIND, _KINDS),
+    (semconv.SPAN_KIND, KINDS),
     (semconv.OPERATION, _OPERATIONS),
     (semconv.TRULENS_KIND, _TRULENS),
-    (semconv.REQUEST_TYPE, _REQUEST_TYPES),
-    (semconv.TRACELOOP_KIND, _TRACELOOP),
+    (semconv.REQUEST_TYPE, {"chat": Role.GENERATION, "completion": Role.GENERATION, "rerank": Role.RERANKING}),
+    (semconv.TRACELOOP_KIND, {"workflow": Role.WORKFLOW, "agent": Role.WORKFLOW}),
 )
 _LLAMA_INDEX_RETRIEVER: Final = re.compile(r"Retriever\.(?:task|workflow)")
 """OpenLLMetry's names for LlamaIndex's retrievers; nothing else on their spans shows their role."""
 HIT_EVENTS: Final = (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)
 """Events that hold one hit of a vector search each."""
 _SCORED_NODE: Final = "NodeWithScore"
-_ROLE: Final = f"{semconv.MESSAGE}.role"
 
 
 def _role_of(span: Span) -> int:
@@ -313,7 +296,9 @@ def _calls_no_model(span: Span) -> bool:
         return False
     has_input_alone = semconv.INPUT_VALUE in attributes and semconv.OUTPUT_VALUE not in attributes
     return (has_input_alone or semconv.PROMPT_TEMPLATE in attributes) and not any(
-        _ROLE in row for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT) for row in flattened(attributes, name).rows[:1]
+        "role" in row
+        for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT)
+        for row in flattened(attributes, name).rows[:1]
     )
 
 
@@ -351,7 +336,6 @@ class Trace:
             self._by_id.setdefault(span.span_id, span)
         self._roles = {span.span_id: _role_of(span) for span in self._by_id.values()}
         self._ancestor_roles: dict[str, int] = {}
-        self._inside: dict[str, list[Span]] | None = None
         self._find_tools()
         spans = list(self._by_id.values())
         if Role.ASIDE in self._roles.values():
@@ -383,24 +367,20 @@ class Trace:
         called = [span for span in tools if is_tool(span.attributes)]
         if not called and not self.retrieving.names:
             return
-        by_shape = [span for span in called if self.retrieving.has_shape(span.attributes, self.literals)]
+        by_shape = {span.span_id: span for span in called if self.retrieving.has_shape(span.attributes, self.literals)}
         # A step around a model call is more than a retrieval, even where it returns the documents with the answer.
-        generating = {
-            span_id
-            for span in (self._by_id.values() if by_shape else ())
-            if self._roles[span.span_id] == Role.GENERATION
-            for span_id in self.above(span)
-        }
-        by_shape = [span for span in by_shape if span.span_id not in generating]
-        names = {tool_names(span.attributes, span.name)[0] for span in by_shape}
-        retrieving = {span.span_id for span in by_shape}
+        for span in self._by_id.values() if by_shape else ():
+            if self._roles[span.span_id] == Role.GENERATION:
+                for span_id in self.above(span):
+                    by_shape.pop(span_id, None)
+        names = {tool_names(span.attributes, span.name)[0] for span in by_shape.values()}
         for span in tools:
             known = tool_names(span.attributes, span.name)
             is_datastore = span.attributes.get(semconv.TOOL_TYPE) == semconv.DATASTORE
             by_name = (is_datastore or self.retrieving.has_name(known)) and not is_whole(span.attributes)
             if (
                 by_name
-                or span.span_id in retrieving
+                or span.span_id in by_shape
                 or (known[0] in names and returned_nothing(span.attributes, self.literals))
             ):
                 self._roles[span.span_id] = Role.RETRIEVAL | Role.TOOL
@@ -466,13 +446,10 @@ class Trace:
 
     def around(self, span: Span) -> int:
         """The roles of a span's ancestors."""
-        roles = self._ancestor_roles.get(span.span_id)
-        if roles is None:
-            roles = 0
-            for span_id in self.above(span):
-                roles |= self._roles[span_id]
-            self._ancestor_roles[span.span_id] = roles
-        return roles
+        if span.span_id not in self._ancestor_roles:
+            roles = (self._roles[span_id] for span_id in self.above(span))
+            self._ancestor_roles[span.span_id] = reduce(or_, roles, Role.STEP)
+        return self._ancestor_roles[span.span_id]
 
     def is_outermost(self, span: Span) -> bool:
         """Whether a span is one of the outermost spans."""
@@ -480,12 +457,15 @@ class Trace:
 
     def inside(self, outermost: Span) -> list[Span]:
         """The descendants of an outermost span, in the order of their start times."""
-        if self._inside is None:
-            self._inside = {}
-            for span in self.spans:
-                for span_id in self._outermost.intersection(self.above(span)):
-                    self._inside.setdefault(span_id, []).append(span)
         return self._inside.get(outermost.span_id, [])
+
+    @cached_property
+    def _inside(self) -> dict[str, list[Span]]:
+        inside: dict[str, list[Span]] = {}
+        for span in self.spans:
+            for span_id in self._outermost.intersection(self.above(span)):
+                inside.setdefault(span_id, []).append(span)
+        return inside
 
     def below(self, outermost: Span) -> Trace:
         """An outermost span with its descendants, as a trace."""
@@ -570,7 +550,7 @@ def why_no_text(trace: Trace, words: tuple[str, ...]) -> str:
         return ATTRIBUTES_DROPPED
     if any(too_long(value) for span in trace.spans for _, value in span.attributes.items()):
         return constants.OVERSIZE
-    holders = Role.WORKFLOW | Role.GENERATION | (Role.RETRIEVAL | Role.RERANKING if words is INPUT else 0)
+    holders = Role.WORKFLOW | Role.GENERATION | (_STEPS if words is INPUT else 0)
     root = [trace.root] if trace.root is not None else []
     return unread([*root, *trace.having(holders)], words)
 

@@ -22,27 +22,9 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ragmon.core import documents, semconv
-from ragmon.core.documents import (
-    DISTANCE_KEYS,
-    LIST_KEYS,
-    Document,
-    list_in,
-    parts_of,
-    read_document,
-    rows_of_columns,
-)
 from ragmon.core.shapes import normalised
 from ragmon.core.text import Path
-from ragmon.core.written import (
-    JSON,
-    REDACTED,
-    decode,
-    decode_container,
-    mapping,
-    number,
-    python_value,
-    scalar,
-)
+from ragmon.core.written import JSON, REDACTED, decode, decode_container, mapping, number, python_value, scalar
 
 KEYS: Final = 4096
 """The maximum number of cached keys; an application that generates keys must not fill the memory."""
@@ -70,13 +52,13 @@ class Memo(dict[K, T], Generic[K, T]):
         return result
 
 
-_DOCUMENT: Final = f"{semconv.DOCUMENT}."
+_DOCUMENT, _MESSAGE = f"{semconv.DOCUMENT}.", f"{semconv.MESSAGE}."
 LISTS: Final = {
     semconv.RETRIEVED: _DOCUMENT,
     semconv.RERANKER_INPUT: _DOCUMENT,
     semconv.RERANKER_OUTPUT: _DOCUMENT,
-    semconv.LLM_INPUT: "",
-    semconv.LLM_OUTPUT: "",
+    semconv.LLM_INPUT: _MESSAGE,
+    semconv.LLM_OUTPUT: _MESSAGE,
     semconv.LEGACY_COMPLETIONS: "",
     semconv.ANNOTATIONS: "annotation.",
     semconv.EVALUATIONS: "evaluation.",
@@ -164,7 +146,7 @@ _NO_DOCUMENT: Final = frozenset(
 _OF_SCORED_DOCUMENTS: Final = frozenset(
     {
         *(*documents.ID_KEYS, *documents.OTHER_ID_KEYS, *documents.TEXT_KEYS, *documents.METADATA_KEYS),
-        *(*documents.SCORE_KEYS, *DISTANCE_KEYS, *documents.NODE_KEYS, documents.LOCATION),
+        *(*documents.SCORE_KEYS, *documents.DISTANCE_KEYS, *documents.NODE_KEYS, documents.LOCATION),
         *("rank", "index", "position", "title"),
         *("url", "uri", "source", "path", "file", "filename", "page", "section", "heading", "language", "lang", "type"),
         *("values", "vector", "embedding", "sparse_values", "sparseValues", "version", "namespace", "collection"),
@@ -220,8 +202,9 @@ BY_SHAPE: Final = RetrievingTools()
 
 
 _NAME_KEYS: Final = (semconv.GENAI_TOOL_NAME, semconv.TOOL_NAME, semconv.ENTITY_NAME, semconv.FUNCTION_NAME)
-_PREFIXES: Final = ("execute_tool ", "MCP send ", "tools/call ", "running tool: ")
-_SUFFIXES: Final = (".task", ".tool", ".run")
+_AROUND_NAME: Final = re.compile(
+    r"\A(?:execute_tool |MCP send |tools/call |running tool: )+|(?:\.(?:task|tool|run)){1,3}\Z"
+)
 _TOOL_KINDS: Final = {
     semconv.SPAN_KIND: (semconv.TOOL,),
     semconv.OPERATION: (semconv.EXECUTE_TOOL, "execute_task"),
@@ -283,12 +266,7 @@ def tool_names(attributes: Mapping[str, Any], span_name: str) -> list[str]:
     (['search', 'execute_tool search'], ['retrieve', 'retrieve.task'])
     """
     names = [name for key in _NAME_KEYS if isinstance(name := attributes.get(key), str) and name]
-    plain = span_name
-    for prefix in _PREFIXES:
-        plain = plain.removeprefix(prefix)
-    for suffix in _SUFFIXES:
-        plain = plain.removesuffix(suffix)
-    return list(dict.fromkeys((*names, plain, span_name)))
+    return list(dict.fromkeys((*names, _AROUND_NAME.sub("", span_name), span_name)))
 
 
 _OUTPUTS: Final = (semconv.TOOL_RESULT, semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT, semconv.RETURN)
@@ -306,7 +284,7 @@ def tool_output(attributes: Mapping[str, Any]) -> Any:
 
 def documents_in(
     output: Any, id_from: Path | None = None, literals: LiteralBudget | None = None, *, of_state: bool = True
-) -> list[Document] | None:
+) -> list[documents.Document] | None:
     """The documents that a tool returned, in rank order; None where its output has another shape.
 
     Under `context` lie those of a state (`of_state`), which steps of any purpose hand on.
@@ -317,7 +295,7 @@ def documents_in(
     True
     """
     for entries in _lists_in(output, _MAX_WRAPPERS, literals or LiteralBudget(), of_state=of_state):
-        found = [read_document(entry, JSON, id_from) for entry in entries]
+        found = [documents.read_document(entry, JSON, id_from) for entry in entries]
         if all(_is_document(entry, each, id_from) for entry, each in zip(entries, found, strict=True)):
             return found
     return None
@@ -366,14 +344,14 @@ def _lists_in(
         if parts is not None:
             yield from _lists_in(parts, depth - 1, literals, of_mappings=of_mappings, of_state=of_state)
             return
-        entries = [_decoded(entry, literals) for entry in list_in(value, JSON) or ()]
+        entries = [_decoded(entry, literals) for entry in documents.list_in(value, JSON) or ()]
         if not of_mappings or (entries and all(isinstance(entry, Mapping) for entry in entries)):
             yield entries
     elif isinstance(value, Mapping):
-        rows = rows_of_columns(value, JSON) if type(value) is dict else None
+        rows = documents.rows_of_columns(value, JSON) if type(value) is dict else None
         if rows is not None:
             yield rows
-        for key in (*LIST_KEYS, *_WRAPPERS):
+        for key in (*documents.LIST_KEYS, *_WRAPPERS):
             inner = value.get(key) if of_state or key != "context" else None
             if isinstance(inner, Mapping | list) or (isinstance(inner, str) and key in _WRAPPERS):
                 yield from _lists_in(inner, depth - 1, literals, of_mappings=of_mappings, of_state=of_state)
@@ -387,9 +365,9 @@ def _part_values(parts: Sequence[Any], literals: LiteralBudget) -> Any:
     if not parts or not all(isinstance(part, Mapping) and _is_part(part) for part in parts):
         return None
     values = [_decoded(part["text"] if "text" in part else part["json"], literals) for part in parts]
-    if any(isinstance(value, str) for value in values):
-        return "".join(map(str, values)) if len(values) == 1 else None
-    return values[0] if len(values) == 1 and isinstance(values[0], list) else values if len(values) > 1 else values[0]
+    if len(values) == 1:
+        return values[0]
+    return None if any(isinstance(value, str) for value in values) else values
 
 
 _PART_KEYS: Final = frozenset({"type", "text", "json", "annotations", "_meta", "meta", "id", "index"})
@@ -402,15 +380,17 @@ def _is_part(part: Mapping[str, Any]) -> bool:
     return part.keys() in ({"text"}, {"json"})
 
 
-def _is_document(entry: Any, found: Document, id_from: Path | None) -> bool:
+def _is_document(entry: Any, found: documents.Document, id_from: Path | None) -> bool:
     """Whether an object is a document by the shape that the module's docstring defines."""
-    named = found if id_from is None or found.id is not None else read_document(entry, JSON)
+    named = found if id_from is None or found.id is not None else documents.read_document(entry, JSON)
     if named.id is None and named.label is None:
         return False
-    keys = {key for fields in parts_of(entry, JSON).own for key in fields}
+    keys = {key for fields in documents.parts_of(entry, JSON).own for key in fields}
     if found.text and _NO_DOCUMENT.isdisjoint(keys):
         return True
-    has_score = found.score is not None or any(number(mapping(entry).get(key)) is not None for key in DISTANCE_KEYS)
+    has_score = found.score is not None or any(
+        number(mapping(entry).get(key)) is not None for key in documents.DISTANCE_KEYS
+    )
     return has_score and keys <= _OF_SCORED_DOCUMENTS
 
 
