@@ -659,10 +659,12 @@ def gate_page(
     current: MonitorSnapshot,
     of_pipeline: PipelineHistory,
     shown: RequestFilter,
+    has_changed: bool,
 ) -> str:
     """The page of a gate as HTML, with what is known of why it is broken and what its alarm finds how soon."""
     name = f"{gate['pipeline']}/{gate['gate']}"
     state = {"pass": "passes", "fail": "fails", "insufficient": "is undecided"}[gate["verdict"]]
+    state += ", and became worse" if has_changed else ""
     next_page = ""
     if diagnosis.cursor is not None:
         next_page = query({"span": history.span.name, **shown._replace(cursor=diagnosis.cursor)._asdict()})
@@ -672,6 +674,7 @@ def gate_page(
         f"ragmon: {name} {state}{'' if gate['firing'] is None else ', its alarm fires'}",
         root=GATE_ROOT,
         here=gate["pipeline"],
+        has_changed=has_changed,
         gate=gate_row(gate, None),
         history=history,
         **_chart(gate, history),

@@ -269,8 +269,11 @@ def gate(view: AdminView, request: Request) -> Response:
     reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if ts >= history.now - span.seconds]
     history = replace(history, marks=sorted([*history.marks, *reloads]))
     filters = RequestFilter(**{name: request.query_params.get(name, "") for name in RequestFilter._fields})
-    is_broken = found["verdict"] == "fail" or found["firing"] is not None
     pipeline, gate = found["pipeline"], found["gate"]
+    has_changed = any(
+        (each.outcome.gate.pipeline, each.outcome.gate.name) == (pipeline, gate) for each in current.changed
+    )
+    is_broken = has_changed or found["verdict"] == "fail" or found["firing"] is not None
     outcome = next((o for o in current.outcomes if (o.gate.pipeline, o.gate.name) == (pipeline, gate)), None)
     reach = None if outcome is None else detectable_now(view.settings(), current.outcomes, outcome)
     page = gate_page(
@@ -283,6 +286,7 @@ def gate(view: AdminView, request: Request) -> Response:
         current=current,
         of_pipeline=PipelineHistory(*view.history.series_of(pipeline)),
         shown=filters,
+        has_changed=has_changed,
     )
     return html(page)
 
