@@ -305,9 +305,12 @@ def document(template: str, *, script: bool = False, **data: Any) -> str:
 
 
 def overview_page(
-    status: Mapping[str, Any], history: Mapping[GateKey, GateHistory] | None = None, span: str = "last 24 h"
+    status: Mapping[str, Any],
+    history: Mapping[GateKey, GateHistory] | None = None,
+    span: str = "last 24 h",
+    unread: int = 0,
 ) -> str:
-    """The overview as HTML."""
+    """The overview as HTML; of the windows of its lines, so many are not read yet."""
     histories, now = history or {}, status["now"]
     wrong = []
     for found in status["wrong"]:
@@ -350,6 +353,7 @@ def overview_page(
         worst=wrong[0] if wrong else None,
         wrong=wrong[1:],
         pipelines=[(name, [row for row in rows if row["pipeline"] == name]) for name in pipelines],
+        unread=unread,
         marks=any(entry.marks for entry in histories.values()),
         asked=_asked_items(status["gold"]),
         trust=f"{'; '.join(trust)}.",
@@ -904,6 +908,7 @@ def incident_page(
     gate: Mapping[str, Any] | None,
     history: GateHistory | None,
     diagnosis: GateFindings,
+    transitions: Sequence[AlarmTransition],
 ) -> str:
     """The page of an incident: its sentence, a gate over time, what broke, its alarms, the requests that fail.
 
@@ -913,17 +918,22 @@ def incident_page(
         current: The state of the monitor.
         gate: The gate that shows it, as in the status; None where no alarm of it is on a gate.
         history: That gate over a span that holds the beginning; None without a gate.
-        diagnosis: What is known of that alarm.
+        diagnosis: What is known of the alarm that tells most of it.
+        transitions: The alarms of all pipelines over time.
     """
     now = status["now"]
     states = {state.alert: state for state in current.alarms if state.pipeline == incident.pipeline}
-    alarms = [(name, name in incident.firing, states.get(name)) for name in incident.alarms]
+    alarms = []
+    for span in alarm_spans(transitions, incident.began):
+        if _is_of(incident, span):
+            state = states.get(span.alert) if span.end is None else None
+            alarms.append((span, state.proof.text if state and state.proof else ""))
     charted = {"chart": "", "drawn": {}, "changes": []}
     if gate is not None and history is not None:
         charted = _chart(gate, replace(history, alarms=[(incident.began, incident.ended or now)]))
     sentence = incident_text(incident, now)
     lasted = duration(((incident.ended or now) - incident.began) / 60)
-    fired = [f"{name}: {state.proof.text}" for name, fires, state in alarms if fires and state and state.proof]
+    fired = [f"{span.alert}: {text}" for span, text in alarms if text]
     known = f"{incident.severity} incident {incident.name}, began {time_text(incident.began)}"
     known += f", lasts {lasted}" if incident.ended is None else f", ended {time_text(incident.ended)} after {lasted}"
     return _page(
@@ -943,6 +953,12 @@ def incident_page(
         can_ack=status["journal"] is not None,
         **charted,
     )
+
+
+def _is_of(incident: Incident, span: AlarmSpan) -> bool:
+    """Whether an alarm fired as part of an incident."""
+    within = incident.began <= span.begin <= (incident.ended or span.begin)
+    return within and span.pipeline == incident.pipeline and span.alert in incident.alarms
 
 
 def incidents_page(
@@ -971,12 +987,15 @@ def incidents_page(
         state, ack = states.get(key), acks.get(key)
         fires = span.end is None and state is not None and state.firing is not None
         within = ack is not None and ack.fired and span.begin <= ack.at <= end + 1
+        incident = next((each for each in current.incidents if _is_of(each, span)), None)
+        told = "" if incident is None else incident_text(incident, now)
         row = {
             **span._asdict(),
             "name": f"{span.pipeline}/{span.alert}",
             "path": f"{pipeline_path(span.pipeline)}/{quote(span.alert.partition(':')[0], safe='')}",
             "lasted": duration((end - span.begin) / 60),
-            "what": state.proof.text if fires and state is not None and state.proof else "",
+            "what": state.proof.text if fires and state is not None and state.proof else told,
+            "incident": "" if incident is None else incident_path(incident.name),
             "ack": ack if within else None,
         }
         rows.append(row)

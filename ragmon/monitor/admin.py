@@ -173,7 +173,7 @@ def overview(view: AdminView, _: Request) -> Response:
     """The overview of all gates."""
     status = view.status(view.snapshot())
     span, history = view.history.overview()
-    return html(overview_page(status, history, span.words))
+    return html(overview_page(status, history, span.words, view.history.unread))
 
 
 def monitor(view: AdminView, _: Request) -> Response:
@@ -215,7 +215,8 @@ def incident(view: AdminView, request: Request) -> Response:
     gate = next((gates[name] for name in names if name in gates and (found.pipeline, name) in histories), None)
     history = None if gate is None else histories[found.pipeline, gate["gate"]]
     diagnosis = view.explain(found.pipeline, found.alarm, found.ended, request)
-    return html(incident_page(status, found, current, gate, history, diagnosis))
+    transitions = view.history.transitions()
+    return html(incident_page(status, found, current, gate, history, diagnosis, transitions))
 
 
 def gold(view: AdminView, request: Request) -> Response:

@@ -539,6 +539,7 @@ class MonitorHistory:
 
     def __init__(self, locked: Callable[[], AbstractContextManager[tuple[Engine, float]]]) -> None:
         self.gold = GoldReader(locked)
+        self.unread = 0  # windows that the last overview lacks, because it was not to take longer
         self._locked = locked
         self._engine: Engine | None = None
         self._finished: dict[_Windows, dict[int, Any]] = {}
@@ -589,6 +590,8 @@ class MonitorHistory:
                 return gate_history(engine, end, step, pipeline)
 
             points_by_end = self._windows(("gates", span.step, pipeline), ends, now, left, read)
+            if budget is not None:
+                self.unread = len(ends) - len(points_by_end)
             histories: dict[GateKey, GateHistory] = {}
             for end in ends:
                 for gate, point in points_by_end.get(end, {}).items():

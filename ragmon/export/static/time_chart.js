@@ -53,10 +53,11 @@ function marks(drawn) {
 }
 
 function clock(plot, times) {
+  const isShort = times.length > 1 && times[1] - times[0] < 60;
   const isLong = plot.scales.x.max - plot.scales.x.min > 2 * 86400;
   return times.map((seconds) => {
     const text = new Date(seconds * 1000).toISOString();
-    return isLong ? `${text.slice(5, 10)} ${text.slice(11, 16)}` : text.slice(11, 16);
+    return isLong ? `${text.slice(5, 10)} ${text.slice(11, 16)}` : text.slice(11, isShort ? 19 : 16);
   });
 }
 
@@ -117,7 +118,7 @@ function drawValue(place, drawn) {
 function drawNumber(place, drawn) {
   const figure = {
     ...options(drawn, place.clientWidth, HEIGHT.n),
-    padding: [4, 16, 8, 0],
+    padding: [10, 16, 8, 0],
     axes: [{ ...axis(0), show: false }, { ...axis(60), incrs: [1, 2, 5].flatMap((k) => [k, 10 * k, 100 * k, 1e3 * k, 1e4 * k, 1e5 * k]).sort((a, b) => a - b) }],
     legend: { show: false },
     series: [
