@@ -1,5 +1,7 @@
 """A hook of the documentation site: pages outside of docs/ that a page links to become pages of the site as well.
 
+A search ranks decisions below all other pages.
+
 In the repository, links lead from file to file. The site has the files of docs/ at its top, and beside them every
 other file that is linked to, under its path in the repository: pages of examples, code, configuration.
 """
@@ -18,6 +20,7 @@ from mkdocs.structure.pages import Page
 
 ROOT: Final = Path(__file__).parents[1]
 DOCS: Final = "docs"
+DECISIONS: Final = "decisions"
 _LINK: Final = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 
 
@@ -35,6 +38,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links between files of the repository as links between pages of the site."""
     here = posixpath.dirname(page.file.src_uri)
+    if here == DECISIONS:  # a search answers with what to do, before why it is so
+        page.meta["search"] = {"boost": 0.3}
     source = _source(page.file.src_uri)
 
     def moved(link: re.Match[str]) -> str:

@@ -1,4 +1,6 @@
-"""Helpers for tests of code that uses ragmon: records, gold sets, a fake clock, captured records, metric laws.
+"""Helpers for tests of code that uses ragmon: records, gold sets, a clock, what calls recorded, metric laws.
+
+`ragmon.pytest_plugin` makes a fixture of `Recorder`.
 
 >>> from ragmon.testing import make_record
 >>> make_record("a", claim="yes", citations=["d1"]).answer_json.citations
@@ -9,19 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from msgspec import structs
 
 from ragmon.capture.call import install_runtime
-from ragmon.config.load import defaults
-from ragmon.config.settings import Settings
+from ragmon.config.load import defaults, load
+from ragmon.config.services import ExportTable
+from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
+from ragmon.export.report import Report
 from ragmon.ingest.gold import GoldSet
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import FactReader, Facts
 from ragmon.monitor.install import Installation
+from ragmon.monitor.replay import Gold, replay
 
 
 def make_record(
@@ -100,6 +107,68 @@ class Collected:
     def submit(self, record: Record) -> None:
         """Append a record."""
         self.records.append(record)
+
+
+class Recorder:
+    """Records what decorated calls do, every call whatever its sampling rate, and judges it by the gates.
+
+    It uses the configuration and the gold that `ragmon gate` would use in the same folder, exports nothing and asks no
+    judge. `ragmon.install` changes nothing inside the block.
+
+    Attributes:
+        records: The records; after `report`, and when the block has ended, those of all calls that have returned.
+
+    Examples:
+        >>> import ragmon
+        >>> @ragmon.trace
+        ... def answer(question):
+        ...     return {"answer": "yes", "citations": ["d1"], "documents": [{"id": "d1"}]}
+        >>> with Recorder() as recorder:
+        ...     _ = answer("Is it?")
+        ...     report = recorder.report()
+        >>> report.metric("citation_scope").value
+        1.0
+    """
+
+    def __init__(self) -> None:
+        exporter, settings = Collected(), load()
+
+        def unjudged(pipeline: PipelineSettings) -> PipelineSettings:
+            return pipeline.model_copy(update={"judges": {}})
+
+        settings = replace(
+            settings,
+            unconfigured=unjudged(settings.unconfigured),
+            pipelines={name: unjudged(pipeline) for name, pipeline in settings.pipelines.items()},
+            export=ExportTable(),
+            disabled=False,
+        )
+        self.records = exporter.records
+        self._installation = Installation(settings, exporter, keep_all=True)
+
+    def __enter__(self) -> Self:
+        self._previous = self._installation.start(alone=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._installation.shutdown()
+        install_runtime(self._previous)
+
+    def report(self, gold: Gold | None = None) -> Report:
+        """Judge the calls so far as one run, by all gates, whatever source they name.
+
+        Args:
+            gold: Gold as `ragmon.replay` takes it; None takes that of the configuration.
+        """
+        self._installation.flush()
+        return self.judge(self.records, gold)
+
+    @staticmethod
+    def judge(records: Sequence[Record], gold: Gold | None = None) -> Report:
+        """Judge records of several tests as `report` judges those of one."""
+        policy = load().policy(seen=dict.fromkeys(record.pipeline for record in records if record.pipeline))
+        gates = tuple(replace(gate, source=None) for gate in policy.gates)
+        return replay([structs.replace(record, source=None) for record in records], gold, replace(policy, gates=gates))
 
 
 @contextmanager

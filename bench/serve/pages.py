@@ -30,7 +30,7 @@ GATES = (
     *("citation_scope", "coverage", "compliance", "empty_retrieval_rate", "error_rate", "refusal_rate"),
     *("refusal_like_rate", "answered_within", "groundedness", "answer_precision", "recall@5", "hit_rate@5"),
 )
-NAMED = ("/", "/p/team-07", "/p/team-07/gate-0", "/alarms", "/gold", "/monitor", "/metrics")
+NAMED = ("/", "/p/team-07", "/p/team-07/gate-0", "/incidents", "/gold", "/monitor", "/metrics")
 
 
 def gates(pipeline: str) -> str:
@@ -106,7 +106,7 @@ def large_journal(folder: Path, n: int) -> None:
     pipeline = _pipeline(server)
     print(f"a journal of {n} records (asked: {LONGEST:.0f} ms a page)")
     gate = f"/p/{pipeline}/empty_retrieval_rate"
-    show(server, ("/", f"/p/{pipeline}", gate, f"{gate}?span=24h", "/alarms", "/gold", "/monitor", "/metrics"))
+    show(server, ("/", f"/p/{pipeline}", gate, f"{gate}?span=24h", "/incidents", "/gold", "/monitor", "/metrics"))
     server.end(signal.SIGTERM)
 
 

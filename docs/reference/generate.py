@@ -40,6 +40,7 @@ from ragmon.config.units import (
     Name,
     Number,
     Positive,
+    Seconds,
     Share,
     Size,
     Table,
@@ -54,6 +55,7 @@ TYPES: Final[Mapping[Any, str]] = {
     Number: "number",
     Positive: "number above 0",
     Duration: "duration, `30s`, `2h`",
+    Seconds: "duration, `30s`, `2h`",
     Size: "size, `5GiB`",
     Count: "whole number from 1",
     Few: "whole number from 0 to 1000",
@@ -65,6 +67,7 @@ TYPES: Final[Mapping[Any, str]] = {
     Url: "http(s) address",
     Listen: "host and port, or port",
     bool: "true or false",
+    float: "number",
     str: "text",
 }
 WIDTH: Final = 100
@@ -206,7 +209,7 @@ def _type(hint: Any) -> str:
         return "table of lists" if get_origin(_plain(parts[1])) is tuple else "table of texts"
     if get_origin(hint) in (Union, UnionType):
         return ", or ".join(_type(part) for part in parts)
-    return "table" if _inner(hint) is not None else str(hint)
+    return "table" if _inner(hint) is not None else TYPES[hint]  # of Python's own name nobody learns what to write
 
 
 def _default(value: Any) -> str:

@@ -80,6 +80,7 @@ LONGEST_PAUSE: Final = 5.0
 _HINTS: Final[dict[int, str]] = {
     HTTPStatus.FORBIDDEN: "the token is not allowed to write there",
     HTTPStatus.NOT_FOUND: "the address of an OTLP/HTTP receiver, without /v1/traces",
+    HTTPStatus.METHOD_NOT_ALLOWED: "it takes no records: of `ragmon serve`, `[serve] otlp` does, and not `admin`",
 }
 # Private names, but all instrumentations read them; older ones read the plain string.
 _SUPPRESSED: Final = (

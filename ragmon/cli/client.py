@@ -138,10 +138,10 @@ def _send_request(
     try:
         response = request(method, url, body=body, headers=headers, timeout=timeout, max_body=MAX_BODY, tls=tls)
     except OSError as error:
-        hint = f"is it running? Its address, such as {_EXAMPLE}"
+        hint = f"start `ragmon serve` or your application, or pass its address, such as {_EXAMPLE}"
         if "certificate" in str(error):
             hint = "SSL_CERT_FILE names the certificates to trust; `[serve] tls` the server's own"
-        raise NoResponseError(f"nobody answers on {server.authority} ({error})", hint=hint) from error
+        raise NoResponseError(f"no answer from {server.authority} ({error})", hint=hint) from error
     if response.is_cut:
         message = f"the answer of {server.authority} is larger than {MAX_BODY} bytes"
         raise NoResponseError(message, hint=f"is this the address of ragmon? Such as {_EXAMPLE}")

@@ -192,16 +192,16 @@ max_drop_option = click.option(
 @config_option
 @runs("query.ack")
 def ack() -> None:
-    """Silence ALARM and arm it again: it starts from nothing, and fires anew if the fault lasts.
+    """Silence an alarm, or every alarm of an incident, and reset it; it fires again if the fault persists.
 
-    The page and /api/status show who acknowledged it, when and why, for a week.
+    The page and /api/status show for a week who acknowledged it, when and why.
 
     Exit codes: 0, 3 there is no such alarm, or no monitor.
     """
 
 
 @click.command()
-@click.argument("gate", metavar="[PIPELINE/]ALARM|PIPELINE")
+@click.argument("gate", metavar="PIPELINE|INCIDENT|[PIPELINE/]ALARM")
 @click.option(
     "--since", metavar="TIME", help="How far to look back: 2h, or `2026-11-28 00:12`. Default: 2h before the alarm."
 )
@@ -210,10 +210,10 @@ def ack() -> None:
 @config_option
 @runs("query.why")
 def why() -> None:
-    """Say what broke: since when it is worse, what changed with it, and which traces to open. Times are UTC.
+    """Say what broke: since when, how much worse, what came with it, and which traces to open. Times are UTC.
 
-    ALARM is a gate, or an alarm by the name that pages and alerts show: `hit_rate:baseline`, `top_score:drift`. A
-    pipeline alone asks for its newest incident.
+    Name a pipeline (its newest incident), an incident, a gate, or another alarm: `hit_rate:baseline`,
+    `top_score:drift`.
 
     Exit codes: 0, 3 there is no such alarm, or no monitor.
     """
@@ -221,7 +221,7 @@ def why() -> None:
 
 @click.group(cls=Commands)
 def baseline() -> None:
-    """Freeze what is normal, so that alarms can compare with it."""
+    """Save what is normal, so that alarms can compare with it."""
 
 
 @baseline.command("freeze")
@@ -231,9 +231,10 @@ def baseline() -> None:
 @output_option
 @runs("score.freeze_command")
 def baseline_freeze() -> None:
-    """Write the baselines of TRACES, a run that is known to be good, for `[alarms] baseline = { file = "…" }`.
+    """Write the baselines of TRACES, a run known to be good, for `[alarms] baseline = { file = "…" }`.
 
-    Every metric alarms compare with its own past, the latency's p95, and how each gold item was answered.
+    The file holds every metric that alarms compare with its own past, the p95 of the latency, and how each gold item
+    was answered.
 
     Exit codes: 0, 3 bad input or configuration.
     """
@@ -245,7 +246,7 @@ def baseline_freeze() -> None:
 @click.option(
     "--by", type=click.Choice(["build", "index_hash"]), required=True, help="What tells the two releases apart."
 )
-@click.option("--baseline", metavar="NAME", required=True, help="The release that is known.")
+@click.option("--baseline", metavar="NAME", required=True, help="The release you know.")
 @click.option("--candidate", metavar="NAME", required=True, help="The release in question.")
 @gold_option
 @config_option
@@ -266,13 +267,13 @@ def baseline_freeze() -> None:
 @click.pass_context
 @runs("score.compare")
 def compare() -> None:
-    """Compare the CANDIDATE's records with the baseline's, on the metrics that have gates: in TRACES or in a monitor.
+    """Compare two releases on every metric that has a gate, from TRACES or from a monitor.
 
     Gold questions are paired item by item; runs through a gold set are compared when at most 2 % of its items have no
-    trace in either. Other requests are two samples: those of a session, else of a question, are one observation
-    ([metrics] cluster). Ask as often as you like while traces come in: the verdict stays valid.
+    trace in either. Other requests are two samples; requests of a session, else of a question, count as one
+    observation ([metrics] cluster). Ask as often as you like while traces come in: the verdict stays valid.
 
-    A monitor compares one pipeline with its own gates and gold: that of the config unless --pipeline names another.
+    A monitor compares one pipeline with its own gates and gold: the configured one unless --pipeline names another.
 
     Exit codes: 0 not worse, 1 worse, 2 undecided, 3 bad input or configuration, or no monitor.
     """
@@ -296,8 +297,8 @@ def config() -> None:
 def config_check() -> None:
     """Name every problem with its line and what would be right.
 
-    Gold files are read. A warning says what is legal and hardly meant: a gate that this gold can never fail, a variable
-    of the environment that is nearly one of ragmon's.
+    Gold files are read as well. Warnings name what is valid but probably a mistake: a gate that can never fail with
+    this gold, an environment variable that is almost one of ragmon's.
 
     Exit codes: 0 clean, or warnings alone, 1 problems, 3 the file cannot be read.
     """
@@ -331,19 +332,19 @@ def config_show() -> None:
 @click.pass_context
 @runs("doctor.doctor")
 def doctor() -> None:
-    """Try the chain from a call to /metrics, and say what the alarms can find in what time.
+    """Test every step from a call to /metrics, and say how soon alarms find a fault.
 
-    A call is made and scored in this process. Where `[export] endpoint` is set, one trace is sent there as the
-    application sends its own, and looked for at the server's admin port; the first link that is broken is named.
-    The trace belongs to the pipeline `ragmon-doctor`, which is in no metric, gate or alarm, and holds no text of
-    anybody; `ragmon forget --tag ragmon=doctor` takes such traces out of the journal.
+    doctor makes a call and scores it in this process. Where `[export] endpoint` is set, it sends one trace there as the
+    application does, looks for it at the server's admin port, and names the first step that fails. The trace belongs
+    to the pipeline `ragmon-doctor`, which is in no metric, gate or alarm, and holds no text of users;
+    `ragmon forget --tag ragmon=doctor` deletes such traces from the journal.
 
-    What a running monitor captures of each pipeline is shown, with the worst gap and the setting that mends it; a gap
-    for which a gate cannot be judged is a fault.
+    It shows what a running monitor captures of each pipeline, with the worst gap and the setting that closes it. A gap
+    that keeps a gate from being judged is a fault.
 
-    What other instrumentations leave out of their spans in this environment is said too, and is no fault.
+    It also says what other instrumentations leave out of their spans in this environment; that is no fault.
 
-    Exit codes: 0 all is well, 1 something is not, 3 the configuration cannot be read.
+    Exit codes: 0 all is well, 1 something is wrong, 3 the configuration cannot be read.
     """
 
 
@@ -351,17 +352,19 @@ def doctor() -> None:
 @click.option("--trace", metavar="ID", help="The trace: 32 hex digits.")
 @click.option("--tag", metavar="NAME=VALUE", help="All records with this tag, and what belongs to their traces.")
 @click.option("--user", metavar="NAME", help="All records of this user, as they have it, and what belongs to them.")
-@click.option("--state-dir", metavar="DIR", help="Where the journal lies. Default: `[serve] state_dir` of the config.")
+@click.option(
+    "--state-dir", metavar="DIR", help="The folder of the journal. Default: `[serve] state_dir` of the config."
+)
 @config_option
 @runs("query.forget")
 def forget() -> None:
-    """Take a trace, or all records with a tag or of a user, out of a server's journal and off the disk.
+    """Delete a trace, or all records with a tag or of a user, from a server's journal and from the disk.
 
-    Records, labels, what saved states tell of them, waiting spans and failures go. What was counted stays: counts hold
-    no text. Keys and ids of traces stay until they expire, so that a producer that sends twice brings nothing back.
+    Deletes records, labels, pending spans and failures, also from saved states. Counts stay: they hold no text. Keys
+    and ids of traces stay until they expire, so that a producer that sends again brings nothing back.
 
-    The server may run. It must be this machine's: the folder is read and written. Other copies of the data (trace
-    logs, backups, other backends) are not touched.
+    The server may be running, on this machine: its folder is read and written. Other copies of the data (trace logs,
+    backups, other backends) are not touched.
 
     Exit codes: 0 also where nothing was found, 3 no journal, or it cannot be written.
     """
@@ -395,10 +398,10 @@ def forget() -> None:
 def gate() -> None:
     """Judge the gates on TRACES.
 
-    With --since-build a verdict is valid however often it is asked for while traces come in; it takes about three
-    times as many of them as one that is asked for once. The requests of a session, else of a question, are one
-    observation ([metrics] cluster), so one process reads the traces. A run through a gold set is judged when at most
-    2 % of its items have no trace. Gates on latency are left out: a build alone has no baseline.
+    With --since-build the verdict is valid however often you ask while traces come in; it needs about three times as
+    many requests as a one-off verdict. Requests of a session, else of a question, count as one observation
+    ([metrics] cluster), so one process reads the traces. A run through a gold set is judged when at most 2 % of its
+    items have no trace. Gates on latency are left out: a build alone has no baseline.
 
     Exit codes: 0 pass, 1 fail, 2 insufficient, 3 bad input or configuration.
     """
@@ -413,13 +416,13 @@ def generate() -> None:
 @config_option
 @click.option("--output", "-o", metavar="DIR", help="Write all five as UID.json into this folder.")
 @click.option("--name", metavar="NAME", help="Write this one to stdout. Default: overview.")
-@click.option("--check", is_flag=True, help="Write nothing: say which files of --output are not what would be written.")
+@click.option("--check", is_flag=True, help="Write nothing: name the files of --output that are out of date.")
 @runs("generate.dashboard")
 def generate_dashboard() -> None:
     """Write Grafana dashboards of the gates, metrics and judges of ragmon.toml.
 
     Overview, retrieval, answers, traffic, health; for Grafana 11.6 and later, on the series of /metrics. Generate them
-    anew when gates or judges change: thresholds are read from series, and need nothing.
+    again when you add gates or judges; thresholds are read from series and follow by themselves.
 
     Exit codes: 0, 1 with --check where files differ, 3 bad configuration or usage.
     """
@@ -428,7 +431,7 @@ def generate_dashboard() -> None:
 @generate.command("rules")
 @config_option
 @output_option
-@click.option("--check", is_flag=True, help="Write nothing: say whether --output is what would be written.")
+@click.option("--check", is_flag=True, help="Write nothing: say whether --output is up to date.")
 @form_option(
     *("prometheus", "kubernetes"), text="A file for rule_files, or a PrometheusRule of the Prometheus operator."
 )
@@ -452,7 +455,7 @@ def generate_dashboard() -> None:
 )
 @runs("generate.rules")
 def generate_rules() -> None:
-    """Write recording rules and alerts, for the pipelines of ragmon.toml and for those that come without being named.
+    """Write recording rules and alerts, for the pipelines of ragmon.toml and for all that are not named there.
 
     Exit codes: 0, 1 --check found a difference, 3 bad configuration.
     """
@@ -474,10 +477,13 @@ def gold() -> None:
 @gold.command("lint")
 @_paths
 @_print_form
+@config_option
 @click.pass_context
 @runs("gold.lint_command")
 def gold_lint() -> None:
-    """Report what is wrong or unwise in a gold set.
+    """Report errors and risks in a gold set.
+
+    A set is too small if no run through it could decide one of the configured gates.
 
     Exit code: 0 clean or warnings only, 1 with errors, 3 if a file is broken.
     """
@@ -498,14 +504,14 @@ def gold_stats() -> None:
 @_paths
 @_key
 @output_option
-@click.option("--check", "frozen", metavar="FILE", help="Write nothing: compare with what was frozen in FILE.")
+@click.option("--check", "frozen", metavar="FILE", help="Write nothing: compare with the fingerprint in FILE.")
 @click.pass_context
 @runs("gold.freeze_command")
 def gold_freeze() -> None:
-    """Write the fingerprints of a gold set, for `[gold.NAME] frozen = "…"`: other files are refused from then on.
+    """Write the fingerprint of a gold set, for `[gold.NAME] frozen = "…"`: other files are refused from then on.
 
-    With --key-file they are signed (HMAC-SHA256), and whoever lacks the key cannot freeze anything else. Without, a
-    plain digest tells accidents alone. The file holds no text of the set.
+    With --key-file it is signed (HMAC-SHA256), and nobody without the key can freeze another set. Without a key it only
+    detects accidental changes. The file holds no text of the set.
 
     Exit code: 0; with --check 1 if the set differs; 3 if a file is broken or was changed after it was frozen.
     """
@@ -519,7 +525,7 @@ def gold_freeze() -> None:
 @click.pass_context
 @runs("gold.diff_command")
 def gold_diff() -> None:
-    """List what changed between two versions of a gold set; either may be what was frozen of one.
+    """List what changed between two versions of a gold set, each a gold file or a fingerprint.
 
     Exit code: 0 the same, 1 different, 3 if a file is broken.
     """
@@ -531,45 +537,73 @@ def gold_diff() -> None:
 @click.option(
     "--empty-reference",
     type=click.Choice(EMPTY_REFERENCE),
-    help="What a row without a reference means: a question that has no answer, or none at all. Default: an error.",
+    help="What a row without a reference answer is: an unanswerable question, or a row to skip. Default: an error.",
 )
 @output_option
 @runs("gold.from_table_command")
 def gold_from_table() -> None:
-    """Write a gold file of a table (CSV, TSV, Parquet, XLSX, JSON) of questions and what is right.
+    """Write a gold file from a table (CSV, TSV, Parquet, XLSX, JSON) of questions and right answers.
 
     Says which metrics the result can judge. A question without qid gets one that depends on its text alone.
 
-    Exit code: 0, or 3 if the table is broken or says nothing of what is right.
+    Exit code: 0, or 3 if the table is broken or has no right answers.
+    """
+
+
+@click.command()
+@click.argument("traces", nargs=-1)
+@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: of what it has seen.")
+@click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold to name in the file, and to judge TRACES by.")
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE",
+    callback=writable,
+    default="ragmon.toml",
+    show_default=True,
+    help="The file to write; `-` is stdout.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the file where there is one.")
+@table_options("TRACE", of="TRACES")
+@click.pass_context
+@runs("init.init")
+def init() -> None:
+    """Write ragmon.toml from what is seen in TRACES (any file that `ragmon replay` reads), or by a running monitor.
+
+    It names the pipelines, the gold, how ids and citations are written, refusals that are given word for word, and the
+    gates that can be judged, with thresholds of the preset `default`. Each has a comment that says what was seen. A
+    gate that cannot be judged stands there as a comment, with the reason.
+
+    Exit codes: 0 written, 3 bad input, or the file exists.
     """
 
 
 @click.group(cls=Commands)
 def label() -> None:
-    """Import labels that people gave to answers, or list answers that are worth a label."""
+    """Import people's labels of answers, or list the answers most worth labelling."""
 
 
 @label.command("import")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--rater", metavar="NAME", help="Who gave the labels of rows that do not say.")
-@click.option("--dry-run", is_flag=True, help="Say what would be told, and tell nobody.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @click.option("--url", metavar="URL", help="The server's write port. Default: [export] endpoint, else [serve] otlp.")
 @output_option
 @config_option
 @runs("query.import_command")
 def label_import() -> None:
-    """Tell a server what FILES (CSV, JSON Lines) say of answers; each file is taken whole or refused whole.
+    """Send the labels in FILES (CSV, JSON Lines) to a server; each file is accepted whole or refused whole.
 
-    [labels] says which column is which, and which words stand for true and false. Importing a file again changes
-    nothing. With --output the labels are written as lines for `replay` and `gate`, in place of telling a server.
+    [labels] says which column is which, and which words mean true and false. Importing a file again changes nothing.
+    With --output the labels are written as lines for `replay` and `gate` instead.
 
-    Exit codes: 0, 3 a file is broken, or nobody takes the labels.
+    Exit codes: 0, 3 a file is broken, or no server takes the labels.
     """
 
 
 @label.command("queue")
 @click.argument("traces", nargs=-1)
-@click.option("--state-dir", metavar="DIR", help="Where a server's journal lies. Default: [serve] state_dir.")
+@click.option("--state-dir", metavar="DIR", help="The folder of a server's journal. Default: [serve] state_dir.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many answers.")
 @click.option("--text", is_flag=True, help="Show question and answer, as far as they were captured.")
 @form_option("csv", "jsonl")
@@ -577,10 +611,9 @@ def label_import() -> None:
 @config_option
 @runs("query.queue_command")
 def label_queue() -> None:
-    """Answers worth a label, as a sheet that `ragmon label import` reads: from TRACES, else from a server's journal.
+    """List answers worth labelling, as a sheet for `ragmon label import`: from TRACES, else from a server's journal.
 
-    First those that won the uniform draw, in an order of chance: whoever labels from the top has a sample, wherever
-    they stop. Then those of which scores say least.
+    First comes a random sample, shuffled, so you may stop anywhere; then the answers whose scores are least certain.
 
     Exit codes: 0, 3 there is nothing to label.
     """
@@ -590,8 +623,8 @@ def label_queue() -> None:
 @gold_option
 @click.option("--target", "-t", metavar="TARGET", help="module:function, or an http(s) address. Default: [probe.*].")
 @config_option
-@click.option("--name", metavar="NAME", help="The probe that is meant, where the configuration has several.")
-@click.option("--once", "one_round", is_flag=True, help="Send each question once, in order, and end.")
+@click.option("--name", metavar="NAME", help="Which probe, where the configuration has several.")
+@click.option("--once", "one_round", is_flag=True, help="Ask each question once, in order, then stop.")
 @click.option(
     "--output", "-o", metavar="FILE", callback=writable, help="Write traces here (`-`: stdout) in place of [export]."
 )
@@ -600,12 +633,12 @@ def label_queue() -> None:
 @click.pass_context
 @runs("serve.probe")
 def probe() -> None:
-    """Send gold questions through the live pipeline: a function of the application, or an address it answers at.
+    """Ask the live pipeline gold questions: a function of the application, or its HTTP address.
 
-    Without --once it goes on for ever at the rate the configuration says, and sends what comes back to
-    `[export] endpoint`, or writes it to --output.
+    Without --once it keeps asking at the configured rate, and sends the answers to `[export] endpoint`, or writes them
+    to --output.
 
-    Exit codes: 0, 3 bad input or configuration, nobody there to answer; with --gate those of `ragmon gate`.
+    Exit codes: 0, 3 bad input or configuration, or the pipeline does not answer; with --gate those of `ragmon gate`.
     """
 
 
@@ -650,7 +683,10 @@ _published = partial(click.option, hidden=True)
 @baseline_option
 @max_drop_option
 @click.option(
-    "--alerts-out", metavar="FILE", callback=writable, help="Run the alarms over the traces; write a line per edge."
+    "--alerts-out",
+    metavar="FILE",
+    callback=writable,
+    help="Run the alarms over the traces; write a line each time an alarm starts or ends.",
 )
 @click.option(
     "--incidents-out", metavar="FILE", callback=writable, help="The same for incidents: alarms that fire together."
@@ -678,10 +714,10 @@ _published = partial(click.option, hidden=True)
 def replay() -> None:
     """Score TRACES (.jsonl, .json, .csv, .tsv, .parquet, .xlsx, OTLP-JSON lines, TREC runs, `-` for stdin) and report.
 
-    The same scorer and gates as live traffic, on a whole run: a value over a gold set is exact.
+    The scorer and the gates are those of live traffic; over a whole run, a value over a gold set is exact.
 
-    With --baseline, a gated metric that dropped too far fails its gate, and gold items that flipped are listed: the
-    baseline's traces tell which; its report tells values alone.
+    With --baseline, a gated metric that dropped too far fails its gate. Gold items that flipped are listed if the
+    baseline is traces; a report has values only.
 
     Exit codes: 0, 3 bad input or configuration. `ragmon gate` is the command whose exit code is the verdict.
     """
@@ -702,15 +738,14 @@ def schema() -> None:
 
 @click.command()
 @config_option
-@click.option("--insecure", is_flag=True, help="Listen where strangers could write, and only warn.")
+@click.option("--insecure", is_flag=True, help="Only warn where anybody on the network could write.")
 @runs("serve.serve")
 def serve() -> None:
-    """Take OTLP from any number of producers, journal and score it, and show what came of it.
+    """Receive OTLP from any number of producers, journal and score it, and show the results.
 
-    Exit codes: 0 stopped by a signal, everything that was accepted is on disk; 3 bad configuration; 75 no room on the
-    disk, no file can be opened, a port or the state folder is taken, or a request takes too long: to start it again
-    later may help. A process that freezes is ended by SIGPROF; to start it again helps, and a request that did so twice
-    is set aside.
+    Exit codes: 0 stopped by a signal, and everything accepted is on disk; 3 bad configuration; 75 the disk is full, no
+    file can be opened, a port or the state folder is taken, or a request takes too long: restarting later may help. A
+    frozen process is killed with SIGPROF; restart it. A request that froze it twice is set aside.
     """
 
 
@@ -725,7 +760,7 @@ def serve() -> None:
 @config_option
 @runs("query.show")
 def show() -> None:
-    """One request: question, answer, what was retrieved, and every score with its reason, as content was captured.
+    """Show one request: question, answer, retrieved documents, and every score with its reason.
 
     TRACE is a trace id, or the first 8 or more of its digits. It is looked up in FILES; else in the journal of
     `[serve] state_dir` where there is one on this machine; else at `[serve] admin`. Over HTTP, content is shown with
@@ -751,12 +786,12 @@ def show() -> None:
 @config_option
 @runs("top.top")
 def top() -> None:
-    """Show what fires and every gate of a monitor, live: that of `ragmon serve`, or one in an application.
+    """Show incidents and every gate of a monitor, live: of `ragmon serve`, or of one in an application.
 
-    q and Ctrl-C leave; the arrow keys scroll. A monitor that stops answering is shown as stale, with the time since
-    when, until it answers again. Where stdout is no terminal, the state is printed once. Times are UTC.
+    q and Ctrl-C quit; the arrow keys scroll. A monitor that stops answering is shown as stale until it answers again.
+    If stdout is no terminal, the state is printed once. Times are UTC.
 
-    Exit codes: 0, 3 there is no monitor.
+    Exit codes: 0, 3 no monitor answers.
     """
 
 
@@ -770,10 +805,10 @@ def verify() -> None:
     """Say whether every record is accounted for.
 
     received = scored + ignored + dropped + duplicate + pending, stage by stage. Without --url and --state-dir the
-    server on `[serve] admin` is asked; where nobody answers there, the journal in `[serve] state_dir` is read.
+    server on `[serve] admin` is asked; if none answers, the journal in `[serve] state_dir` is read.
 
-    A journal is looked at more closely: every row can be read, none is missing, and what the newest checkpoint and
-    the rows after it say is what a replay of all rows says, under the same configuration.
+    A journal is checked further: every row can be read, none is missing, and the newest checkpoint with the rows after
+    it gives what a replay of all rows gives, under the same configuration.
 
     Exit codes: 0 it is, 1 it is not, 3 no server, no journal or bad configuration.
     """

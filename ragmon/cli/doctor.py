@@ -245,12 +245,13 @@ def running_monitor(admin: str) -> Iterator[Check]:
     except NoResponseError:
         finding = f"not known: no monitor answers on {parse_server_url(admin).authority}"
         hint = "start the application, send it requests, and run doctor again; --admin-url names another address"
-        yield Check(CAPTURED, ok=True, finding=finding, hint=hint)
+        yield Check(CAPTURED, ok=None, finding=finding, hint=hint)
     except RagmonError as error:
         yield Check(CAPTURED, ok=False, finding=str(error), hint=error.hint)
     else:
         if not any(check.name == CAPTURED for check in found):
-            yield Check(CAPTURED, ok=True, finding="nothing yet: the monitor has no records")
+            hint = "send requests; `@ragmon.trace` stands below `@app.post`, or the framework calls the bare function"
+            yield Check(CAPTURED, ok=None, finding="nothing yet: the monitor has no records", hint=hint)
         yield from found
 
 
@@ -266,7 +267,7 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
     try:
         socket.create_connection((address.host, address.port), TIMEOUT).close()
     except OSError as error:
-        message = f"nobody answers on {address.authority} ({error.strerror or error})"
+        message = f"no answer from {address.authority} ({error.strerror or error})"
         yield Check("endpoint", ok=False, finding=message, hint=hint)
         return
     yield Check("endpoint", ok=True, finding=f"{address.authority} answers")
@@ -395,7 +396,7 @@ def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) 
         return
     yield from local_quarantine(settings)
     message = "not tried: there is no `[export] endpoint`, records stay in this process"
-    yield Check("server", ok=True, finding=message)
+    yield Check("server", ok=None, finding=message)
     yield from running_monitor(admin)
 
 
@@ -410,8 +411,9 @@ def doctor(context: click.Context, config: str | None, rate: float | None, admin
     click.echo(f"config    ok    {settings.path or 'no ragmon.toml, the defaults hold'}")
     bad = False
     for result in checks(settings, admin=admin_url, wait=wait):
-        bad |= not result.ok
-        click.echo(f"{result.name:<9} {'ok ' if result.ok else 'bad'}   {printable_line(result.finding)}")
+        bad |= result.ok is False
+        word = "–" if result.ok is None else "ok" if result.ok else "bad"
+        click.echo(f"{result.name:<9} {word:<3}   {printable_line(result.finding)}")
         if result.hint:
             click.echo(f"{'':15} hint: {printable_line(result.hint)}")
     installed = instrumentations(settings)

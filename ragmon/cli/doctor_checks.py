@@ -55,10 +55,10 @@ SHOWN: Final = 50
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check, with a hint on what to correct or to know."""
+    """The result of one check, None where it could not be made, with a hint on what to correct or to know."""
 
     name: str
-    ok: bool
+    ok: bool | None
     finding: str
     hint: str = ""
 

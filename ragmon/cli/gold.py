@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from ragmon.cli.options import write
+from ragmon.config.load import load
 from ragmon.core.constants import NO_GOLD_CITATIONS, NO_GOLD_CLAIM
 from ragmon.core.errors import printable_json, printable_line
 from ragmon.core.gold_item import GoldItem
@@ -45,10 +46,10 @@ _LACKS: Final = {
 _NO_UNANSWERABLE: Final = "no question that has no answer: a column answerable, or --empty-reference unanswerable"
 
 
-def lint_command(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
+def lint_command(ctx: click.Context, paths: tuple[str, ...], form: str, config: str | None) -> None:
     """Report what is wrong or unwise in a gold set."""
-    gold_set = GoldSet.load(paths)
-    findings = lint(gold_set)
+    gates, gold_set = load(config).gates(), GoldSet.load(paths)
+    findings = lint(gold_set, gates)
     counts = Counter(finding.severity for finding in findings)
     if form == "json":
         lint_result = {
@@ -99,7 +100,7 @@ def freeze_command(
         return
     file = freeze(GoldSet.load(paths), key)
     write(printable_json(file, indent=1) + "\n", output)
-    unsigned = "not signed: a plain digest tells accidents, no forgery"
+    unsigned = "not signed: a digest without a key only detects accidental changes"
     signature = unsigned if key is None else "signed with HMAC-SHA256"
     click.echo(f"version {file['version'][:SHOWN]} of {file['items']} items, {signature}", err=True)
 

@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "gate": "Judge trace files by the gates; the exit code is the verdict.",
     "generate": "Write Prometheus rules or Grafana dashboards.",
     "gold": "Check, count, compare and freeze gold files.",
+    "init": "Write ragmon.toml from what traces or a monitor show.",
     "label": "Import labels that people gave, or list answers to label.",
     "probe": "Send gold questions through the live pipeline.",
     "replay": "Score trace files and write a report.",

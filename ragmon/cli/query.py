@@ -218,7 +218,7 @@ def _is_private(server: Url) -> bool:
 
 
 def ack(alarm: str, reason: str, by: str | None, url: str | None, config: str | None) -> int:
-    """Silence ALARM and arm it again: it starts from nothing, and fires anew if the fault lasts."""
+    """Silence an alarm, or every alarm of an incident, and reset it; it fires again if the fault persists."""
     settings = load(config)
     alert, pipeline = split(alarm, settings.pipeline)
     if by is None:
@@ -238,7 +238,7 @@ def ack(alarm: str, reason: str, by: str | None, url: str | None, config: str | 
             raise
         scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
         response = post_json(f"{scheme}://{settings.serve.otlp}", ACKS_PATH, body, settings)
-    effect = "silenced, and armed again" if response.get("fired") else "was silent; it starts from nothing"
+    effect = "silenced and reset" if response.get("fired") else "was silent; reset"
     click.echo(f"{printable_line(alarm)}: {effect}")
     return 0
 
@@ -280,7 +280,7 @@ def _incidents_of(address: str, name: str) -> list[_Incident]:
 
 
 def why(gate: str, since: str | None, url: str | None, form: str, config: str | None) -> int:
-    """Say what broke: since when it is worse, what changed with it, and which traces to open. Times are UTC."""
+    """Say what broke: since when, how much worse, what came with it, and which traces to open. Times are UTC."""
     settings = load(config)
     address = url or f"http://{settings.serve.admin}"
     back = {} if since is None else {"since": f"{seconds(since):.15g}"}

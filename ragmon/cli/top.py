@@ -184,7 +184,9 @@ def draw(
         head += _wrapped(console, Text(words, "bold reverse yellow"))
     head += _wrong(console, status, None if height is None else height // 3 - len(head))
     table = _GateTable(poll, width)
-    return OverviewFrame([*head, Text(), table.heading()], list(table.rows()), [_health(status, width)])
+    health = _health(status)
+    foot = _wrapped(console, health) if height is None else [health]  # what is printed once need not fit a screen
+    return OverviewFrame([*head, Text(), table.heading()], list(table.rows()), foot)
 
 
 def _title(status: OverviewStatus, address: str, width: int) -> Text:
@@ -233,7 +235,7 @@ def _clock(seconds: float, now: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime(form)
 
 
-def _health(status: OverviewStatus, width: int) -> Text:
+def _health(status: OverviewStatus) -> Text:
     residual = sum(counters.residual for counters in status.stages.values())
     doubts = [finding.what for finding in status.doubts]
     count = "no warning" if not doubts else f"{len(doubts)} warning{'s' if len(doubts) > 1 else ''}"
@@ -246,7 +248,6 @@ def _health(status: OverviewStatus, width: int) -> Text:
     text = Text("monitor: ").append(count, "yellow" if doubts else "green").append(f"; {'; '.join(parts)}")
     if doubts:
         text.append(f"; {printable_line(doubts[0])}", "yellow")
-    text.truncate(width, overflow="ellipsis")
     return text
 
 

@@ -5,6 +5,7 @@ The presets hold the thresholds of the published evaluation pages, and ragmon's 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -160,7 +161,9 @@ def _problems(name: str, table: GateTable, context: GateContext) -> Iterator[_Pr
             if (level >= table.threshold) if side == "below" else (level <= table.threshold):
                 yield key, "must lie beyond the threshold", level, f"{side} {table.threshold:g}"
     if table.window is not None and table.window not in context.windows:
-        yield "window", "names no window", table.window, nearest(table.window, context.windows)
+        further = json.dumps([*context.windows, table.window])
+        hint = f"windows = {further} adds it; {nearest(table.window, context.windows)}"
+        yield "window", "names no window", table.window, hint
     gold = context.gold.get(table.gold or "")
     if table.gold is not None and table.gold not in context.gold_names:
         yield "gold", "names no gold set", table.gold, nearest(table.gold, context.gold_names)

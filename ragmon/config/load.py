@@ -77,11 +77,14 @@ _PRESET: Final = ("gates", "preset")
 _MATCHER_COUNTS: Final = ("refusal", "matcher_counts")
 _NOT_INHERITED: Final = ("gold", "probe")  # by a pipeline from the top level
 _POSITION: Final = re.compile(r" \((?:at line (\d+), column (\d+)|at end of document)\)$")
+_BACKSLASH: Final = "a path stands in 'single quotes', or has / in place of \\"
 _SYNTAX_HINTS: Final = {
     "Invalid value": 'text and durations stand in quotes: window = "5m"',
     "Expected '=' after a key": 'a line is key = value, a table is [name]; "recall@5" is quoted',
     "Invalid statement": "a line is key = value, [table] or a comment",
     "Unclosed array": "a list ends with ]",
+    "Unescaped '\\'": _BACKSLASH,
+    "Invalid hex value": _BACKSLASH,
 }
 
 Row = tuple[str, object, str]

@@ -337,7 +337,7 @@ _ANNOTATIONS: Final = {
     "Alerts that fire": (
         declared.FIRES,
         "red",
-        {"titleFormat": "{{alertname}}", "textFormat": "{{pipeline}} {{alarm}}", "tagKeys": "severity"},
+        {"titleFormat": "{{alertname}}", "textFormat": "{{pipeline}} {{gate}} {{incident}}", "tagKeys": "severity"},
     ),
     "New builds": (
         _new(declared.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE),
@@ -504,6 +504,9 @@ def overview(settings: Settings) -> Rows:
     age = f"time() - max({at(declared.LAST_SCORED)})"
     says = "How long ago a record was scored last. Quiet is no data: gates keep what they know of their window."
     yield number("Last scored", says, age, SECONDS, limit=STALE)
+    told = ("pipeline", "summary", "incident")
+    columns = [Column("", worst(declared.INCIDENT_INFO, ", ".join(told), PIPELINE)), *_labels(*told)]
+    yield table("Incidents", "What is wrong now, in a sentence.", columns, empty="no incident lasts")
     yield from _gate_tables(settings)
 
     yield "Alarms"
@@ -513,7 +516,7 @@ def overview(settings: Settings) -> Rows:
     near = {f"{worst(declared.GATE_EVIDENCE, _BY, PIPELINE)} > 0.2": "{{pipeline}} {{gate}}"}
     says = "How far alarms are on their way to firing, 0 to 1, logarithmic; those above 0.2."
     yield lines("Evidence", says, near, SHARE, ceiling=1, many=True)
-    labels = ("alertname", "severity", "pipeline", "gate", "alarm")
+    labels = ("alertname", "severity", "pipeline", "gate", "incident")
     columns = [Column("", f"max by ({', '.join(labels)}) ({declared.FIRES})"), *_labels(*labels)]
     yield table("Alerts that fire", "What the alert rules say in Prometheus.", columns, empty="no alert fires")
     seen = Column("", worst(declared.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE))

@@ -4,8 +4,8 @@ The gates of the top level of ragmon.toml are those of every pipeline without ga
 come with their first record: their rules select all pipelines but the ones that have rules of their own.
 
 Shares are sums of scores by requests scored. Intervals are the monitor's, which knows strata and clusters and exports
-its bounds. Alarms keep a budget of false pages, so the rules on alarms only pass them on; everything else opens a
-ticket or informs.
+its bounds. Incidents are made of alarms, which keep a budget of false pages, so the rules only pass them on; everything
+else opens a ticket or informs.
 """
 
 from __future__ import annotations
@@ -53,6 +53,11 @@ DASHBOARD: Final = "ragmon-overview"
 _PERCENT: Final = "{{ . | first | value | humanizePercentage }}"
 _NUMBER: Final = '{{ . | first | value | printf "%.0f" }}'
 """The first result of a query, as a template writes it."""
+_INCIDENT: Final = "incident"
+_INCIDENT_PAGE: Final = '/incidents/{{ reReplaceAll "[+]" "%20" (urlquery $labels.incident) }}'
+"""The path of an incident's page. Only a query has `+` for a space."""
+_KEPT: Final = "2m"
+"""How long an alert goes on without what it passes on: one or two scrapes may be missed."""
 GATE_NAME: Final = "{{ $labels.pipeline }}/{{ $labels.gate }}"
 RATE_WINDOW: Final = "5m"
 """The window of recorded sums; sums of longer windows are made of them."""
@@ -318,18 +323,17 @@ class Writer:
         own = {**(labels or {}), **({"severity": severity} if severity else {})}
         return Rule(name, expr, own, annotations, pending=pending, keep_firing_for=keep, alert=True)
 
-    def found(self, query: str, shown: str, otherwise: str, *, alarm: bool = False) -> str:
+    def found(self, query: str, shown: str, otherwise: str, about: str = "gate") -> str:
         """A template for the value of a query about the alert's gate, which Prometheus runs when it writes the alert.
 
         Args:
-            query: The query, with `SERIES{GATE}` for each series.
+            query: The query, with `SERIES{}` for each series.
             shown: The template around `.`, the result.
             otherwise: The text where the query has no result.
-            alarm: Whether it is about the alarm's full name, not the gate's.
+            about: The label, beside that of the pipeline, that names what the query is about.
         """
-        labels = self.of.labels("pipeline", "gate")
-        values = labels.replace("gate", "alarm", 1) if alarm else labels
-        return _asked(query.replace("{GATE}", f"{{{_matchers(labels)}}}"), values, shown, otherwise)
+        labels = self.of.labels("pipeline", about)
+        return _asked(query.replace("{}", f"{{{_matchers(labels)}}}"), labels, shown, otherwise)
 
     def of_pipeline(self, query: str, item: str, otherwise: str) -> str:
         """A template for every result of a query about the alert's pipeline.
@@ -343,33 +347,25 @@ class Writer:
         shown = f"{{{{ range $at, $found := . }}}}{{{{ if $at }}}}, {{{{ end }}}}{item}{{{{ end }}}}"
         return _asked(query.replace("PIPELINE", _matchers(labels)), labels, shown, otherwise)
 
-    def share(self, series: str, *, alarm: bool = False, otherwise: str = "unknown") -> str:
+    def share(self, series: str, otherwise: str = "unknown") -> str:
         """A template for a share of the gate in per cent."""
-        return self.found(f"max({series}{{GATE}})", _PERCENT, otherwise, alarm=alarm)
+        return self.found(f"max({series}{{}})", _PERCENT, otherwise)
 
     @property
     def value(self) -> str:
-        """The gate's value in its window with the gate's interval; another text for an alarm on a metric without gate.
+        """The gate's value in its window with the gate's interval, which may hold the threshold while an alarm fires.
 
-        The interval may still hold the threshold: an alarm proves more than one window shows.
+        An alarm proves more than one window shows.
         """
         lower, upper = self.share(families.GATE_LOWER), self.share(families.GATE_UPPER)
-        samples = self.found(f"sum({families.GATE_SAMPLES}{{GATE}})", _NUMBER, "0")
-        shown = f"In its whole window {_PERCENT} (95 % interval {lower} to {upper}, n = {samples})"
-        return self.found(f"max({families.GATE_VALUE}{{GATE}})", shown, "No gate of this name has a value")
+        samples = self.found(f"sum({families.GATE_SAMPLES}{{}})", _NUMBER, "0")
+        shown = f"In its whole window {_PERCENT} (95 % interval {lower} to {upper}, n = {samples}, {self.threshold})"
+        return self.found(f"max({families.GATE_VALUE}{{}})", shown, "No gate of this name has a value")
 
     @property
     def threshold(self) -> str:
         """The gate's threshold."""
         return f"threshold {self.share(families.GATE_THRESHOLD, otherwise='of no gate')}"
-
-    @property
-    def lately(self) -> str:
-        """The gate's metric in the last minutes, which an alarm is about: its window may hold more good requests."""
-        shown = f"{_PERCENT} in {RATE_WINDOW} (n = {self.found(f'{SCORED_RECORD}{{GATE}}', _NUMBER, '0')})"
-        return self.found(
-            f"{SCORE_RECORD}{{GATE}} / ({SCORED_RECORD}{{GATE}} > 0)", shown, f"nothing scored in {RATE_WINDOW}"
-        )
 
     @property
     def builds(self) -> str:
@@ -505,7 +501,7 @@ def gate_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
         "window give it more; `ragmon doctor` says how many it takes.",
         pending="2h",
     )
-    alerts = [*_alarms(writer), breach, insufficient]
+    alerts = [_incident(writer), *_alarms(writer), breach, insufficient]
     if any(scope.share_gates for scope in scopes):
         lost, scored = of.series(METRIC_UNASSESSED), of.series(METRIC_SCORED)
         total = f"({lost} + ({scored} or 0 * {lost}))"
@@ -522,37 +518,54 @@ def gate_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
     return alerts + [rule for scope in scopes for rule in _traffic(scope, writer)]
 
 
+def _incident(writer: Writer) -> Rule:
+    """The alert on incidents: the sentence, the gate that tells most of it, what answers, and where to read on.
+
+    An incident is already statistically proven, so the rule does not wait before it fires.
+    """
+    of, name = writer.of, f"{{{{ $labels.{_INCIDENT} }}}}"
+
+    def known(shown: str, otherwise: str) -> str:
+        return writer.found(
+            f"{families.INCIDENT_INFO}{{}}", f"{{{{ with . | first }}}}{shown}{{{{ end }}}}", otherwise, _INCIDENT
+        )
+
+    gate = "{{ $gate := .Labels.alarm | reReplaceAll `:.*` `` }}Most of it shows at {{ $gate }}. "
+    value = writer.value.replace("$labels.gate", "$gate")
+    page = known(f"http://{{{{ .Labels.instance }}}}{_INCIDENT_PAGE}", _INCIDENT_PAGE)
+    if writer.links.status is not None:
+        page = str(writer.links.status).rstrip("/") + _INCIDENT_PAGE
+    return writer.alert(
+        "RagmonIncident",
+        f"max by ({of.labels('pipeline', _INCIDENT, 'severity')}) ({of.series(families.INCIDENT)}) == 1",
+        "",
+        known("{{ .Labels.summary }}", f"{{{{ $labels.pipeline }}}}: {name}"),
+        f"{known(f'{gate}{value}. ', '')}{writer.builds} `ragmon why {name}` says since when and what changed; "
+        f"`ragmon ack {name} --reason TEXT` silences it and arms it again. {page}",
+        keep=_KEPT,
+    )
+
+
 def _alarms(writer: Writer) -> list[Rule]:
-    """Alerts on ragmon's alarms. An alarm is already statistically proven, so no rule waits before it fires."""
+    """Alerts on the alarms that belong to no incident: they tell of a difference."""
     of = writer.of
 
     def alarm(name: str, series: str, severity: str, summary: str, description: str) -> Rule:
         # It fires while the alarm does in at least one replica. The label `alarm` has the alarm's full name, and `gate`
-        # only the gate's, so that alerts on one gate are grouped. One or two scrapes may be missed.
+        # only the gate's, so that alerts on one gate are grouped.
         named = f'label_replace({series}, "alarm", "$1", "gate", "(.*)")'
         grouped = f'label_replace({named}, "gate", "$1", "gate", "([^:]+):.*")'
         expr = f"max by ({of.labels('pipeline', 'gate', 'alarm', 'severity')}) ({grouped}) == 1"
-        return writer.alert(name, expr, severity, summary, description, keep="2m")
+        return writer.alert(name, expr, severity, summary, description, keep=_KEPT)
 
-    index = f"on ({of.labels('pipeline', 'gate')}) {of.series(families.GATE_INFO, _ON_INDEXES)}"
-    urgent = of.series(families.GATE_ALARM, f'severity=~"page|ticket",gate!~"{_DRIFT}"')
-    looks = of.series(families.GATE_ALARM, f'severity="{constants.LOOK}"')
     drifts = of.series(families.GATE_ALARM, f'gate=~"{_DRIFT}",gate!="{INDEX_ALERT}"')
+    index = f"on ({of.labels('pipeline', 'gate')}) {of.series(families.GATE_INFO, _ON_INDEXES)}"
     indexes = of.series(families.GATE_ALARM, f'gate="{INDEX_ALERT}"')
     indexes = f"{indexes} or ({of.series(families.GATE_ALARM)} and {index})"
-    past = writer.share(families.GATE_BASELINE, alarm=True, otherwise="none")
-    about = f"{writer.value}; its own past, if that is what it guards: {past}. {writer.builds}"
-    commands = (
-        f"`ragmon why {GATE_NAME}` says since when and what changed; "
-        f"`ragmon ack {_ALARM_NAME} --reason TEXT` silences it and arms it again. It keeps a budget of false pages."
-    )
-    fires = f"{_ALARM_NAME} fires: {writer.lately}, {writer.threshold}"
     differs = f"{_ALARM_NAME}: requests are distributed otherwise than before"
     several = "{{ $labels.pipeline }}: one build answers from more than one index"
     part = f"Part of the answers come from another index than the rest. {writer.builds}"
     return [
-        alarm("RagmonGateAlarm", f"{urgent} unless {index}", "", fires, f"{about} {commands}"),
-        alarm("RagmonLook", looks, INFO, f"{_ALARM_NAME}: a little off its own past", about),
         alarm("RagmonDrift", drifts, TICKET, differs, f"A difference, not a fault. {writer.builds}"),
         alarm("RagmonIndexDrift", indexes, "", several, part),
     ]

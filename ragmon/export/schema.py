@@ -337,6 +337,7 @@ class IncidentSummary(Data, frozen=True, kw_only=True):
 
     Attributes:
         incident: Its name.
+        pipeline: The pipeline.
         severity: `confirmed` or `suspected`.
         metrics: The metrics that it moved.
         began: Seconds since the epoch.

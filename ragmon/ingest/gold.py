@@ -21,15 +21,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from ragmon.config.gates import PRESETS
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.core import constants
 from ragmon.core.errors import GoldError, RagmonError, shorten
 from ragmon.core.gold_item import GoldItem, Match
 from ragmon.core.ids import IdForm
+from ragmon.core.policy import Gate
 from ragmon.core.process import keyed_hash, read_key, without_collector
 from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import ANYWHERE, contains_phrase, normalise_question
 from ragmon.ingest.tables import USUAL, Frame, TableOptions, frame_table
+from ragmon.metrics.base import parse
 from ragmon.metrics.builtin import STOP_WORDS
 from ragmon.stats.intervals import needed_for_pass, wilson
 
@@ -601,10 +604,8 @@ Severity = Literal["error", "warning", "info"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "info")
 """The worst first."""
 
-FLOORS: Final = (("answer_precision", 0.80), ("citation_hit_rate", 0.75))
-CEILINGS: Final = (("over_refusal_rate", 0.10),)
-UNDER_REFUSAL: Final = ("under_refusal_rate", 0.05)
-"""Gates that a set should be large enough to prove: those of the preset `wfgy-eval`."""
+_UNDER_REFUSAL: Final = "under_refusal_rate"
+"""The one metric of unanswerable questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -617,14 +618,17 @@ class LintFinding:
     hint: str
 
 
-def lint(gold: GoldSet) -> list[LintFinding]:
+def lint(gold: GoldSet, gates: Sequence[Gate] = PRESETS["default"]) -> list[LintFinding]:
     """Check a gold set; the worst findings come first, within a severity grouped by kind.
+
+    `gates` are those that the set should be large enough to prove.
 
     >>> [finding.message for finding in lint(GoldSet("g", (GoldItem("a", "Why?", True, ["so"], None, ["d1"]),)))][-1]
     'all substrings are shorter than 5 characters'
     """
-    findings = [*_contradictions(gold), *_too_few_items(gold), *_missing_fields(gold), *_useless_substrings(gold)]
-    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    findings = [*_contradictions(gold), *_too_few_items(gold, gates)]
+    findings += [*_missing_fields(gold), *_useless_substrings(gold)]
+    return sorted(dict.fromkeys(findings), key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 def _contradictions(gold: GoldSet) -> Iterator[LintFinding]:
@@ -650,15 +654,19 @@ def _contradictions(gold: GoldSet) -> Iterator[LintFinding]:
                 yield LintFinding(item.qid, "error", message, hint)
 
 
-def _too_few_items(gold: GoldSet) -> Iterator[LintFinding]:
+def _too_few_items(gold: GoldSet, gates: Sequence[Gate]) -> Iterator[LintFinding]:
     answerable = len(_answerable(gold))
-    gates = [(name, ">=", limit, "answerable", answerable) for name, limit in FLOORS]
-    gates += [(name, "<=", limit, "answerable", answerable) for name, limit in CEILINGS]
-    gates.append((UNDER_REFUSAL[0], "<=", UNDER_REFUSAL[1], "unanswerable", len(gold) - answerable))
-    for metric, sign, limit, kind, count in gates:
-        needed = needed_for_pass(limit, at_least=sign == ">=")
+    for gate in sorted(gates, key=lambda gate: gate.metric == _UNDER_REFUSAL):
+        metric = parse(gate.metric) if gate.kind == "threshold" else None
+        if metric is None or not metric.needs_gold or metric.labelled:
+            continue
+        sign, limit = ">=" if gate.at_least else "<=", gate.threshold
+        kind, count = "answerable", answerable
+        if gate.metric == _UNDER_REFUSAL:
+            kind, count = "unanswerable", len(gold) - answerable
+        needed = needed_for_pass(limit, at_least=gate.at_least)
         if needed is not None and count < needed:
-            message = f"too few {kind} items to prove {metric} {sign} {limit:.2f}: {count}, and it takes {needed}"
+            message = f"too few {kind} items to prove {gate.metric} {sign} {limit:.2f}: {count}, and it takes {needed}"
             hint = f"a flawless run over fewer than {needed} is still compatible with a rate on the wrong side"
             yield LintFinding(None, "warning", message, hint)
 

@@ -752,9 +752,7 @@ def gold_fields(
         if not found.keys().isdisjoint(_REFERENCES if has_column else _SAYS_WHAT_IS_RIGHT):
             answerable = not (has_no_answer and found.keys().isdisjoint(_REFERENCES))
         elif empty_reference is None and not has_no_answer:
-            raise MissingReferenceError(
-                "the row names no answer: is its question unanswerable, or is it to be left out?"
-            )
+            raise MissingReferenceError("the row has no reference answer")
         elif empty_reference == "skip":
             return None
         else:

@@ -370,7 +370,7 @@ class TestOfAMonitor:
     @pytest.mark.slow
     def test_without_a_monitor_it_says_where_it_asked(self):
         named = "--by", "build", "--baseline", "a", "--candidate", "b", "--url", "http://127.0.0.1:9"
-        assert ragmon("compare", *named).error[0].startswith("nobody answers on 127.0.0.1:9 (")
+        assert ragmon("compare", *named).error[0].startswith("no answer from 127.0.0.1:9 (")
 
     @pytest.mark.slow
     def test_there_must_be_something_to_compare(self):

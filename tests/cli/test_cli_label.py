@@ -91,7 +91,7 @@ class TestImport:
         path = sheet(tmp_path, [f"{trace(1)},1,ada"])
         done = ragmon("label", "import", path, "--url", "http://127.0.0.1:1")
         assert done.code == 3
-        assert "nobody answers on 127.0.0.1:1" in done.err
+        assert "no answer from 127.0.0.1:1" in done.err
 
 
 def record(number, *, audit=True, **fields):

@@ -206,7 +206,7 @@ class TestFromTable:
     def test_a_row_without_a_reference_needs_a_word_of_the_user(self, here):
         write(here / "truth.csv", TRUTH)
         message, hint = ragmon("gold", "from-table", "truth.csv").error
-        assert message.startswith("truth.csv:3: the row names no answer")
+        assert message.startswith("truth.csv:3: the row has no reference answer")
         assert "--empty-reference unanswerable, or skip" in hint
         skipped = ragmon("gold", "from-table", "truth.csv", "--empty-reference", "skip")
         assert [json.loads(line)["answerable"] for line in skipped.out.splitlines()] == [True, True]

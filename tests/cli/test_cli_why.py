@@ -96,8 +96,8 @@ def test_without_a_monitor_it_says_where_it_asked():
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
         error, hint = ragmon("why", "answer_precision", "--url", f"http://{place}").error
-    assert error.startswith(f"nobody answers on {place} (")
-    assert hint == "is it running? Its address, such as http://127.0.0.1:9464"
+    assert error.startswith(f"no answer from {place} (")
+    assert hint == "start `ragmon serve` or your application, or pass its address, such as http://127.0.0.1:9464"
 
 
 @pytest.mark.slow

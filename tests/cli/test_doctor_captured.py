@@ -140,7 +140,18 @@ def test_without_an_endpoint_the_monitor_of_the_application_is_asked(tmp_path, c
     assert [message for message in caplog.messages if "no question in 20 of 20 records" in message]
     done = ragmon("doctor", "--config", path, "--admin-url", f"http://127.0.0.1:{free_port()}")
     assert done.code == 0
-    assert "captured  ok    not known: no monitor answers on 127.0.0.1" in done.out
+    assert "captured  –     not known: no monitor answers on 127.0.0.1" in done.out
+    assert "server    –     not tried: there is no `[export] endpoint`" in done.out
+
+
+@pytest.mark.slow
+def test_a_monitor_without_records_is_neither_good_nor_bad_and_the_usual_mistake_is_named(tmp_path):
+    path = tmp_path / "ragmon.toml"
+    path.write_text('[serve]\nadmin = "127.0.0.1:0"\n')
+    with Monitor(load(path, environ={})) as monitor:
+        done = ragmon("doctor", "--config", path, "--admin-url", f"http://{monitor.address}")
+    assert (done.code, "captured  –     nothing yet: the monitor has no records" in done.out) == (0, True)
+    assert "hint: send requests; `@ragmon.trace` stands below `@app.post`" in done.out
 
 
 def told(folder, running):

@@ -94,7 +94,13 @@ def test_what_is_wrong_stands_first_then_every_gate_then_the_monitors_health(mon
     assert row(lines, "scarce")[1:3] == ["insufficient", "0.200"]
     assert "≤ 0.1 0.133 … 0.289      100 " in next(line for line in lines if line.startswith("errors"))
     kept = "journal 0." if monitor == "server" else "no journal"
-    assert re.match(rf"monitor: .*last record scored \d+ s ago; residual 0; {kept}", lines[-2])
+    foot = " ".join(lines[next(n for n, line in enumerate(lines) if line.startswith("monitor: ")) :])
+    assert re.match(rf"monitor: .*last record scored \d+ s ago; residual 0; {kept}", foot)
+
+
+def test_nothing_that_is_printed_once_is_cut_at_80_columns(server):
+    text = " ".join(shown(server.admin, columns=80))
+    assert re.search(r"residual 0; +journal 0\.\d of \d+ +MiB; +started \d+ s +ago", text)
 
 
 def test_the_figures_are_those_of_metrics_and_of_the_page(server):
@@ -232,8 +238,8 @@ def test_the_address_is_that_of_the_configuration_unless_one_is_given(server, tm
 def test_where_nobody_answers_it_says_where_it_asked(tmp_path):
     (tmp_path / "ragmon.toml").write_text('[serve]\nadmin = "127.0.0.1:9"\n')
     message, hint = ragmon("top", cwd=tmp_path).error
-    assert message.startswith("nobody answers on 127.0.0.1:9 ")
-    assert "is it running?" in hint
+    assert message.startswith("no answer from 127.0.0.1:9 ")
+    assert "start `ragmon serve`" in hint
 
 
 @pytest.mark.parametrize("page", ["[]", "{}", "no JSON", '{"gates": 3}'])

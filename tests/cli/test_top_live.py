@@ -141,7 +141,7 @@ def test_a_monitor_that_goes_is_stale_since_its_last_answer_and_recovers(monitor
         monitor.stop()
         lines = screen.wait_for(_stale)
         since, age, reason = _stale(lines)
-        assert reason.startswith("nobody answers on")
+        assert reason.startswith("no answer from")
         assert any(line.startswith("errors ") and "0.250" in line for line in lines)
         later = screen.wait_for(lambda lines: _stale(lines) and _stale(lines)[1] != age)
         assert _stale(later)[0] == since

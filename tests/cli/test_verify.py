@@ -469,7 +469,7 @@ def test_what_is_no_server_is_refused(page):
 def test_somebody_must_answer_where_a_url_is_given():
     port = free_port()
     message, hint = ragmon("verify", "--url", f"127.0.0.1:{port}").error
-    assert f"nobody answers on 127.0.0.1:{port}" in message
+    assert f"no answer from 127.0.0.1:{port}" in message
     assert "running" in hint
 
 
@@ -496,7 +496,7 @@ def test_there_must_be_a_journal(tmp_path):
 def test_where_nobody_answers_and_there_is_no_journal_both_are_said(tmp_path):
     (tmp_path / "ragmon.toml").write_text(f'[serve]\nadmin = "127.0.0.1:{free_port()}"\n')
     message, hint = ragmon("verify", cwd=tmp_path).error
-    assert "nobody answers on 127.0.0.1" in message
+    assert "no answer from 127.0.0.1" in message
     assert "and there is no journal in" in message
     assert hint == "--url URL, or --state-dir DIR"
 

@@ -207,7 +207,12 @@ CASES = {
     "an unknown preset": ('[gates]\npreset = "wfgy-evil"\n', 2, "names no preset", "did you mean wfgy-eval"),
     "an unknown key": (f"{GATE}at_last = 0.5\nat_least = 0.5\n", 3, "is not a known key", "did you mean at_least"),
     "an unknown source": (f'{GATE}at_least = 0.5\nsource = "prob"\n', 4, "must be", "did you mean probe?"),
-    "an unknown window": (f'{GATE}at_least = 0.5\nwindow = "2h"\n', 4, "names no window", "24h"),
+    "an unknown window": (
+        f'{GATE}at_least = 0.5\nwindow = "2h"\n',
+        4,
+        "names no window",
+        'windows = ["5m", "1h", "24h", "2h"] adds it; did you',
+    ),
     "no sample at all": (f"{GATE}at_least = 0.5\nmin_samples = 0\n", 4, "at least 1", "whole number"),
     "an unknown gold set": (
         f'{GATE}at_least = 0.5\ngold = "goldd"\n[gold.gold]\npath = "g"\n',

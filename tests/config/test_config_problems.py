@@ -183,6 +183,8 @@ SYNTAX = {
     "text without quotes": ("[sampling]\nslow_above = 8s\n", 2, "not TOML", "ragmon.toml is TOML"),
     "a word without quotes": ("[capture]\ncontent = none\n", 2, "invalid value", "in quotes"),
     "a key with an at sign": ("[gates]\nrecall@5 = {}\n", 2, "after a key", '"recall@5" is quoted'),
+    "a path of Windows": ('[gold.g]\npath = "C:\\data\\gold.jsonl"\n', 2, "not TOML", "in 'single quotes'"),
+    "one that looks like a code": ('[gold.g]\npath = "C:\\Users\\gold.jsonl"\n', 2, "not TOML", "in 'single quotes'"),
     "a list that never ends": ("x = 1\nwindows = [\n'5m',\n", 3, "not TOML", ""),
 }
 

@@ -11,6 +11,7 @@ import yaml
 
 from tests.support.alertmanagers import alertmanager_in, listening
 from tests.support.deployed import DEPLOY, document, installed, run, uncommented
+from tests.support.serving import get
 from tests.support.waiting import TIMEOUT, wait_for
 
 CONFIG = document("alertmanager.yml")
@@ -87,35 +88,59 @@ def test_it_takes_the_receivers_of_its_comment(tmp_path, name):
 
 
 @pytest.mark.slow
-def test_a_page_is_told_and_a_ticket_of_its_gate_is_not(alertmanager):
+def test_the_page_of_an_incident_is_told_and_what_is_about_gates_of_its_pipeline_is_not(alertmanager):
     alertmanager.send(
-        alert("RagmonGateAlarm", "page", "p", "coverage", alarm="coverage"),
+        alert("RagmonIncident", "page", "p", incident="p-1"),
         alert("RagmonGateSlowBurn", "ticket", "p", "coverage"),
-        alert("RagmonLook", "info", "p", "coverage", alarm="coverage:look"),
-        alert("RagmonGateBreach", "info", "p", "coverage"),
-        alert("RagmonGateSlowBurn", "ticket", "p", "compliance"),
+        alert("RagmonDrift", "ticket", "p", "latency", alarm="latency:drift"),
+        alert("RagmonGateBreach", "info", "p", "compliance"),
+        alert("RagmonIndexDrift", "page", "p", "index_hash"),
+        alert("RagmonErrors", "ticket", "p"),
+        alert("RagmonIncident", "ticket", "q", incident="q-1"),
         alert("RagmonGateSlowBurn", "ticket", "q", "coverage"),
-        alert("RagmonLook", "info", "p", "compliance", alarm="compliance:look"),
+        alert("RagmonIndexDrift", "page", "r", "index_hash"),
+        alert("RagmonGateBreach", "info", "r", "index_hash"),
+        alert("RagmonGateBreach", "info", "r", "compliance"),
         alert("RagmonAccountingMismatch", "ticket", stage="ingest"),
         alert("RagmonWatchdog", "none"),
         alert("SomebodyElses", ""),
     )
     expected = {
-        ("page", "RagmonGateAlarm", "p", "coverage"),
-        ("ticket", "RagmonGateSlowBurn", "p", "compliance"),
+        ("page", "RagmonIncident", "p", ""),
+        ("page", "RagmonIndexDrift", "p", "index_hash"),
+        ("ticket", "RagmonErrors", "p", ""),
+        ("ticket", "RagmonIncident", "q", ""),
         ("ticket", "RagmonGateSlowBurn", "q", "coverage"),
-        ("info", "RagmonLook", "p", "compliance"),
+        ("page", "RagmonIndexDrift", "r", "index_hash"),
+        ("info", "RagmonGateBreach", "r", "compliance"),
         ("ticket", "RagmonAccountingMismatch", "", ""),
         ("watchdog", "RagmonWatchdog", "", ""),
         ("nobody", "SomebodyElses", "", ""),
     }
     wait_for(lambda: alertmanager.heard() >= expected)
-    silenced = {"RagmonGateSlowBurn", "RagmonLook", "RagmonGateBreach"}
-    wait_for(lambda: alertmanager.inhibited() == {(name, "p", "coverage") for name in silenced})
+    silenced = {("RagmonGateSlowBurn", "coverage"), ("RagmonDrift", "latency"), ("RagmonGateBreach", "compliance")}
+    silenced = {(name, "p", gate) for name, gate in silenced} | {("RagmonGateBreach", "r", "index_hash")}
+    wait_for(lambda: alertmanager.inhibited() == silenced)
     # Whatever came with the first alerts would have been told before one that came after them.
-    alertmanager.send(alert("RagmonGateSlowBurn", "ticket", "p", "later"))
-    wait_for(lambda: ("ticket", "RagmonGateSlowBurn", "p", "later") in alertmanager.heard())
-    assert alertmanager.heard() - expected == {("ticket", "RagmonGateSlowBurn", "p", "later")}
+    alertmanager.send(alert("RagmonGateSlowBurn", "ticket", "q", "later"))
+    wait_for(lambda: ("ticket", "RagmonGateSlowBurn", "q", "later") in alertmanager.heard())
+    assert alertmanager.heard() - expected == {("ticket", "RagmonGateSlowBurn", "q", "later")}
+
+
+@pytest.mark.slow
+def test_incidents_of_a_pipeline_are_told_one_by_one_and_a_confirmed_one_is_no_ticket(alertmanager):
+    """Each in a notification of its own: who silences one hears of the other."""
+    confirmed, suspected = (alert("RagmonIncident", severity, "p", incident="p-1") for severity in ("page", "ticket"))
+    others = [alert("RagmonIncident", severity, "p", incident=f"p-{severity}") for severity in ("page", "ticket")]
+    alertmanager.send(confirmed, suspected, *others)
+
+    def told():
+        return sorted((receiver, one["labels"]["incident"]) for receiver, one in alertmanager.told)
+
+    wait_for(told, lambda found: len(found) == 3)
+    assert told() == [("page", "p-1"), ("page", "p-page"), ("ticket", "p-ticket")]
+    groups = json.loads(get(f"http://{alertmanager.address}/api/v2/alerts/groups")[1])
+    assert [len(group["alerts"]) for group in groups] == [1, 1, 1, 1]
 
 
 def test_pages_and_the_watchdog_do_not_wait_for_their_group(alertmanager):
@@ -125,10 +150,10 @@ def test_pages_and_the_watchdog_do_not_wait_for_their_group(alertmanager):
 
 def test_without_ragmon_only_that_and_the_watchdog_are_told(alertmanager):
     gone = [
-        alert("RagmonGateAlarm", "page", "p", "coverage"),
+        alert("RagmonIncident", "page", "p", incident="p-1"),
         alert("RagmonNoData", "ticket", "p"),
         alert("RagmonJournalNotWritable", "page"),
-        alert("RagmonLook", "info", "p", "compliance"),
+        alert("RagmonGateBreach", "info", "q", "compliance"),
     ]
     alertmanager.send(
         alert("RagmonDown", "page"), *gone, alert("RagmonWatchdog", "none"), alert("SomebodyElses", "page")

@@ -39,7 +39,7 @@ def world(real, tmp_path_factory):
             for replica in replicas:
                 replica.run(LATER, **WRONG)
             server.wait_for('sum(ragmon_records_scored_total{stage="score"})', one.fed + other.fed)
-            server.wait_for('count(ALERTS{alertname="RagmonGateAlarm",alertstate="firing"}) > bool 0', 1)
+            server.wait_for('count(ALERTS{alertname="RagmonIncident",alertstate="firing"}) > bool 0', 1)
             yield SimpleNamespace(server=server, replicas=replicas, dashboards=read(folder / "grafana"))
 
 

@@ -160,17 +160,18 @@ def test_a_label_that_prometheus_could_not_have_is_refused(configured):
 class Exposition(ThreadingHTTPServer):
     """Serves the metrics of one environment, with calls that come as many at each scrape."""
 
-    def __init__(self, build, alarm, calls):
+    def __init__(self, build, incidents, calls):
         scrapes = count(1000, calls) if calls else None
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
                 counted = next(scrapes) if scrapes else 1000
                 text = (
-                    f'ragmon_gate_alarm{{pipeline="shop",gate="answer_precision",severity="page"}} {alarm}\n'
                     f'ragmon_build_seen_info{{pipeline="shop",build="{build}",index_hash="i"}} 1\n'
                     'ragmon_gate_threshold{pipeline="shop",gate="answer_precision"} 0.8\n'
                     f'rag_e2e_latency_seconds_count{{pipeline="shop",source="live"}} {counted}\n'
+                    + incidents
+                    * 'ragmon_incident{pipeline="shop",incident="shop-1",severity="page"} 1\n'
                 )
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
@@ -203,17 +204,15 @@ def test_people_are_told_of_a_silent_then_dead_production_while_staging_lives_an
             labels = [one["labels"] for receiver, one in told if receiver in ("page", "ticket")]
             return {(one["alertname"], one.get("env")) for one in labels}
 
-        wait_for(firing, lambda found: {("RagmonGateAlarm", "staging"), ("RagmonNoData", "prod")} <= found)
+        wait_for(firing, lambda found: {("RagmonIncident", "staging"), ("RagmonNoData", "prod")} <= found)
         (said,) = {
-            one["annotations"]["description"] for _, one in told if one["labels"]["alertname"] == "RagmonGateAlarm"
+            one["annotations"]["description"] for _, one in told if one["labels"]["alertname"] == "RagmonIncident"
         }
         assert "Answered last: s9 on index i." in said, "builds of its own environment"
         production.shutdown()
         production.server_close()
         wait_for(firing, lambda found: ("RagmonDown", "prod") in found)
-        staging_alarm = {"alertname": "RagmonGateAlarm", "env": "staging"}
-        ended = [
-            one for _, one in told if one["status"] == "resolved" and staging_alarm.items() <= one["labels"].items()
-        ]
+        of_staging = {"alertname": "RagmonIncident", "env": "staging"}
+        ended = [one for _, one in told if one["status"] == "resolved" and of_staging.items() <= one["labels"].items()]
         assert ended == [], "staging's page goes on"
-        assert not firing() & {("RagmonGateAlarm", "prod"), ("RagmonDown", "staging"), ("RagmonNoData", "staging")}
+        assert not firing() & {("RagmonIncident", "prod"), ("RagmonDown", "staging"), ("RagmonNoData", "staging")}

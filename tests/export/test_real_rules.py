@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 
 import pytest
@@ -19,7 +17,6 @@ from ragmon.monitor.embedded import Monitor
 from ragmon.testing import make_record
 from tests.export.test_real_prometheus import CONFIG, GOLD, RECORDS, records
 from tests.support.servers import prometheus
-from tests.support.waiting import wait_for
 
 PERMISSIVE = """
 [gates.shipped_cited]
@@ -149,52 +146,3 @@ def test_every_recorded_rule_has_a_value_and_none_failed(server, settings):
             if not rule.alert:
                 chosen = ",".join(f'{label}="{value}"' for label, value in rule.labels.items())
                 found.wait_for(f"count({rule.name}{{{chosen}}}) > bool 0", 1.0)  # scrapes may come late
-
-
-QUIET = """
-ragmon_gate_alarm{pipeline="default",gate="hit_rate:baseline",severity="page"} 1
-ragmon_gate_alarm{pipeline="default",gate="answer_precision",severity="page"} 1
-ragmon_gate_threshold{pipeline="default",gate="answer_precision"} 0.8
-ragmon_gate_value{pipeline="default",gate="answer_precision"} 0.75
-ragmon_gate_lower{pipeline="default",gate="answer_precision"} 0.6917
-ragmon_gate_upper{pipeline="default",gate="answer_precision"} 0.8023
-ragmon_gate_samples{pipeline="default",gate="answer_precision"} 250
-"""
-
-
-class Quiet(BaseHTTPRequestHandler):
-    """A monitor that nobody asked anything lately."""
-
-    def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4")
-        self.end_headers()
-        self.wfile.write(QUIET.lstrip().encode())
-
-    def log_message(self, *_):
-        """Say nothing of requests."""
-
-
-@pytest.mark.slow
-def test_a_page_between_two_rounds_of_probes_says_that_nothing_was_scored(real, settings, tmp_path):
-    rules = tmp_path / "ragmon.rules.yml"
-    rules.write_text(render(rule_groups(settings)))
-    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as told:
-        threading.Thread(target=told.serve_forever, daemon=True).start()
-        with prometheus(real("prometheus"), tmp_path, [f"127.0.0.1:{told.server_port}"], [rules]) as found:
-            found.wait_for('count(ALERTS{alertname="RagmonGateAlarm",alertstate="firing"})', 2)
-            found.wait_for("count(ragmon_gate_lower)", 1)
-
-            def texts():
-                alerts = found.ask("alerts")["alerts"]
-                said = {one["labels"]["alarm"]: one["annotations"] for one in alerts if "alarm" in one["labels"]}
-                return said if "interval" in said["answer_precision"]["description"] else None
-
-            said = wait_for(texts)  # those of the next evaluation
-        told.shutdown()
-    assert said["answer_precision"]["summary"].endswith("fires: nothing scored in 5m, threshold 80%")
-    assert said["hit_rate:baseline"]["summary"].endswith("fires: nothing scored in 5m, threshold of no gate")
-    window = "In its whole window 75% (95 % interval 69.17% to 80.23%, n = 250)"
-    assert said["answer_precision"]["description"].startswith(window), "the interval of the gate, not one of its own"
-    assert said["hit_rate:baseline"]["description"].startswith("No gate of this name has a value")
-    assert not any("unknown" in text or "error expanding" in text for one in said.values() for text in one.values())

@@ -139,12 +139,12 @@ def test_rules_of_several_pipelines_and_every_kind_of_gate_pass_promtool(real, m
 
 
 def test_severities_are_those_people_route_by(deployed):
-    """The alarms of gates bring their own: page or ticket."""
+    """Incidents and the alarms of gates bring their own: page or ticket."""
     said = {
         name: {rule.labels.get("severity") for rule in rules} for name, rules in rules_of(deployed, alerts=True).items()
     }
     assert {name for name, severities in said.items() if severities == {None}} == {
-        "RagmonGateAlarm",
+        "RagmonIncident",
         "RagmonIndexDrift",
     }
     assert set().union(*said.values()) == {None, "page", "ticket", "info", "none"}

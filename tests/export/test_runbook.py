@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ from tests.support.alertmanagers import alertmanager_in
 from tests.support.command_line import environment, ragmon
 from tests.support.deployed import DEPLOY, ROOT, document
 from tests.support.servers import prometheus
-from tests.support.serving import PORTS, asked, process, send_body, whole
+from tests.support.serving import PORTS, asked, get, process, send_body, whole
 from tests.support.waiting import TIMEOUT, wait_for
 
 TEXT = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
@@ -72,12 +73,12 @@ def test_a_silence_is_of_this_alert_ends_and_says_why(name):
     assert re.search(r"--duration=\d+[mh] ", silence)
     assert re.search(r'--comment="[^"]+"', silence)
     for acknowledged in set(commands(quiet)) - set(silences):
-        assert re.match(r'ragmon ack "\$PIPELINE/\S+" .*--reason "[^"]+"', acknowledged)
+        assert re.match(r'ragmon ack "\$(INCIDENT|PIPELINE/\S+)" .*--reason "[^"]+"', acknowledged)
 
 
-def test_alerts_that_are_alarms_of_ragmon_can_be_acknowledged():
+def test_alerts_that_are_incidents_or_alarms_of_ragmon_can_be_acknowledged():
     able = {name for name, command in COMMANDS if command.startswith("ragmon ack")}
-    assert able == {"RagmonGateAlarm", "RagmonLook", "RagmonDrift", "RagmonIndexDrift"}
+    assert able == {"RagmonIncident", "RagmonDrift", "RagmonIndexDrift"}
 
 
 def test_no_section_says_to_raise_a_threshold():
@@ -110,7 +111,7 @@ def test_every_inline_command_of_ragmon_exists():
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory, real):
-    """The chain of compose.yaml without containers, and traffic; gives the environment of the runbook's shell."""
+    """The chain of compose.yaml without containers, and an incident; gives the environment of the runbook's shell."""
     folder = tmp_path_factory.mktemp("chain")
     configuration = (DEPLOY / "ragmon.toml").read_text().partition("[serve]")[0]
     (folder / "ragmon.toml").write_text(configuration + PORTS)
@@ -119,7 +120,8 @@ def chain(tmp_path_factory, real):
     promtool = Path(real("promtool")).parent
     with process(folder) as server:
         timed = {"pipeline": "harbour", "build": "b1", "latency_ms": Latency(total=900.0)}
-        live = [asked(n, **timed, error="Timeout" if n < 10 else None) for n in range(200)]
+        invented = {"retrieved": ["d1"], "citations": ["d7"]}
+        live = [asked(n, **timed, **invented, error="Timeout" if n < 10 else None) for n in range(200)]
         told = {"pipeline": "harbour", "source": "probe", "v": 1}
         gold = [make_record(f"d{n:03}", ts=time(), trace_id=f"{9000 + n:032x}", **told) for n in range(1, 21)]
         send_body(server, whole([*live, *gold]))
@@ -133,8 +135,10 @@ def chain(tmp_path_factory, real):
             alertmanager_in(folder / "alertmanager") as told,
         ):
             watching.wait_for('up{job="ragmon"}', 1.0)
+            incident = wait_for(lambda: json.loads(get(f"{server.admin}/api/incidents")[1])["incidents"])[0]["incident"]
             names = dict(re.findall(r"(\w+)=(\S+)", blocks(HEAD)[0]))
             own = {
+                "INCIDENT": incident,
                 "RAGMON_CONFIG": str(folder / "ragmon.toml"),
                 "RAGMON_TOKEN_FILE": str(folder / "token"),
                 "STATE": str(folder / "state"),

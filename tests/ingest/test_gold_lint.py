@@ -11,9 +11,10 @@ from ragmon.cli.commands import gold as gold_commands
 from ragmon.config import gates as presets
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem
-from ragmon.ingest.gold import CEILINGS, FLOORS, SEVERITIES, UNDER_REFUSAL, GoldSet, lint
+from ragmon.ingest.gold import SEVERITIES, GoldSet, lint
 from ragmon.ingest.gold import stats as count
 from ragmon.stats.intervals import wilson
+from tests.support.command_line import ragmon
 
 
 def answerable(qid, **fields):
@@ -129,10 +130,18 @@ class TestSharedWordings:
 
 
 class TestTooFewItems:
-    def test_the_gates_in_mind_are_those_of_the_default_preset(self):
-        gates = [(*floor, "at_least") for floor in FLOORS]
-        gates += [(*ceiling, "at_most") for ceiling in (UNDER_REFUSAL, *CEILINGS)]
-        assert sorted((metric, way, bar) for metric, bar, way in gates) == sorted(presets.WFGY_EVAL)
+    def test_the_gates_in_mind_are_those_of_the_configuration(self, tmp_path):
+        rows = [{"qid": f"u{n}", "question": f"Who is {n}?", "answerable": False} for n in range(40)]
+        (tmp_path / "gold.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        assert (
+            "under_refusal_rate <= 0.05: 40, and it takes 73" in ragmon("gold", "lint", "gold.jsonl", cwd=tmp_path).out
+        )
+        gates = "[gates.under_refusal_rate]\nat_most = 0.10\n[gates.error_rate]\nat_most = 0.05\n"
+        (tmp_path / "own.toml").write_text(gates + '[gates."recall@5"]\nat_least = 0.9\n', encoding="utf-8")
+        done = ragmon("gold", "lint", "gold.jsonl", "--config", "own.toml", cwd=tmp_path)
+        assert [line for line in done.out.splitlines() if "too few" in line] == [
+            "warning: too few answerable items to prove recall@5 >= 0.90: 0, and it takes 35"
+        ]
 
     def test_73_unanswerable_items_can_prove_under_refusal_and_72_cannot(self):
         enough = tuple(answerable(f"a{n}") for n in range(40))
@@ -149,9 +158,10 @@ class TestTooFewItems:
         refusals = tuple(unanswerable(f"u{n}") for n in range(73))
         findings = lint(GoldSet("g", (*(answerable(f"a{n}") for n in range(there)), *refusals)))
         named = {message.split(" to prove ")[1].split()[0] for message in (f.message for f in findings)}
-        open_floors = {metric for metric, bar in FLOORS if wilson(there, there)[0] < bar}
-        open_ceilings = {metric for metric, bar in CEILINGS if wilson(0, there)[1] > bar}
-        assert named == open_floors | open_ceilings
+        gates = [gate for gate in presets.PRESETS["wfgy-eval"] if gate.metric != "under_refusal_rate"]
+        lows, highs = wilson(there, there)[0], wilson(0, there)[1]
+        is_open = {gate.metric: lows < gate.threshold if gate.at_least else highs > gate.threshold for gate in gates}
+        assert named == {metric for metric in is_open if is_open[metric]}
 
 
 class TestOrderAndHints:

@@ -74,6 +74,17 @@ def served(site):
         server.shutdown()
 
 
+SEARCHED = {
+    "insufficient": "verdict",
+    "SSE": "server-sent",
+    "session_id": "session",
+    "disable": "disabled",
+    "pytest": "gate",
+    "token": "token_file",
+}
+"""Words that people type, and what they look for."""
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 def test_in_a_browser_the_site_asks_nobody_else_and_its_search_finds_terms(served):
     driver = pytest.importorskip("playwright.sync_api")
@@ -83,8 +94,10 @@ def test_in_a_browser_the_site_asks_nobody_else_and_its_search_finds_terms(serve
         page = browser.new_page()
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{served}/index.html")
-        page.locator("input.md-search__input").fill("insufficient")
-        page.locator("li.md-search-result__item").first.wait_for()
-        assert "verdict" in page.locator(".md-search-result__list").inner_text().lower()
+        for term, expected in SEARCHED.items():
+            page.goto(f"{served}/index.html")
+            page.locator("input.md-search__input").fill(term)
+            page.locator("li.md-search-result__item").first.wait_for()
+            assert expected in page.locator(".md-search-result__list").inner_text().lower(), term
         browser.close()
     assert [url for url in asked if not url.startswith(served)] == []

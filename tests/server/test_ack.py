@@ -69,7 +69,7 @@ def test_the_command_silences_the_alarm_and_arms_it_again(broken, caplog):
     with caplog.at_level(logging.INFO, "ragmon"):
         done = ragmon("ack", "support/citation_scope", "--reason", "rolled back", "--url", f"http://{monitor.address}")
     assert (done.code, done.err) == (0, "")
-    assert done.out == "support/citation_scope: silenced, and armed again\n"
+    assert done.out == "support/citation_scope: silenced and reset\n"
     assert re.search(r"alarm support/citation_scope acknowledged( by \S+)?: rolled back", caplog.text)
     assert "citation_scope" not in firing(monitor)
     last = [edge for edge in monitor.transitions() if edge.alert == "citation_scope"][-1]
@@ -82,7 +82,7 @@ def test_the_command_silences_the_alarm_and_arms_it_again(broken, caplog):
 def test_an_alarm_that_is_silent_starts_from_nothing(broken):
     monitor, _ = broken
     done = ragmon("ack", "support/error_rate", "--reason", "a drill", "--url", f"http://{monitor.address}")
-    assert (done.code, done.out) == (0, "support/error_rate: was silent; it starts from nothing\n")
+    assert (done.code, done.out) == (0, "support/error_rate: was silent; reset\n")
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_a_name_nobody_knows_is_refused_with_the_nearest(broken, name, error, hi
 def test_without_a_monitor_the_command_says_where_it_asked():
     done = ragmon("ack", "citation_scope", "--reason", "x", "--url", "http://127.0.0.1:9")
     assert done.code == 3
-    assert done.err.startswith("error: nobody answers on 127.0.0.1:9 (")
+    assert done.err.startswith("error: no answer from 127.0.0.1:9 (")
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ def test_the_one_pipeline_of_a_configuration_need_not_be_named(tmp_path):
     with Monitor(load(tmp_path / "ragmon.toml", environ={}), clock=clock) as monitor:
         feed(monitor, clock)
         done = ragmon("ack", "citation_scope", "--reason", "x", "--url", monitor.address, cwd=tmp_path)
-    assert (done.code, done.out) == (0, "support/citation_scope: silenced, and armed again\n")
+    assert (done.code, done.out) == (0, "support/citation_scope: silenced and reset\n")
 
 
 @pytest.mark.slow
@@ -164,15 +164,16 @@ def test_metrics_are_served_beside_it(broken):
     assert 'ragmon_gate_evidence{gate="citation_scope",pipeline="support"} 1.0' in text
 
 
-def test_a_page_is_written_to_the_log(tmp_path, caplog):
-    """Somebody without Prometheus reads logs; looks are not worth a warning."""
+def test_a_confirmed_incident_is_written_to_the_log(tmp_path, caplog):
+    """Somebody without Prometheus reads logs; single alarms are not worth a warning."""
     clock = FakeClock(START)
     path = tmp_path / "ragmon.toml"
     path.write_text("[pipelines.support]\n")
     monitor = Monitor(load(path, environ={}), clock=clock)
     feed(monitor, clock)
-    pages = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert "alarm support/citation_scope (page): firing" in pages
+    warned = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert [line for line in warned if re.match(r"incident 'support-\w+' \(confirmed\): firing; ", line)]
+    assert not [line for line in warned if line.startswith("alarm ")]
 
 
 def test_the_pipeline_may_be_left_out():

@@ -40,7 +40,7 @@ def test_an_incident_is_acknowledged_by_its_name_with_every_alarm_of_it(tmp_path
         assert fired == set(incident["firing"])
         assert len(fired) > 1
         done = ragmon("ack", incident["incident"], "--by", "Ada", "--reason", "rolled back", "--url", running.otlp)
-        assert (done.code, done.out) == (0, f"{incident['incident']}: silenced, and armed again\n"), done.err
+        assert (done.code, done.out) == (0, f"{incident['incident']}: silenced and reset\n"), done.err
         accounted(running)
         assert running.status()["alarms"] == []
         assert {entry["alert"] for entry in running.status()["acknowledged"]} == fired
@@ -54,7 +54,7 @@ def test_page_and_api_show_who_when_why_and_until_it_fires_again(tmp_path):
         assert "citation_scope" in broken(running, moved)
         at = moved.now
         done = ack(running, "--by", "Ada <on call>", "--reason", "index rebuilt\x1b[31m")
-        assert (done.code, done.out) == (0, "support/citation_scope: silenced, and armed again\n"), done.err
+        assert (done.code, done.out) == (0, "support/citation_scope: silenced and reset\n"), done.err
         (entry,) = running.status()["acknowledged"]
         assert at <= entry.pop("at") <= moved.now
         assert entry == {

@@ -235,6 +235,11 @@ def test_a_wrong_parameter_is_refused_with_a_hint(filled, question, error, hint)
     assert hint in told["hint"]
 
 
+@pytest.mark.parametrize("path", ["/", "/incidents", "/metrics", "/api/status", "/api/history"])
+def test_where_no_parameter_is_read_none_is_refused(filled, path):
+    assert filled[0].get(f"{path}?utm_source=mail")[0] == 200
+
+
 @pytest.mark.parametrize(
     ("question", "error", "hint"),
     [
@@ -536,7 +541,7 @@ def everything(running):
     """What every route answers, with every parameter that could make it tell more."""
     names = {"gate": "support/empty", "pipeline": "support"}
     routes = ["/", "/metrics", "/healthz", "/readyz", "/api/status", "/api/records?limit=1000", "/nothing"]
-    routes += ["/monitor", "/runbook", "/p/support", "/p/support/empty", "/api/history", "/alarms", "/gold"]
+    routes += ["/monitor", "/runbook", "/p/support", "/p/support/empty", "/api/history", "/incidents", "/gold"]
     routes += [f"/api/why?{urlencode({**names, 'gate': gate})}" for gate in ("empty", "errors", "nothing")]
     routes += [f"/api/records?{urlencode(names | {'source': source})}" for source in ("live", "match", "probe")]
     routes += [

@@ -222,7 +222,7 @@ def shown(tmp_path_factory):
 
 def paths(status, strangers, own):
     """Every address of the admin port that shows something."""
-    yield from ("/", "/monitor", "/alarms", "/gold", "/metrics", "/readyz", "/healthz")
+    yield from ("/", "/monitor", "/incidents", "/gold", "/metrics", "/readyz", "/healthz")
     yield from ("/api/status", "/api/history", "/api/incidents", "/api/records", "/api/compare?baseline=a&candidate=b")
     for pipeline, gate in {(gate["pipeline"], gate["gate"]) for gate in status["gates"]}:
         name = quote(label(pipeline), safe="")

@@ -8,7 +8,7 @@ import pytest
 
 from ragmon.config.load import load
 from ragmon.export.rules import render, rule_groups
-from tests.server.test_paging import impatient
+from tests.server.test_paging import impatient, pages
 from tests.stream.test_kafka import cluster, configured, recent, replayed_edges, scored, watermark, working
 from tests.support.alertmanagers import alertmanager_in, listening
 from tests.support.deployed import document
@@ -16,7 +16,7 @@ from tests.support.servers import prometheus
 from tests.support.serving import get, post, process, replayed, values
 from tests.support.waiting import wait_for
 
-AT_BOTH = 'count by (pipeline, gate) (ragmon_gate_alarm{severity="page"} == 1) == 2'
+AT_BOTH = 'count by (pipeline, incident) (ragmon_incident{severity="page"}) == 2'
 
 
 def firing(head):
@@ -25,20 +25,20 @@ def firing(head):
 
 
 def paging(head):
-    """The pages that a head asks for with its alarms of gates: pipeline and alarm."""
+    """The confirmed incidents of a head that last: pipeline, name and sentence."""
+    listed = json.loads(get(f"{head.admin}/api/incidents")[1])["incidents"]
     return sorted(
-        (alarm["pipeline"], alarm["alert"])
-        for alarm in head.status()["alarms"]
-        if alarm["severity"] == "page" and alarm["alert"] != "index_hash"
+        (incident["pipeline"], incident["incident"], incident["summary"])
+        for incident in listed
+        if incident["severity"] == "confirmed" and incident["ended"] is None
     )
 
 
-def pages(told, status="firing"):
-    """What somebody was paged for, as often as it was said: pipeline and alarm."""
+def told_of(told, status="firing"):
+    """The incidents that somebody was paged for, as often as it was said: pipeline, name and sentence."""
     return sorted(
-        (one["labels"]["pipeline"], one["labels"]["alarm"])
-        for receiver, one in told
-        if (receiver, one["status"], one["labels"]["alertname"]) == ("page", status, "RagmonGateAlarm")
+        (one["labels"]["pipeline"], one["labels"]["incident"], one["annotations"]["summary"])
+        for one in pages(told, status)
     )
 
 
@@ -65,19 +65,19 @@ def test_a_fault_pages_once_and_an_acknowledgement_at_one_head_silences_it_at_bo
         scraped = [head.admin.removeprefix("http://") for head in heads]
         watch = prometheus(real("prometheus"), tmp_path, scraped, [tmp_path / "rules.yml"], [manager])
         watching = stack.enter_context(watch)
-        wait_for(lambda: len(watching.query(AT_BOTH)) >= len({pipeline for pipeline, _ in paged}))
-        wait_for(lambda: set(pages(told)) == set(paged))
-        assert pages(told) == paged
+        wait_for(lambda: len(watching.query(AT_BOTH)) == len(paged))
+        wait_for(lambda: told_of(told), lambda found: len(found) >= len(paged))
+        assert told_of(told) == paged
 
-        pipeline, alert = paged[0]
-        ack = {"pipeline": pipeline, "gate": alert, "reason": "seen", "by": "ada"}
+        pipeline, incident, _ = paged[0]
+        ack = {"pipeline": pipeline, "gate": incident, "reason": "seen", "by": "ada"}
         assert post(f"{heads[1].otlp}/v1/ack", ack) == (200, '{"fired": true}')
         for head in heads:
             wait_for(lambda head=head: head.status()["acknowledged"])
-            assert paged[0] not in firing(head)
+            assert paging(head) == paged[1:]
         assert heads[0].status()["acknowledged"] == heads[1].status()["acknowledged"]
-        wait_for(lambda: pages(told, "resolved") == [paged[0]])
-        assert pages(told) == paged
+        wait_for(lambda: told_of(told, "resolved") == [paged[0]])
+        assert told_of(told) == paged
         chunks = values(get(f"{heads[0].admin}/metrics")[1])
         assert 'ragmon_stream_chunks_total{result="damaged"}' not in chunks
         assert [head.stop() for head in heads] == [0, 0]

@@ -73,7 +73,7 @@ def answers(folder):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     rules = [ROOT / "deploy" / "prometheus" / "ragmon.rules.yml"]
     with prometheus(shutil.which("prometheus"), folder, [], rules) as server:
-        server.wait_for('count(ALERTS{alertname="RagmonGateAlarm",alertstate="firing"}) > bool 0', 1)
+        server.wait_for('count(ALERTS{alertname="RagmonIncident",alertstate="firing"}) > bool 0', 1)
         end = time.time()
         boards = [_board(server, board, end - SHOWN, end) for board in read(GRAFANA).values()]
     return {"from": end - SHOWN, "to": end, "boards": boards}
