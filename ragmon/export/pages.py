@@ -461,9 +461,12 @@ def pipeline_page(
     """The page of a pipeline as HTML."""
     gates = [gate_row(gate, None) for gate in status["gates"] if gate["pipeline"] == pipeline]
     gates.sort(key=lambda gate: ORDER.index(gate["verdict"]))
-    failing = sum(gate["verdict"] == "fail" for gate in gates)
+    verdicts = Counter(gate["verdict"] for gate in gates)
+    failing, undecided = verdicts["fail"], verdicts["insufficient"]
+    state = f"{failing or 'none'} of {_number(len(gates), 'gate', 'gates')} {'fail' if failing > 1 else 'fails'}"
+    state += f", {_number(undecided, 'has', 'have')} too little data" if undecided else ""
     firing = sum(gate["firing"] is not None for gate in gates)
-    alarms = f", {_number(firing, 'alarm fires', 'alarms fire')}" if firing else ""
+    state += f", {_number(firing, 'alarm fires', 'alarms fire')}" if firing else ""
     shown = [s for s in exported_series(current.snapshot) if s.pipeline == pipeline and s.window == window]
     keys = {key for series in shown for key in series.metrics}
     gated = [gate for gate in gates if gate["metric"] in keys]
@@ -471,7 +474,7 @@ def pipeline_page(
     return _page(
         "pipeline.html.jinja",
         status,
-        f"ragmon: {pipeline} {f'fails {failing}' if failing else 'fails none'} of {len(gates)} gates{alarms}",
+        f"ragmon: {pipeline}: {state if gates else 'no gates'}",
         root=ROOT,
         here=pipeline,
         gates=gates,
