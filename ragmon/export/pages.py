@@ -50,7 +50,6 @@ from ragmon.export.prometheus import exported_metrics, exported_series
 from ragmon.export.status import MonitorSnapshot
 from ragmon.export.text import (
     better_by,
-    bound,
     bounds_text,
     evidence,
     flipped,
@@ -204,8 +203,8 @@ def environment() -> Environment:
     }
     templates.globals |= {"share_bar": share_bar, "stacked_bar": stacked_bar, "share_of": _percent}
     templates.globals |= {"percent": percent, "better_by": better_by, "flipped": flipped, "bounds_text": bounds_text}
-    templates.globals |= {"environment": deployment, "metric_help": metric_help, "evidence": evidence}
-    templates.globals |= {"gate_value": value, "gate_bound": bound, "gate_why": why}
+    templates.globals |= {"environment": deployment, "metric_help": metric_help, "evidence": evidence, "limit": limit}
+    templates.globals |= {"gate_value": value, "gate_why": why}
     return templates
 
 
@@ -395,6 +394,11 @@ def incident_path(incident: str) -> str:
     return f"incidents/{quote(incident, safe='')}"
 
 
+def limit(metric: str, threshold: float, at_least: bool) -> str:
+    """What a gate asks for: `≥ 80 %`."""
+    return f"{'≥' if at_least else '≤'} {level(metric, threshold, places=0)}"
+
+
 def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, Any]:
     """A gate from the data of `/api/status` as pages show it; without a history it has no line."""
     at_least, threshold, value = gate["direction"] == "at_least", gate["threshold"], gate["value"]
@@ -414,7 +418,7 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
         "path": f"{path}/{quote(gate['gate'], safe='')}",
         "shown_value": level(metric, value),
         "interval": "" if lower is None else bounds_text(lower, upper),
-        "bound": f"{'≥' if at_least else '≤'} {level(metric, threshold, places=0)}",
+        "bound": limit(metric, threshold, at_least=at_least),
         "population": f"{gate['source']}, {_ESTIMANDS[gate['estimand']]}" if gate["estimand"] else gate["source"],
         "bar": bar,
         "sparkline": line,

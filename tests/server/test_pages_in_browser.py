@@ -23,6 +23,7 @@ PATHS = [
 SCREENS = {
     "phone": {"viewport": {"width": 360, "height": 740}, "color_scheme": "light"},
     "large phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
+    "tablet": {"viewport": {"width": 1000, "height": 800}, "color_scheme": "light"},
     "laptop": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
     "wall": {"viewport": {"width": 2000, "height": 1100}, "color_scheme": "light"},
 }
