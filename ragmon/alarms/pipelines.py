@@ -50,6 +50,9 @@ from ragmon.scoring.score_table import ScoreTable
 MAX_ALARMS: Final = 100
 LONGEST_REASON: Final = 1000  # characters of a reason that are kept; a journal has all of it
 SHOWN: Final = 7 * 86_400.0  # seconds for which an acknowledgement is shown
+FIRST_LEVEL: Final = 0.75
+"""What gold items must keep of their first answers while that is learned: an item that is right with probability p was
+right and is wrong with p (1 - p), which is a quarter at most."""
 _USERS: Final = ""  # stands for the source of user traffic, whichever that is
 
 
@@ -270,7 +273,8 @@ class PipelineAlarms:
         baseline = self.baseline_of(rule)
         if rule.kind == "gate" or baseline is None:
             return rule.level if rule.at_least else 1.0 - rule.level
-        return baseline.level(rule.z, rule.margin, at_least=rule.at_least)
+        level = baseline.level(rule.z, rule.margin, at_least=rule.at_least)
+        return FIRST_LEVEL if level is None and rule.repeats else level
 
     def _learn(
         self, step: Minute, observations: Mapping[tuple[object, ...], StepObservations], clusters: StepClusters

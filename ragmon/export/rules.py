@@ -541,7 +541,7 @@ def _incident(writer: Writer) -> Rule:
         "",
         known("{{ .Labels.summary }}", f"{{{{ $labels.pipeline }}}}: {name}"),
         f"{known(f'{gate}{value}. ', '')}{writer.builds} `ragmon why {name}` says since when and what changed; "
-        f"`ragmon ack {name} --reason TEXT` silences it and arms it again. {page}",
+        f"`ragmon ack {name} --reason TEXT` silences and resets it. {page}",
         keep=_KEPT,
     )
 

@@ -315,7 +315,7 @@ def headline(current: MonitorSnapshot) -> str:
         rest = f", {len(undecided)} {'has' if len(undecided) == 1 else 'have'} too little data" if undecided else ""
         return f"All quiet: {passing} {'gate passes' if passing == 1 else 'gates pass'}{rest}"
     missing = [outcome.needed - outcome.n for outcome in undecided if outcome.needed and outcome.needed > outcome.n]
-    nearest = f", the nearest about {min(missing)}" if missing else ""
+    nearest = f", the first about {min(missing)} more" if missing else ""
     return f"Too early to say: {len(undecided)} gates need more answers{nearest}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic, time
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from ragmon.capture import call, exporters, trace
 from ragmon.capture.call import count_value, outside_calls, reset_after_fork
@@ -389,6 +390,19 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+class _NamedHandler(logging.StreamHandler[TextIO]):
+    """Writes warnings to stderr with the library's name, as long as the application has configured no logging."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setLevel(logging.WARNING)
+        self.setFormatter(logging.Formatter("ragmon: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.root.handlers:
+            super().emit(record)
+
+
 def install(
     config: str | Path | Settings | None = None,
     *,
@@ -426,6 +440,9 @@ def install(
     """
     global _current  # noqa: PLW0603 - as above
     strict = os.environ.get(STRICT, "").strip().lower() in ON if strict is None else strict
+    log = logging.getLogger("ragmon")
+    if not log.handlers:
+        log.addHandler(_NamedHandler())
     with _installing:
         if _current is None:
             try:

@@ -71,6 +71,19 @@ def test_all_wrong_pages_within_minutes_whatever_was_asked_ten_minutes_ago(items
     assert delay(items, rate, 1.0, seed=since, warm=WARM + since) <= most
 
 
+def test_all_wrong_pages_also_before_anything_is_learned():
+    assert delay(36, 160, 1.0, seed=1, warm=3) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", [0.2, 0.3])
+def test_answers_that_are_right_by_chance_are_no_flip_before_that_is_learned(wrong):
+    """The first answers were right by chance as well. Gates say that the pipeline is bad, alarms not that it broke."""
+    for seed in range(20):
+        users = Users(36, seed)
+        assert not [a for _ in range(55) for a in users.ask(60, wrong) if a.endswith(":flipped")]
+
+
 @pytest.mark.parametrize(("items", "most"), [(200, 10), (36, 20)])
 def test_half_of_them_wrong_pages_within(items, most):
     assert median(delay(items, 10, 0.5, seed) for seed in range(5)) <= most

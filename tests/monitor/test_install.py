@@ -333,3 +333,15 @@ def test_disabled_nothing_is_opened_served_or_kept(configured, tmp_path):
     traced("q")
     assert (installed.shutdown(), sink.records) == (True, [])
     assert [path.name for path in tmp_path.iterdir()] == ["ragmon.toml"]
+
+
+@pytest.mark.parametrize(
+    ("configured", "expected"),
+    [("", "ragmon: ragmon is off in this process: "), ("logging.basicConfig()", "WARNING:ragmon:")],
+)
+def test_a_log_line_names_the_library_also_where_no_logging_is_configured(tmp_path, configured, expected):
+    code = f"import logging, ragmon\n{configured}\nragmon.install({str(tmp_path / 'none.toml')!r})\n"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAGMON_")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert done.stderr.startswith(expected)
+    assert done.stderr.count("\n") == 1
