@@ -509,9 +509,10 @@ def _estimated(series: SeriesStats, key: str, gates: Iterable[Mapping[str, Any]]
     estimate = series.estimate(key)
     if estimate.value is None:
         return None
-    judged_as = (key, series.source, series.gold or None, series.window, estimate.n, estimate.value)
-    names = ("metric", "source", "gold", "window", "n", "value")
-    gate = next((gate for gate in gates if tuple(gate[name] or None for name in names) == judged_as), None)
+    judged_as = [key, series.source, series.window, estimate.n, estimate.value, series.gold]
+    names = ("metric", "source", "window", "n", "value")
+    same = (gate for gate in gates if [*(gate[name] for name in names), gate["gold"] or ""] == judged_as)
+    gate = next(same, None)
     lower, upper = (estimate.lower, estimate.upper) if gate is None else (gate["lower"], gate["upper"])
     return {
         "source": f"{series.source}, {series.gold}" if series.gold else series.source,
