@@ -115,6 +115,8 @@ SECTIONS: Final = (
 )
 CLEAR: Final = 3.0
 """Standard errors from which on a trait or a metric counts as moved."""
+COMMON: Final = 0.2
+"""Share of the failing requests from which on a trait is told of where nothing moved."""
 MOST_MOVED: Final = 6
 _HELP: Final = {
     "latency": "How long requests take, as a multiple of what they took before.",
@@ -629,7 +631,11 @@ class GateFindings:
         if why is None:
             return []
         traits = [trait for trait in why.traits if trait.name == why.mechanism]
-        traits += [trait for trait in why.traits if trait.name != why.mechanism and abs(trait.by) >= CLEAR]
+        for trait in why.traits:
+            common = 0.0 if trait.failing is None else trait.failing.value or 0.0
+            is_clear = common >= COMMON if why.before is None else abs(trait.by) >= CLEAR
+            if is_clear and trait.name != why.mechanism:
+                traits.append(trait)
         metrics = [metric for metric in why.metrics if abs(metric.by) >= CLEAR]
         moved = [("requests that", trait) for trait in traits[:MOST_MOVED]]
         moved += [("metric", metric) for metric in metrics[:MOST_MOVED]]

@@ -100,8 +100,22 @@ def test_the_page_of_a_gate_draws_its_last_hours(monitor):
     assert page.findtext(".//{*}title") == "ragmon: support/errors fails"
     (chart,) = page.iter("{http://www.w3.org/2000/svg}svg")
     assert chart.get("aria-label") == "support/errors, last hour: lowest 20.0 %, highest 20.0 %, last 20.0 %"
-    row = [cell.text for cell in next(page.iter("{http://www.w3.org/1999/xhtml}tbody"))[0]]
+    (figures,) = [part for part in page.findall(".//{*}div") if part.get("aria-label") == "windows in figures"]
+    row = [cell.text for cell in figures.find(".//{*}tbody")[0]]
     assert row[1:] == ["20.0 %", "13.3 – 28.9 %", "100", "live"]
+
+
+def test_the_page_of_a_failing_gate_says_what_broke_although_no_request_can_be_opened(monitor):
+    page = ET.fromstring(exchange(monitor, "GET", "/p/support/errors")[2])
+    (failing,) = [part for part in page.findall(".//{*}div") if part.get("aria-label") == "before and since"]
+    rows = [
+        [" ".join("".join(cell.itertext()).split()) for cell in row] for row in failing.findall(".//{*}tbody/{*}tr")
+    ]
+    assert rows[:2] == [
+        ["metric error_rate", "–", "20.0 %", ""],
+        ["requests that ended in an error", "–", "20.0 %", "100.0 %"],
+    ]
+    assert "requests that fail" not in "".join(page.itertext())
 
 
 def test_the_page_of_gold_of_an_embedded_monitor_shows_its_items_and_its_labels(tmp_path):
