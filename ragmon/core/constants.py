@@ -60,8 +60,7 @@ BY_EMBEDDING: Final = "embedding"
 UNMATCHED: Final = "none"
 MATCH_METHODS: Final = (BY_QID, BY_QUESTION, BY_PARAPHRASE, BY_HASH, BY_EMBEDDING, UNMATCHED)
 HEAD_NOTE: Final = (
-    "questions of users that match a gold item are those many people ask: a number on them is of head questions, "
-    "not of all traffic"
+    "questions of users that match a gold item are the frequent ones: numbers on them do not describe all traffic"
 )
 """The note beside every number on matched questions."""
 

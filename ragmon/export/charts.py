@@ -17,7 +17,8 @@ from markupsafe import Markup, escape
 from ragmon.core.constants import HOUR
 from ragmon.core.errors import printable
 from ragmon.export.status import StageCounters
-from ragmon.gates.history import GateHistory, GatePoint
+from ragmon.export.text import percent
+from ragmon.gates.history import ChangeMark, GateHistory, GatePoint
 
 INTERVAL_WIDTH: Final = 160
 INTERVAL_HEIGHT: Final = 22
@@ -28,6 +29,11 @@ MARGIN: Final = 1.12
 SMALLEST: Final = 0.02
 """Smallest distance from the threshold that a scale shows, so that it does not magnify noise."""
 _SHARE_HEIGHT: Final = 10
+NUMBERS: Final = ("records", "index_hash", "ms", "rate")
+"""What is counted, and is no share of anything."""
+_FEW: Final = 10
+RATIOS: Final = ("latency",)
+"""What is a multiple of what it was before."""
 _STRIP_HEIGHT: Final = 18
 _TICK: Final = 2.0
 _EDGE: Final = 3
@@ -82,8 +88,37 @@ def interval_bar(
     return _svg("bar", INTERVAL_WIDTH, height, parts, "")
 
 
-def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | None, name: str) -> Markup:
+def level(metric: str, value: float | None, *, places: int = 1) -> str:
+    """The value of a metric as people write it; a dash where there is none.
+
+    >>> level("hit_rate", 0.6821), level("latency", 1.3), level("records", 1200.0), level("hit_rate", 0.8, places=0)
+    ('68.2 %', '1.30 x', '1,200', '80 %')
+    """
+    if value is None or metric in NUMBERS:
+        return "–" if value is None else f"{value:,.0f}" if value >= _FEW or value == int(value) else f"{value:.1f}"
+    if metric in RATIOS:
+        return f"{value:.2f} x"
+    return percent(value) if places else f"{100 * value:g} %"
+
+
+def sparkline(
+    points: Sequence[ChartPoint],
+    *,
+    begin: float,
+    threshold: float | None,
+    name: str,
+    metric: str = "",
+    marks: Sequence[ChangeMark] = (),
+) -> Markup:
     """A value over time, with its threshold as a dashed line; gaps are windows in which nothing was scored.
+
+    Args:
+        points: The values.
+        begin: Where the line begins, seconds since the epoch.
+        threshold: The threshold; None without one.
+        name: What it shows, for screen readers.
+        metric: Whose value it is, which says how it is written; "" for a share.
+        marks: What changed meanwhile, as upright lines.
 
     Returns:
         The chart; nothing where no point has a value.
@@ -103,6 +138,9 @@ def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | 
     if threshold is not None:
         y = _y_of(threshold, low, high)
         parts.append(_line("threshold", 0, y, SPARKLINE_WIDTH, y))
+    for mark in marks:
+        x = min(1.0, max(0.0, (mark.ts - begin) / span)) * (SPARKLINE_WIDTH - 4)
+        parts.append(_line("mark", x, 0, x, SPARKLINE_HEIGHT))
     for stretch in stretches(points):
         positions = [position(point, point.value) for point in stretch if point.value is not None]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in positions)
@@ -113,9 +151,9 @@ def sparkline(points: Sequence[ChartPoint], *, begin: float, threshold: float | 
     last = next(point for point in reversed(points) if point.value is not None)
     x, y = position(last, values[-1])
     parts.append(f'<circle class="last" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>')
-    words = (
-        f"{printable(name)}: lowest {_figure(min(values))}, highest {_figure(max(values))}, last {_figure(values[-1])}"
-    )
+    lowest, highest, newest = (level(metric, value) for value in (min(values), max(values), values[-1]))
+    words = f"{printable(name)}: lowest {lowest}, highest {highest}, last {newest}"
+    words += "".join(f"; {printable(f'{mark.kind} {mark.name}')} at {clock_text(mark.ts)}" for mark in marks)
     return _svg("sparkline", SPARKLINE_WIDTH, SPARKLINE_HEIGHT, parts, words)
 
 
@@ -183,8 +221,9 @@ def stretches(points: Sequence[ChartPoint]) -> list[list[ChartPoint]]:
     return [run for run in runs if run]
 
 
-def _figure(value: float) -> str:
-    return f"{value:.3f}" if (abs(value) <= 1 and value != int(value)) or abs(value) < 1 else f"{value:g}"
+def clock_text(ts: float) -> str:
+    """The time of day, UTC."""
+    return datetime.fromtimestamp(ts, UTC).strftime("%H:%M")
 
 
 def _y_of(value: float, low: float, high: float) -> float:
@@ -215,20 +254,21 @@ def picture(kind: str, width: int, height: float, parts: Iterable[str], words: s
     return Markup(f'{opening} aria-label="{words}" focusable="false">{body}</svg>')  # noqa: S704 - escaped words, numbers
 
 
-def time_chart(history: GateHistory, *, threshold: float, at_least: bool, name: str) -> Markup:
-    """The chart of a gate; nothing where no window has a value."""
+def time_chart(history: GateHistory, *, threshold: float, at_least: bool, name: str, metric: str = "") -> Markup:
+    """The chart of a gate on a metric ("" for a share); nothing where no window has a value."""
     if not history.values:
         return Markup()
-    chart = _TimeChart(history, threshold)
+    chart = _TimeChart(history, threshold, metric)
     parts = [*chart.background(at_least=at_least), *chart.axes(), *chart.curve(), *chart.bars()]
     lowest, highest, last = min(history.values), max(history.values), history.values[-1]
-    words = Markup("{}: lowest {:.3f}, highest {:.3f}, last {:.3f}").format(printable(name), lowest, highest, last)
+    shown = (level(metric, value) for value in (lowest, highest, last))
+    words = Markup("{}: lowest {}, highest {}, last {}").format(printable(name), *shown)
     return picture("over-time", WIDTH, HEIGHT, parts, words)
 
 
 class _TimeChart:
-    def __init__(self, history: GateHistory, threshold: float) -> None:
-        self._history, self._threshold = history, threshold
+    def __init__(self, history: GateHistory, threshold: float, metric: str) -> None:
+        self._history, self._threshold, self._metric = history, threshold, metric
         self._points = [point for point in history.points if point.value is not None]
         edges = [x for point in self._points for x in (point.lower, point.upper) if x is not None]
         shown = [threshold, *history.values, *edges]
@@ -264,7 +304,7 @@ class _TimeChart:
         for tick in round_ticks(self._low, self._high, _TICKS):
             y = self._y(tick)
             yield _line("grid", _LEFT, y, _RIGHT, y)
-            yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
+            yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{self._tick(tick)}</text>'
         yield f'<text x="{_LEFT - 6}" y="{_BARS + 10}" text-anchor="end">n {self._most}</text>'
         seconds = self._history.span.seconds
         step = next((step for step in _TIME_STEPS if seconds / step <= _TIMES), _TIME_STEPS[-1])
@@ -272,6 +312,9 @@ class _TimeChart:
         for ts in range(first, int(self._history.now) + 1, step):
             text = datetime.fromtimestamp(ts, UTC).strftime("%d %b" if step >= 24 * HOUR else "%H:%M")
             yield f'<text x="{self._x(ts):.1f}" y="{HEIGHT - 14}" text-anchor="middle">{text}</text>'
+
+    def _tick(self, value: float) -> str:
+        return f"{value:g}" if self._metric in (*RATIOS, *NUMBERS) else level(self._metric, value, places=0)
 
     def curve(self) -> Iterator[str]:
         step, lines = self._history.span.step, []

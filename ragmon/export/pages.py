@@ -1,20 +1,21 @@
-"""The pages of a monitor: overview, pipeline, gate, gold, alarms, trace, monitor, runbook; and what files share.
+"""The pages of a monitor, and what they share with files.
 
 Pages are valid XHTML as well as HTML, so any parser of either can check them. Templates get text that is made printable
-and then escaped: names of pipelines, gates and builds come from requests. The content of requests is on no page but
-that of a trace.
+and then escaped: names of pipelines, gates and builds come from requests. The content of requests is on the pages of a
+trace and of an incident alone.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from itertools import chain, groupby
+from itertools import chain
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -23,11 +24,12 @@ from markupsafe import Markup
 
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.alarms.plan import duration
-from ragmon.config.load import masked_values, toml_text
+from ragmon.config.load import RESOURCE, masked_values, resource_attributes, toml_text
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import GOLD_SET, HOUR, JUDGE_PREFIX, LABEL, QUESTIONS_LIKE_THESE
-from ragmon.core.errors import printable, printable_line
+from ragmon.core.errors import RagmonError, printable, printable_line
+from ragmon.core.policy import ORDER
 from ragmon.core.process import current_version
 from ragmon.export.charts import (
     ChartPoint,
@@ -35,6 +37,7 @@ from ragmon.export.charts import (
     flow_bands,
     flow_chart,
     interval_bar,
+    level,
     picture,
     share_bar,
     sparkline,
@@ -45,8 +48,20 @@ from ragmon.export.charts import (
 from ragmon.export.families import label
 from ragmon.export.prometheus import exported_metrics, exported_series
 from ragmon.export.status import MonitorSnapshot
-from ragmon.export.text import better_by, bound, bounds_text, flipped, incident_text, percent, shares, value, why
+from ragmon.export.text import (
+    better_by,
+    bounds_text,
+    evidence,
+    flipped,
+    incident_text,
+    percent,
+    shares,
+    value,
+    why,
+    why_text,
+)
 from ragmon.gates import coverage
+from ragmon.gates.change import Level, Side, Why
 from ragmon.gates.coverage import FIELDS, FieldShare, match_summary
 from ragmon.gates.history import (
     FlippedItem,
@@ -76,7 +91,7 @@ CONTENT_TYPES: Final = {
 PATHS: Final = {f"/static/{name}": name for name in CONTENT_TYPES}
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 """No inline style, no inline script, no other site (W3C CSP3)."""
 _MINUTE: Final = 60.0
@@ -98,6 +113,15 @@ SECTIONS: Final = (
     "Traffic",
     "Judges and people",
 )
+CLEAR: Final = 3.0
+"""Standard errors from which on a trait or a metric counts as moved."""
+COMMON: Final = 0.2
+"""Share of the failing requests from which on a trait is told of where nothing moved."""
+MOST_MOVED: Final = 6
+_HELP: Final = {
+    "latency": "How long requests take, as a multiple of what they took before.",
+    "index_hash": "How many different indexes answer at the same time.",
+}
 QUANTILES: Final = (0.50, 0.95, 0.99)
 MOST_DOCUMENTS: Final = 12
 SeriesName = tuple[str, str]
@@ -110,9 +134,9 @@ SHOWN: Final = 20
 ROWS: Final = 50
 _SPREAD: Final = (
     ("always", "pass", "right each time"),
-    ("sometimes", "sometimes", "right at times"),
+    ("sometimes", "sometimes", "sometimes right"),
     ("never", "fail", "never right"),
-    ("unknown", "bar", "asked, not known"),
+    ("unknown", "bar", "asked, unknown"),
 )
 """How items were answered, with the class of their part of a bar and its name."""
 SPREAD_WIDTH: Final = 240
@@ -132,11 +156,22 @@ _SHORTEST_ALARM: Final = 4.0
 _DAYS_BETWEEN_DATES: Final = 5
 _OUTCOMES: Final = {
     "fail": "Why it fails",
-    "pass": "Gates that it keeps",
+    "pass": "Gates it passes",
     "scored": "Other scores",
-    "unassessed": "Not known",
-    "outside": "Does not concern it",
+    "unassessed": "Unknown",
+    "outside": "Not applicable",
 }
+_SEARCHES: Final = {
+    "pipeline": "pipeline",
+    "gate": "fails gate",
+    "trait": "what went wrong",
+    "build": "build",
+    "index_hash": "index",
+    "where": "slice (tag=value)",
+    "session": "session",
+    "trace": "trace begins with",
+}
+"""What requests are searched by, and the words beside its field."""
 _MIB: Final = 2**20
 PATH: Final = "/runbook"
 """The path of the runbook: every admin port serves it, so that an alert can link to its monitor."""
@@ -163,15 +198,15 @@ def environment() -> Environment:
         "cell": cell,
         "time": time_text,
         "ago": ago,
-        "figure": figure,
-        "between": between,
+        "level": level,
         "query": query,
         "by_reason": by_reason,
         "match_summary": match_summary,
     }
     templates.globals |= {"share_bar": share_bar, "stacked_bar": stacked_bar, "share_of": _percent}
     templates.globals |= {"percent": percent, "better_by": better_by, "flipped": flipped, "bounds_text": bounds_text}
-    templates.globals |= {"gate_value": value, "gate_bound": bound, "gate_why": why}
+    templates.globals |= {"environment": deployment, "metric_help": metric_help, "evidence": evidence, "limit": limit}
+    templates.globals |= {"gate_value": value, "gate_why": why}
     return templates
 
 
@@ -182,7 +217,37 @@ def render(template: str, **data: Any) -> str:
 
 def _page(template: str, status: Mapping[str, Any], title: str, *, root: str = "", **data: Any) -> str:
     moment = {"now": status["now"], "version": status["version"]}
-    return render(template, title=title, root=root, refresh=REFRESH, status=status, **moment, **data)
+    names = dict.fromkeys((*(gate["pipeline"] for gate in status["gates"]), *status["uncovered"]))
+    head = {"switcher": switcher(names), "served": status["journal"] is not None}
+    return render(template, title=title, root=root, refresh=REFRESH, status=status, **moment, **(head | data))
+
+
+def switcher(pipelines: Iterable[str]) -> list[tuple[str, str]]:
+    """The pipelines that a page links to, with their paths."""
+    return [(name, pipeline_path(name)) for name in pipelines][:MOST_CHOICES]
+
+
+def deployment() -> str:
+    """The environment of this process, as OpenTelemetry's resource attributes name it; "" where they name none."""
+    attributes = resource_attributes(os.environ.get(RESOURCE, ""))
+    return attributes.get("deployment.environment.name") or attributes.get("deployment.environment", "")
+
+
+def error_page(error: str, hint: str, path: str) -> str:
+    """The page that says why there is no other at a path."""
+    root = "../" * (path.count("/") - 1)
+    head = {"switcher": (), "served": True, "refresh": 0, "version": current_version()}
+    return render("error.html.jinja", title=f"ragmon: {error}", root=root, error=error, hint=hint, **head)
+
+
+@cache
+def metric_help(key: str) -> str:
+    """A line that explains a metric; "" where there is none."""
+    is_judge = key.startswith(JUDGE_PREFIX)
+    try:
+        return (judged(key.removeprefix(JUDGE_PREFIX))() if is_judge else parse(key)).help
+    except RagmonError:
+        return _HELP.get(key, "")
 
 
 def _text(value: object) -> object:
@@ -219,18 +284,8 @@ def ago(seconds: float | None, now: float) -> str:
     return f"{age:.0f} s ago"
 
 
-def figure(value: float | None) -> str:
-    """A value with three decimal places; a dash where there is none."""
-    return "–" if value is None else f"{value:.3f}"
-
-
-def between(lower: float | None, upper: float | None) -> str:
-    """An interval; a dash where there is none."""
-    return "–" if lower is None or upper is None else f"{lower:.3f} to {upper:.3f}"
-
-
 def _percent(part: int, whole: int) -> str:
-    return f"{part / whole:.0%}" if whole else "–"
+    return percent(part / whole if whole else None)
 
 
 def query(parameters: Mapping[str, str]) -> str:
@@ -251,9 +306,12 @@ def document(template: str, *, script: bool = False, **data: Any) -> str:
 
 
 def overview_page(
-    status: Mapping[str, Any], history: Mapping[GateKey, GateHistory] | None = None, span: str = "last 24 h"
+    status: Mapping[str, Any],
+    history: Mapping[GateKey, GateHistory] | None = None,
+    span: str = "last 24 h",
+    unread: int = 0,
 ) -> str:
-    """The overview as HTML."""
+    """The overview as HTML; of the windows of its lines, so many are not read yet."""
     histories, now = history or {}, status["now"]
     wrong = []
     for found in status["wrong"]:
@@ -264,24 +322,30 @@ def overview_page(
             path += f"/{quote(found['gate'], safe='')}#broke"
         wrong.append({**found, "path": path})
     rows = [gate_row(gate, histories.get((gate["pipeline"], gate["gate"]))) for gate in status["gates"]]
+    rows.sort(key=lambda row: ORDER.index(row["verdict"]))  # the worst first
+    pipelines = dict.fromkeys(row["pipeline"] for row in rows if row["verdict"] == "fail")
+    pipelines |= dict.fromkeys(gate["pipeline"] for gate in status["gates"])
     captured = []
     for report in status["captured"]:
         fields = {name: FieldShare(**share) for name, share in report["fields"].items()}
-        gap = next((f"{gap['finding']}: {gap['remedy']}" for gap in report["gaps"] if gap["gates"]), "")
+        gap = next((gap for gap in report["gaps"] if gap["gates"]), None)
         captured.append({**report, "shares": shares(fields), "gap": gap})
     residual = sum(counters["residual"] for counters in status["books"].values())
     trust = [
-        f"last record scored {ago(status['last_scored'], now)}",
-        f"residual {residual}" if residual else "every record is accounted for",
+        "No record was scored yet"
+        if status["last_scored"] is None
+        else f"Last record scored {ago(status['last_scored'], now)}",
+        f"{residual} records are not accounted for" if residual else "every record is accounted for",
     ]
     broken, journal = status["config"]["broken"], status["journal"]
     if journal is None:
         trust += ["this monitor runs in an application and keeps no journal", *([broken] if broken else [])]
     else:
-        span_of_time = f"from {time_text(journal['oldest'])}, last written {ago(journal['newest'], now)}"
+        oldest, newest = journal["oldest"], journal["newest"]
+        written = "empty" if oldest is None else f"from {time_text(oldest)}, last written {ago(newest, now)}"
         trust += [
-            f"journal of {_size(journal)}, {span_of_time}",
-            f"{broken}; what was read before it holds" if broken else "the configuration on disk is in force",
+            f"journal of {_size(journal)}, {written}",
+            f"{broken}; the configuration before it is in force" if broken else "the configuration on disk is in force",
         ]
     return _page(
         "overview.html.jinja",
@@ -289,13 +353,27 @@ def overview_page(
         title(status),
         worst=wrong[0] if wrong else None,
         wrong=wrong[1:],
-        served=journal is not None,
-        pipelines=[(name, list(gates)) for name, gates in groupby(rows, lambda row: str(row["pipeline"]))],
+        pipelines=[(name, [row for row in rows if row["pipeline"] == name]) for name in pipelines],
+        unread=unread,
+        marks=any(entry.marks for entry in histories.values()),
+        asked=_asked_items(status["gold"]),
         trust=f"{'; '.join(trust)}.",
         captured=captured,
         captured_fields=list(FIELDS),
         span=span,
     )
+
+
+def _asked_items(gold: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, str]]:
+    """By pipeline, gold set, version and source: how many items, or requests of users, by window."""
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in gold["sets"]:
+        key = (row["pipeline"], row["gold"], row["version"], row["source"], "items asked")
+        found.setdefault(key, {})[row["window"]] = f"{row['seen']} of {row['items']}"
+    for row in gold["traffic"]:
+        key = (row["pipeline"], "any", "", "users", "requests that match an item")
+        found.setdefault(key, {})[row["window"]] = f"{row['matched']} of {row['records']}"
+    return found
 
 
 def _size(journal: Mapping[str, Any]) -> str:
@@ -318,10 +396,15 @@ def incident_path(incident: str) -> str:
     return f"incidents/{quote(incident, safe='')}"
 
 
+def limit(metric: str, threshold: float, at_least: bool) -> str:
+    """What a gate asks for: `≥ 80 %`."""
+    return f"{'≥' if at_least else '≤'} {level(metric, threshold, places=0)}"
+
+
 def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, Any]:
     """A gate from the data of `/api/status` as pages show it; without a history it has no line."""
     at_least, threshold, value = gate["direction"] == "at_least", gate["threshold"], gate["value"]
-    lower, upper = gate["lower"], gate["upper"]
+    lower, upper, metric = gate["lower"], gate["upper"], gate["metric"]
     path = pipeline_path(gate["pipeline"])
     bar, line = Markup(), Markup()
     if value is not None:
@@ -329,14 +412,15 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
     if history is not None:
         points = [ChartPoint(point.end, point.value) for point in history.points]
         name = f"{gate['gate']}, {history.span.words}"
-        line = sparkline(points, begin=history.now - history.span.seconds, threshold=threshold, name=name)
+        begin, marks = history.now - history.span.seconds, history.marks
+        line = sparkline(points, begin=begin, threshold=threshold, name=name, metric=metric, marks=marks)
     return {
         **gate,
         "pipeline_path": path,
         "path": f"{path}/{quote(gate['gate'], safe='')}",
-        "shown_value": figure(value),
-        "interval": "" if lower is None else between(lower, upper),
-        "bound": f"{'≥' if at_least else '≤'} {threshold:g}",
+        "shown_value": level(metric, value),
+        "interval": "" if lower is None else bounds_text(lower, upper),
+        "bound": limit(metric, threshold, at_least=at_least),
         "population": f"{gate['source']}, {_ESTIMANDS[gate['estimand']]}" if gate["estimand"] else gate["source"],
         "bar": bar,
         "sparkline": line,
@@ -360,14 +444,16 @@ class PipelineHistory:
             series = by_name.get(name)
             has_metric = series is not None and key in series.metrics
             points.append(ChartPoint(end, series.estimate(key).value if series is not None and has_metric else None))
-        return sparkline(points, begin=self._begin, threshold=threshold, name=f"{key}, {self.span.words}")
+        words = f"{key}, {self.span.words}"
+        return sparkline(points, begin=self._begin, threshold=threshold, name=words, metric=key)
 
     def records(self, name: SeriesName) -> str:
         """The number of records as a sparkline."""
         points = [
             ChartPoint(end, float(by_name[name].records) if name in by_name else None) for end, by_name in self._points
         ]
-        return sparkline(points, begin=self._begin, threshold=None, name=f"records, {self.span.words}")
+        words = f"records, {self.span.words}"
+        return sparkline(points, begin=self._begin, threshold=None, name=words, metric="records")
 
 
 def pipeline_page(
@@ -380,27 +466,38 @@ def pipeline_page(
 ) -> str:
     """The page of a pipeline as HTML."""
     gates = [gate_row(gate, None) for gate in status["gates"] if gate["pipeline"] == pipeline]
-    failing = sum(gate["verdict"] == "fail" for gate in gates)
+    gates.sort(key=lambda gate: ORDER.index(gate["verdict"]))
+    verdicts = Counter(gate["verdict"] for gate in gates)
+    failing, undecided = verdicts["fail"], verdicts["insufficient"]
+    state = f"{failing or 'none'} of {_number(len(gates), 'gate', 'gates')} {'fail' if failing > 1 else 'fails'}"
+    state += f", {_number(undecided, 'has', 'have')} too little data" if undecided else ""
     firing = sum(gate["firing"] is not None for gate in gates)
-    alarms = f", {firing} {'alarm fires' if firing == 1 else 'alarms fire'}" if firing else ""
+    state += f", {_number(firing, 'alarm fires', 'alarms fire')}" if firing else ""
     shown = [s for s in exported_series(current.snapshot) if s.pipeline == pipeline and s.window == window]
     keys = {key for series in shown for key in series.metrics}
-    thresholds = {gate["metric"]: gate["threshold"] for gate in gates if gate["metric"] in keys}
+    gated = [gate for gate in gates if gate["metric"] in keys]
+    families = sorted({key.partition("@")[0] for key in keys})
     return _page(
         "pipeline.html.jinja",
         status,
-        f"ragmon: {pipeline} fails {failing} of {len(gates)} gates{alarms}",
+        f"ragmon: {pipeline}: {state if gates else 'no gates'}",
         root=ROOT,
+        here=pipeline,
         gates=gates,
         windows=windows,
         window=window,
         span=history.span.words,
-        sections=_sections(shown, current.snapshot, history, thresholds),
+        sections=_sections(shown, current.snapshot, history, gated),
+        helps={name: metric_help(name) for name in families},
         latency=list(_latency(shown)),
         traffic=list(_traffic(shown, current, pipeline, history)),
         documents=list(_documents(current, pipeline)),
         builds=[(build, index) for name, build, index in current.builds if name == pipeline],
     )
+
+
+def _number(n: int, one: str, several: str) -> str:
+    return f"{n} {one if n == 1 else several}"
 
 
 def usual_window(gates: Sequence[Mapping[str, Any]], pipeline: str, windows: Sequence[str]) -> str:
@@ -409,41 +506,44 @@ def usual_window(gates: Sequence[Mapping[str, Any]], pipeline: str, windows: Seq
     return used.most_common(1)[0][0] if used else windows[0]
 
 
-def _estimated(series: SeriesStats, key: str) -> dict[str, Any] | None:
-    """A metric of a series in figures; None where it has no value."""
+def _estimated(series: SeriesStats, key: str, gates: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
+    """A metric of a series in figures, with the interval of the gate that judges it; None where it has no value."""
     estimate = series.estimate(key)
     if estimate.value is None:
         return None
+    judged_as = [key, series.source, series.window, estimate.n, estimate.value, series.gold]
+    names = ("metric", "source", "window", "n", "value")
+    same = (gate for gate in gates if [*(gate[name] for name in names), gate["gold"] or ""] == judged_as)
+    gate = next(same, None)
+    lower, upper = (estimate.lower, estimate.upper) if gate is None else (gate["lower"], gate["upper"])
     return {
         "source": f"{series.source}, {series.gold}" if series.gold else series.source,
-        "value": figure(estimate.value),
-        "interval": between(estimate.lower, estimate.upper),
+        "value": level(key, estimate.value),
+        "interval": bounds_text(lower, upper),
         "n": estimate.n,
     }
 
 
 def _sections(
-    shown: Sequence[SeriesStats], snapshot: Snapshot, history: PipelineHistory, thresholds: Mapping[str, float]
+    shown: Sequence[SeriesStats], snapshot: Snapshot, history: PipelineHistory, gates: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """The metrics by section. Cuts that no gate is on are apart: there are many of them."""
+    thresholds = {gate["metric"]: gate["threshold"] for gate in gates}
     sections: dict[str, dict[str, Any]] = {name: {"name": name, "rows": [], "cuts": []} for name in SECTIONS}
     for series in shown:
         for key, stat in exported_metrics(series, snapshot):
-            if (figures := _estimated(series, key)) is None:
+            if (figures := _estimated(series, key, gates)) is None:
                 continue
-            is_judge = key.startswith(JUDGE_PREFIX)
-            metric = judged(key.removeprefix(JUDGE_PREFIX))() if is_judge else parse(key)
-            if is_judge or is_labelled(key):
+            if key.startswith(JUDGE_PREFIX) or is_labelled(key):
                 section = "Judges and people"
             elif key in REFUSALS:
                 section = "Refusals"
             else:
-                section = {"answers": "Answers", "retrieval": "Retrieval", "traffic": "Traffic"}[metric.area]
+                section = {"answers": "Answers", "retrieval": "Retrieval", "traffic": "Traffic"}[parse(key).area]
                 section += ", judged against gold" if series.gold and section != "Traffic" else ""
             row = {
                 **figures,
                 "key": key,
-                "help": metric.help,
                 "unassessed": by_reason(stat.unassessed),
                 "line": history.metric((series.source, series.gold), key, thresholds.get(key)),
             }
@@ -497,7 +597,7 @@ def _documents(current: MonitorSnapshot, pipeline: str) -> Iterator[dict[str, An
     total = sum(counts.values())
     for number, n in sorted(counts.items()):
         words = f"{number} or more" if number == MOST_DOCUMENTS else str(number)
-        yield {"number": words, "n": n, "share": f"{n / total:.1%}", "bar": share_bar(n / total, "bar")}
+        yield {"number": words, "n": n, "share": percent(n / total), "bar": share_bar(n / total, "bar")}
 
 
 @dataclass(frozen=True)
@@ -505,16 +605,52 @@ class GateFindings:
     """What is known of why a gate is broken.
 
     Attributes:
-        text: The diagnosis in words, as `ragmon why` prints it; "" where the gate is not broken.
-        requests: The newest requests that fail the gate, as `/api/records` lists them; None without a journal.
+        why: The diagnosis; None where the gate is not broken.
+        requests: The newest requests that fail the gate, as `/api/records` lists them, with `question` and `answer`
+            where the reader may see them; None without a journal.
         note: Why there is no diagnosis or no list, in a sentence.
         cursor: Where the next page of requests begins; None where there is none.
+        may_ask: Whether a browser can ask for the token that shows questions and answers.
     """
 
-    text: str = ""
+    why: Why | None = None
     requests: Sequence[Mapping[str, Any]] | None = None
     note: str = ""
     cursor: str | None = None
+    may_ask: bool = False
+
+    @property
+    def text(self) -> str:
+        """The diagnosis in words, as `ragmon why` prints it."""
+        return "" if self.why is None else why_text(self.why, self.requests or ())
+
+    @property
+    def moved(self) -> list[tuple[str, ...]]:
+        """What changed: its kind, its name, before, since then, and its share of the failing requests."""
+        why = self.why
+        if why is None:
+            return []
+        traits = [trait for trait in why.traits if trait.name == why.mechanism]
+        for trait in why.traits:
+            common = 0.0 if trait.failing is None else trait.failing.value or 0.0
+            is_clear = common >= COMMON if why.before is None else abs(trait.by) >= CLEAR
+            if is_clear and trait.name != why.mechanism:
+                traits.append(trait)
+        metrics = [metric for metric in why.metrics if abs(metric.by) >= CLEAR]
+        moved = [("requests that", trait) for trait in traits[:MOST_MOVED]]
+        moved += [("metric", metric) for metric in metrics[:MOST_MOVED]]
+        p95 = {stage.name: [level("ms", side.p95) for side in (stage.before, stage.after)] for stage in why.stages}
+        rates = [level("rate", None if side is None else side.per_minute) for side in (why.before, why.after)]
+        return [
+            ("metric", why.measure, _share(why.before), _share(why.after), ""),
+            *((kind, at.name, _share(at.before), _share(at.after), _share(at.failing, "")) for kind, at in moved),
+            *(("p95 in ms", name, *times, "") for name, times in p95.items()),
+            ("requests", "a minute", *rates, ""),
+        ]
+
+
+def _share(of: Level | Side | None, nothing: str = "–") -> str:
+    return nothing if of is None or of.value is None else percent(of.value)
 
 
 class RequestFilter(NamedTuple):
@@ -541,24 +677,12 @@ def gate_page(
     current: MonitorSnapshot,
     of_pipeline: PipelineHistory,
     shown: RequestFilter,
+    has_changed: bool,
 ) -> str:
     """The page of a gate as HTML, with what is known of why it is broken and what its alarm finds how soon."""
-    at_least, name = gate["direction"] == "at_least", f"{gate['pipeline']}/{gate['gate']}"
+    name = f"{gate['pipeline']}/{gate['gate']}"
     state = {"pass": "passes", "fail": "fails", "insufficient": "is undecided"}[gate["verdict"]]
-    drawn = {  # by the script: the same numbers as the chart and the table
-        "begin": history.now - history.span.seconds,
-        "end": history.now,
-        "step": history.span.step,
-        "threshold": gate["threshold"],
-        "at_least": at_least,
-        "times": [point.end - history.span.step / 2 for point in history.points],
-        "value": [point.value for point in history.points],
-        "lower": [point.lower for point in history.points],
-        "upper": [point.upper for point in history.points],
-        "n": [point.n for point in history.points],
-        "alarms": [list(span) for span in history.alarms],
-        "marks": [mark.ts for mark in history.marks],
-    }
+    state += ", and became worse" if has_changed else ""
     next_page = ""
     if diagnosis.cursor is not None:
         next_page = query({"span": history.span.name, **shown._replace(cursor=diagnosis.cursor)._asdict()})
@@ -567,13 +691,13 @@ def gate_page(
         status,
         f"ragmon: {name} {state}{'' if gate['firing'] is None else ', its alarm fires'}",
         root=GATE_ROOT,
+        here=gate["pipeline"],
+        has_changed=has_changed,
         gate=gate_row(gate, None),
         history=history,
-        chart=time_chart(history, threshold=gate["threshold"], at_least=at_least, name=f"{name}, {history.span.words}"),
+        **_chart(gate, history),
         points=[point for point in reversed(history.points) if point.n],
         spans=list(spans),
-        drawn=drawn,
-        changes=list(enumerate(history.marks, 1)),
         sources=list(_by_source(gate, current, of_pipeline)),
         detectable=detectable,
         diagnosis=diagnosis,
@@ -582,13 +706,36 @@ def gate_page(
     )
 
 
+def _chart(gate: Mapping[str, Any], history: GateHistory) -> dict[str, Any]:
+    """A gate over time as a picture, and the same numbers for the script that draws it anew."""
+    at_least, metric = gate["direction"] == "at_least", gate["metric"]
+    name = f"{gate['pipeline']}/{gate['gate']}, {history.span.words}"
+    drawn = {
+        "begin": history.now - history.span.seconds,
+        "end": history.now,
+        "step": history.span.step,
+        "threshold": gate["threshold"],
+        "at_least": at_least,
+        "shares": level(metric, 1.0).endswith("%"),
+        "times": [point.end - history.span.step / 2 for point in history.points],
+        "value": [point.value for point in history.points],
+        "lower": [point.lower for point in history.points],
+        "upper": [point.upper for point in history.points],
+        "n": [point.n for point in history.points],
+        "alarms": [list(span) for span in history.alarms],
+        "marks": [mark.ts for mark in history.marks],
+    }
+    chart = time_chart(history, threshold=gate["threshold"], at_least=at_least, name=name, metric=metric)
+    return {"chart": chart, "drawn": drawn, "changes": list(enumerate(history.marks, 1))}
+
+
 def _by_source(
     gate: Mapping[str, Any], current: MonitorSnapshot, of_pipeline: PipelineHistory
 ) -> Iterator[dict[str, Any]]:
     snapshot, key = current.snapshot, gate["metric"]
     for series in exported_series(snapshot):
         if (series.pipeline, series.window) == (gate["pipeline"], gate["window"]) and (
-            key in dict(exported_metrics(series, snapshot)) and (figures := _estimated(series, key)) is not None
+            key in dict(exported_metrics(series, snapshot)) and (figures := _estimated(series, key, [gate])) is not None
         ):
             line = of_pipeline.metric((series.source, series.gold), key, gate["threshold"])
             yield {**figures, "line": line}
@@ -621,14 +768,11 @@ def gold_page(
     """The page of gold, labels and judges: ids, facts and numbers, neither texts nor the names of raters."""
     windows = list(settings.windows)
     broke = sum(findings.broke for findings in found.sets.values())
-    title = "no gold item is wrong that was right"
-    if broke:
-        title = f"{broke} {'gold item is wrong' if broke == 1 else 'gold items are wrong'} that "
-        title += "was right" if broke == 1 else "were right"
+    title = f"{_number(broke, 'gold question', 'gold questions') if broke else 'No gold question'} got worse"
     return _page(
         "gold.html.jinja",
         status,
-        f"ragmon: {title if current.snapshot.golds else 'there is no gold'}",
+        f"ragmon: {title if current.snapshot.golds else 'No gold set yet'}",
         windows=windows,
         sets=[(gold, _set(gold, current, windows, found)) for gold in current.snapshot.golds],
         parts=[*((kind, words) for _, kind, words in _SPREAD), ("track", "not asked")],
@@ -685,7 +829,7 @@ def _coverage(gold: GoldInfo, current: MonitorSnapshot, windows: Sequence[str]) 
             "source": source,
             "seen": [seen.get(window, 0) for window in windows],
             "kept": seen.get(ALL, 0),
-            "share": f"{seen.get(ALL, 0) / gold.items:.0%}" if gold.items else "–",
+            "share": _percent(seen.get(ALL, 0), gold.items),
             "bar": stacked_bar([(seen.get(ALL, 0), "asked"), (max(0, gold.items - seen.get(ALL, 0)), "track")]),
         }
         for (pipeline, source), seen in sorted(rows.items())
@@ -713,7 +857,7 @@ def _labels(
         "labellable": sorted(found.labellable.items())[:ROWS],
         "unlisted": max(0, len(found.labellable) - ROWS),
         "rated": list(_rated(current, windows))[:ROWS],
-        "maturity": [(pipeline, f"{share:.0%}") for pipeline, share in sorted(current.snapshot.maturity.items())],
+        "maturity": [(pipeline, percent(share)) for pipeline, share in sorted(current.snapshot.maturity.items())],
     }
 
 
@@ -775,51 +919,60 @@ def incident_page(
     status: Mapping[str, Any],
     incident: Incident,
     current: MonitorSnapshot,
+    gate: Mapping[str, Any] | None,
     history: GateHistory | None,
     diagnosis: GateFindings,
+    transitions: Sequence[AlarmTransition],
 ) -> str:
-    """The page of an incident: its sentence, its gate over time, what broke, its alarms, the requests that fail.
+    """The page of an incident: its sentence, a gate over time, what broke, its alarms, the requests that fail.
 
     Args:
         status: The status.
         incident: The incident.
         current: The state of the monitor.
-        history: The gate of the alarm that tells most of it, over a span that holds the beginning; None without a gate.
-        diagnosis: What is known of that alarm.
+        gate: The gate that shows it, as in the status; None where no alarm of it is on a gate.
+        history: That gate over a span that holds the beginning; None without a gate.
+        diagnosis: What is known of the alarm that tells most of it.
+        transitions: The alarms of all pipelines over time.
     """
     now = status["now"]
     states = {state.alert: state for state in current.alarms if state.pipeline == incident.pipeline}
-    alarms = [(name, name in incident.firing, states.get(name)) for name in incident.alarms]
-    gate = next(
-        (
-            gate
-            for gate in status["gates"]
-            if (gate["pipeline"], gate["gate"]) == (incident.pipeline, incident.alarm.partition(":")[0])
-        ),
-        None,
-    )
-    chart = ""
-    if history is not None and gate is not None:
-        name = f"{gate['pipeline']}/{gate['gate']}, {history.span.words}"
-        at_least = gate["direction"] == "at_least"
-        chart = time_chart(history, threshold=gate["threshold"], at_least=at_least, name=name)
+    alarms = []
+    for span in alarm_spans(transitions, incident.began):
+        if _is_of(incident, span):
+            state = states.get(span.alert) if span.end is None else None
+            alarms.append((span, state.proof.text if state and state.proof else ""))
+    charted = {"chart": "", "drawn": {}, "changes": []}
+    if gate is not None and history is not None:
+        charted = _chart(gate, replace(history, alarms=[(incident.began, incident.ended or now)]))
     sentence = incident_text(incident, now)
+    lasted = duration(((incident.ended or now) - incident.began) / 60)
+    fired = [f"{span.alert}: {text}" for span, text in alarms if text]
+    known = f"{incident.severity} incident {incident.name}, began {time_text(incident.began)}"
+    known += f", lasts {lasted}" if incident.ended is None else f", ended {time_text(incident.ended)} after {lasted}"
     return _page(
         "incident.html.jinja",
         status,
         f"ragmon: {sentence}",
         root="../",
+        here=incident.pipeline,
         incident=incident,
         severity=constants.PAGE if incident.severity == "confirmed" else constants.LOOK,
-        lasted=duration(((incident.ended or now) - incident.began) / 60),
+        lasted=lasted,
         pipeline_path=pipeline_path(incident.pipeline),
         gate=gate,
         alarms=alarms,
-        chart=chart,
-        changes=[] if history is None else list(enumerate(history.marks, 1)),
         diagnosis=diagnosis,
+        report="\n".join([sentence, known, "", *diagnosis.text.splitlines(), "", *fired]).splitlines(),
         can_ack=status["journal"] is not None,
+        **charted,
     )
+
+
+def _is_of(incident: Incident, span: AlarmSpan) -> bool:
+    """Whether an alarm fired as part of an incident."""
+    within = incident.began <= span.begin <= (incident.ended or span.begin)
+    return within and span.pipeline == incident.pipeline and span.alert in incident.alarms
 
 
 def incidents_page(
@@ -848,12 +1001,15 @@ def incidents_page(
         state, ack = states.get(key), acks.get(key)
         fires = span.end is None and state is not None and state.firing is not None
         within = ack is not None and ack.fired and span.begin <= ack.at <= end + 1
+        incident = next((each for each in current.incidents if _is_of(each, span)), None)
+        told = "" if incident is None else incident_text(incident, now)
         row = {
             **span._asdict(),
             "name": f"{span.pipeline}/{span.alert}",
             "path": f"{pipeline_path(span.pipeline)}/{quote(span.alert.partition(':')[0], safe='')}",
             "lasted": duration((end - span.begin) / 60),
-            "what": state.proof.text if fires and state is not None and state.proof else "",
+            "what": state.proof.text if fires and state is not None and state.proof else told,
+            "incident": "" if incident is None else incident_path(incident.name),
             "ack": ack if within else None,
         }
         rows.append(row)
@@ -870,7 +1026,7 @@ def incidents_page(
     return _page(
         "incidents.html.jinja",
         status,
-        f"ragmon: {lasting or 'no'} {'incident lasts' if lasting < 2 else 'incidents last'}",
+        f"ragmon: {_number(lasting, 'incident is', 'incidents are') if lasting else 'No incident is'} open",
         incidents=incidents,
         days=DAYS,
         chart=timeline(spans, now),
@@ -916,7 +1072,71 @@ def timeline(spans: Sequence[AlarmSpan], now: float) -> Markup:
     return picture("over-time", _TIMELINE_WIDTH, height, parts, words)
 
 
-def trace_page(asked: str, requests: Sequence[RequestReport], *, now: float, version: str, may_ask: bool) -> str:
+class RequestSearch(NamedTuple):
+    """Which requests a reader looks for; "" is any.
+
+    Attributes:
+        gate: The gate that they fail, `pipeline/gate`.
+        trait: What went wrong in them, in the terms of a diagnosis.
+        where: A slice, `tag=value`.
+        trace: The beginning of their trace ids.
+        cursor: Where the page begins; "" for the newest.
+    """
+
+    pipeline: str = ""
+    gate: str = ""
+    trait: str = ""
+    build: str = ""
+    index_hash: str = ""
+    where: str = ""
+    session: str = ""
+    trace: str = ""
+    cursor: str = ""
+
+    @property
+    def of_failing(self) -> bool:
+        """Whether it asks for what only requests that fail a gate are known by."""
+        return bool(self.gate or self.trait)
+
+
+def requests_page(
+    found: Sequence[Mapping[str, Any]],
+    wanted: RequestSearch,
+    cursor: str,
+    *,
+    choices: Mapping[str, Sequence[str]],
+    now: float,
+) -> str:
+    """The page of requests, the newest first.
+
+    Args:
+        found: The requests, as `/api/records` lists them.
+        wanted: What was asked for.
+        cursor: Where the next page begins; "" where there is none.
+        choices: The pipelines, gates and traits that can be asked for.
+        now: Seconds since the epoch.
+    """
+    chosen = wanted._replace(cursor="")._asdict()
+    return render(
+        "requests.html.jinja",
+        title=f"ragmon: {'Requests that fail a gate' if wanted.of_failing else 'Recent requests'}",
+        root="",
+        refresh=0,
+        now=now,
+        version=current_version(),
+        switcher=switcher(choices["pipeline"]),
+        served=True,
+        found=found,
+        wanted=wanted,
+        fields=[(name, _SEARCHES[name], chosen[name], choices.get(name)) for name in _SEARCHES],
+        chosen=chosen,
+        more=query({**chosen, "cursor": cursor}) if cursor else "",
+    )
+
+
+def trace_page(
+    asked: str, requests: Sequence[RequestReport], *, pipelines: Iterable[str], now: float, may_ask: bool
+) -> str:
     """The page of a trace: its requests, what each of them retrieved, and why it scores as it does."""
     failed = {gate for request in requests for result in request.metrics for gate in result.gates}
     shown = []
@@ -941,10 +1161,12 @@ def trace_page(asked: str, requests: Sequence[RequestReport], *, now: float, ver
     return render(
         "trace.html.jinja",
         root=ROOT,
-        title=f"ragmon: a trace that fails {', '.join(sorted(failed)) or 'no gate'}",
+        title=f"ragmon: A request that fails {', '.join(sorted(failed)) or 'no gate'}",
         refresh=0,
         now=now,
-        version=version,
+        version=current_version(),
+        switcher=switcher(pipelines),
+        served=True,
         asked=asked,
         requests=shown,
         may_ask=may_ask,
@@ -954,17 +1176,17 @@ def trace_page(asked: str, requests: Sequence[RequestReport], *, now: float, ver
 def monitor_page(status: Mapping[str, Any], current: MonitorSnapshot, settings: Settings) -> str:
     """The page of the monitor itself: where every record went, its journal, and the configuration in force."""
     residual = sum(counters["residual"] for counters in status["books"].values())
-    state = "every record is accounted for" if not residual else f"{residual} records are not accounted for"
+    state = "Every record is accounted for" if not residual else f"{residual} records are not accounted for"
     rows = [(key, toml_text(value), origin) for key, value, origin in masked_values(settings)]
     stages = []
     for name in status["books"]:
         received, bands = current.stages[name].received, flow_bands(current.stages[name])
-        shares_of_all = [(band.words, band.n, f"{band.n / received:.2%}") for band in bands]
+        shares_of_all = [(band.words, band.n, percent(band.n / received)) for band in bands]
         chart = flow_chart(name, received, bands)
         stages.append({"name": name, "received": received, "chart": chart, "rows": shares_of_all})
     journal = status["journal"]
     if journal is not None:
-        journal = {**journal, "size": _size(journal), "share": f"{journal['bytes'] / journal['limit']:.1%}"}
+        journal = {**journal, "size": _size(journal), "share": _percent(journal["bytes"], journal["limit"])}
     return _page(
         "monitor.html.jinja",
         status,
@@ -986,9 +1208,14 @@ def address(base: str, alert: str) -> str:
 
 
 @cache
-def runbook_page() -> str:
-    """The runbook as an HTML page; the anchor of a section is the name of its alert in lower case."""
+def runbook_page(*, served: bool) -> str:
+    """The runbook as an HTML page; the anchor of a section is the name of its alert in lower case.
+
+    Args:
+        served: Whether it is that of a server, which has a page of requests.
+    """
     text = resources.files(__package__).joinpath("runbook.html").read_text(encoding="utf-8")
     _, _, body = text.partition("</h1>\n")
     focusable = body.replace("<pre>", '<pre tabindex="0">')  # a keyboard can scroll it
-    return render("runbook.html.jinja", root="", title="The runbook", refresh=0, text=Markup(focusable))  # noqa: S704 - own text
+    head = {"switcher": (), "served": served, "version": current_version()}
+    return render("runbook.html.jinja", root="", title="The runbook", refresh=0, text=Markup(focusable), **head)  # noqa: S704 - own text

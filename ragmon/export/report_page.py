@@ -167,7 +167,8 @@ def gate_charts(
     for gate in gates:
         history = histories.get((gate.pipeline, gate.gate))
         if history is not None and len(history.values) > FEW:
-            chart = time_chart(history, threshold=gate.threshold, at_least=gate.at_least, name=f"{gate.name} over time")
+            name, metric = f"{gate.name} over time", gate.metric
+            chart = time_chart(history, threshold=gate.threshold, at_least=gate.at_least, name=name, metric=metric)
             yield gate.name, gate, chart
 
 

@@ -534,7 +534,7 @@ def why_text(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | Non
         *_change(why, clock),
         *_common(why),
         *_stretches(why, clock),
-        *_suspects(why, clock),
+        *_suspects(why),
         *_moved_metrics(why),
         *_traffic(why),
         *_traces(traces, link, clock),
@@ -730,15 +730,17 @@ def _failing(trait: Moved) -> float:
     return (trait.failing.value if trait.failing is not None else None) or 0.0
 
 
-def _suspects(why: Why, clock: _Clock) -> _Lines:
+def _suspects(why: Why) -> _Lines:
     for index, suspect in enumerate(why.suspects[:SUSPECTS]):
         name = f"{_name(suspect.dimension)} {_name(suspect.name)}"
-        yield "" if index else "suspect", f"{name}: {_evidence(suspect, why, clock)}"
+        yield "" if index else "suspect", f"{name}: {evidence(suspect, why)}"
     for note in why.notes:
         yield "note", printable(note)
 
 
-def _evidence(suspect: Suspect, why: Why, clock: _Clock) -> str:
+def evidence(suspect: Suspect, why: Why) -> str:
+    """What speaks for a suspect of a diagnosis."""
+    clock = _Clock(why.now)
     since = "" if suspect.first_seen is None else f"first seen {clock.minute(suspect.first_seen)}, "
     beside = f", beside it {_level(suspect.rest_after)}" if suspect.rest_after.n else ""
     if suspect.how == "slower":

@@ -1,6 +1,6 @@
 """The ASGI application of the admin port, which a server and an embedded monitor share.
 
-It shows no content of requests, except a server's traces to holders of its token. It is read only, except for the
+It shows no content of requests, except those of a server to holders of its token. It is read only, except for the
 acknowledgements that an embedded monitor takes from its own machine.
 """
 
@@ -63,6 +63,7 @@ from ragmon.export.pages import (
     PipelineHistory,
     RequestFilter,
     asset,
+    error_page,
     gate_page,
     gold_page,
     incident_page,
@@ -89,6 +90,7 @@ HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-stor
 PIPELINES_PATH: Final = "/p"
 MONITOR_PATH: Final = "/monitor"
 INCIDENTS_PATH: Final = "/incidents"
+REQUESTS_PATH: Final = "/requests"
 GOLD_PATH: Final = "/gold"
 _THREADS: Final = 4  # one makes most responses; the others are for comparisons and acknowledgements
 _COMPRESSION_LEVEL: Final = 1  # of `/metrics`: higher levels take several times as long and save little
@@ -116,6 +118,7 @@ class JournalQueries(NamedTuple):
     compare: Answer
     trace: Answer
     trace_page: Answer
+    requests: Answer
 
 
 class JsonResponse(JSONResponse):
@@ -136,7 +139,8 @@ class AdminView:
         trouble: Why requests cannot be accepted; "" while they can.
         configured: When each later configuration came into force, sorted, seconds since the epoch.
         diagnose: Explains a gate, given its pipeline, its name, whether it is broken, and a filter of failing requests.
-        explain: Explains an alarm, given its pipeline, its name and a time; None for now.
+        explain: Explains an alarm, given its pipeline, its name, a time, None for now, and the request that asks.
+        challenge: What makes a browser ask for the token, where a request wants content and has none.
     """
 
     snapshot: Callable[[], MonitorSnapshot]
@@ -149,7 +153,8 @@ class AdminView:
     note: Callable[[], str] = str
     configured: Callable[[], Sequence[float]] = tuple
     diagnose: Callable[[str, str, bool, RequestFilter], GateFindings] = lambda *_: GateFindings()
-    explain: Callable[[str, str, float | None], GateFindings] = lambda *_: GateFindings()
+    explain: Callable[[str, str, float | None, Request], GateFindings] = lambda *_: GateFindings()
+    challenge: Callable[[Request], Response | None] = lambda _: None
 
 
 def names_in_path(scope: Scope) -> tuple[str, ...]:
@@ -168,7 +173,7 @@ def overview(view: AdminView, _: Request) -> Response:
     """The overview of all gates."""
     status = view.status(view.snapshot())
     span, history = view.history.overview()
-    return html(overview_page(status, history, span.words))
+    return html(overview_page(status, history, span.words, view.history.unread))
 
 
 def monitor(view: AdminView, _: Request) -> Response:
@@ -195,6 +200,8 @@ def incidents_json(view: AdminView, _: Request) -> Response:
 
 def incident(view: AdminView, request: Request) -> Response:
     """The page of an incident."""
+    if (challenge := view.challenge(request)) is not None:
+        return challenge
     current, asked = view.snapshot(), request.path_params["name"]
     found = next((entry for entry in current.incidents if entry.name == asked), None)
     if found is None:
@@ -203,9 +210,13 @@ def incident(view: AdminView, request: Request) -> Response:
     age = current.snapshot.now - found.began
     span = next((span for span in SPANS.values() if span.seconds >= 1.2 * age), [*SPANS.values()][-1])
     _, histories = view.history.of_pipeline(found.pipeline, span.name)
-    history = histories.get((found.pipeline, found.alarm.partition(":")[0]))
-    diagnosis = view.explain(found.pipeline, found.alarm, found.ended)
-    return html(incident_page(view.status(current), found, current, history, diagnosis))
+    status, names = view.status(current), [alarm.partition(":")[0] for alarm in (found.alarm, *found.alarms)]
+    gates = {gate["gate"]: gate for gate in status["gates"] if gate["pipeline"] == found.pipeline}
+    gate = next((gates[name] for name in names if name in gates and (found.pipeline, name) in histories), None)
+    history = None if gate is None else histories[found.pipeline, gate["gate"]]
+    diagnosis = view.explain(found.pipeline, found.alarm, found.ended, request)
+    transitions = view.history.transitions()
+    return html(incident_page(status, found, current, gate, history, diagnosis, transitions))
 
 
 def gold(view: AdminView, request: Request) -> Response:
@@ -248,13 +259,22 @@ def gate(view: AdminView, request: Request) -> Response:
         shown = [f"{label(gate['pipeline'])}/{gate['gate']}" for gate in status["gates"]]
         name = "/".join(names)
         raise HTTPError(404, UNKNOWN_PATH, f"there is no gate {shorten(name)}", hint=nearest(name, shown))
-    span, histories = view.history.of_pipeline(found["pipeline"], request.query_params.get("span", ""))
-    history = histories.get((found["pipeline"], found["gate"]), GateHistory(span, status["now"], []))
+    asked, key = request.query_params.get("span", ""), (found["pipeline"], found["gate"])
+    span, histories = view.history.of_pipeline(found["pipeline"], asked)
+    counted = [point.end for point in histories[key].points if point.n] if key in histories else []
+    if counted and not asked:  # the shortest span that holds what was counted
+        age = status["now"] - counted[0]
+        asked = next(shorter.name for shorter in SPANS.values() if shorter.seconds >= min(age, span.seconds))
+        span, histories = view.history.of_pipeline(found["pipeline"], asked)
+    history = histories.get(key, GateHistory(span, status["now"], []))
     reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if ts >= history.now - span.seconds]
     history = replace(history, marks=sorted([*history.marks, *reloads]))
     filters = RequestFilter(**{name: request.query_params.get(name, "") for name in RequestFilter._fields})
-    is_broken = found["verdict"] == "fail" or found["firing"] is not None
     pipeline, gate = found["pipeline"], found["gate"]
+    has_changed = any(
+        (each.outcome.gate.pipeline, each.outcome.gate.name) == (pipeline, gate) for each in current.changed
+    )
+    is_broken = has_changed or found["verdict"] == "fail" or found["firing"] is not None
     outcome = next((o for o in current.outcomes if (o.gate.pipeline, o.gate.name) == (pipeline, gate)), None)
     reach = None if outcome is None else detectable_now(view.settings(), current.outcomes, outcome)
     page = gate_page(
@@ -267,6 +287,7 @@ def gate(view: AdminView, request: Request) -> Response:
         current=current,
         of_pipeline=PipelineHistory(*view.history.series_of(pipeline)),
         shown=filters,
+        has_changed=has_changed,
     )
     return html(page)
 
@@ -283,11 +304,13 @@ def admin_app(
     """
     registry = CollectorRegistry()
     registry.register(Collector(view.snapshot, view.moment))
+    served = True
     if queries is None:
         trace_log = "`ragmon show TRACE FILE` reads the trace log of `[export] jsonl`; `ragmon serve` keeps a journal"
         no_query = partial(_no_journal, "`ragmon serve` keeps one, and answers this")
         no_trace = partial(_no_journal, trace_log)
-        queries = JournalQueries(no_query, no_query, no_query, no_trace, no_trace)
+        queries = JournalQueries(no_query, no_query, no_query, no_trace, no_trace, no_query)
+        served = False
     # Each response but a few needs the lock of the counts, so one at a time waits for it.
     pool, lock = ThreadPoolExecutor(_THREADS, "ragmon-admin"), Semaphore()
     answers: dict[str, Answer] = {
@@ -303,10 +326,11 @@ def admin_app(
         "/api/why": queries.why,
     }
     endpoints = {path: _in_thread(answer, pool, lock) for path, answer in answers.items()}
-    endpoints[PATH] = _in_thread(lambda _: html(runbook_page()), pool, nullcontext())
+    endpoints[PATH] = _in_thread(lambda _: html(runbook_page(served=served)), pool, nullcontext())
     for path, name in PATHS.items():
         endpoints[path] = _in_thread(partial(_asset, name), pool, nullcontext())
     endpoints["/api/compare"] = _in_thread(queries.compare, pool, nullcontext())
+    endpoints[REQUESTS_PATH] = _in_thread(queries.requests, pool, nullcontext())
     endpoints["/healthz"] = _immediate(view.failure)
     endpoints["/readyz"] = _immediate(view.trouble, view.note)
     for path, answer in ((TRACES_PATH, queries.trace), (TRACE_PAGES_PATH, queries.trace_page)):
@@ -327,7 +351,7 @@ def admin_app(
             write_port = "labels and acknowledgements are POSTed to the write port: `[serve] otlp`"
             hint = write_port if acknowledge is None else f"acknowledgements are POSTed to {ACKS_PATH}"
             return _error(405, "this port only reads", hint, Allow=", ".join(METHODS))
-        return _error(404, f"there is nothing at {shorten(path)}", nearest(path, paths))
+        return _answer(request, 404, f"there is nothing at {shorten(path)}", nearest(path, paths))
 
     handlers: dict[Any, Any] = {404: unknown_path, 405: unknown_path, HTTPError: _failed, RagmonError: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers)
@@ -450,12 +474,23 @@ def _no_journal(hint: str, _: Request) -> NoReturn:
     raise HTTPError(404, UNKNOWN_PATH, "an embedded monitor has no journal", hint=hint)
 
 
-async def _failed(_: Request, error: HTTPError | RagmonError) -> Response:
+async def _failed(request: Request, error: HTTPError | RagmonError) -> Response:
     if isinstance(error, HTTPError):
-        return _error(error.status, str(error), error.hint)
+        return _answer(request, error.status, str(error), error.hint)
     if isinstance(error, UnavailableError):
-        return _error(503, str(error), error.hint, **_RETRY)
-    return _error(404 if isinstance(error, UnknownNameError) else 400, str(error), error.hint)
+        return _answer(request, 503, str(error), error.hint, **_RETRY)
+    return _answer(request, 404 if isinstance(error, UnknownNameError) else 400, str(error), error.hint)
+
+
+def _answer(request: Request, status: int, error: str, hint: str, **headers: str) -> Response:
+    """An error as a page for a browser, as JSON for others."""
+    path = request.scope["path"]
+    if "text/html" not in request.headers.get("accept", "") or path.startswith("/api/"):
+        return _error(status, error, hint, **headers)
+    page = html(error_page(error, hint, path))
+    page.status_code = status
+    page.headers.update(HEADERS | headers)
+    return page
 
 
 def _error(status: int, error: str, hint: str, **headers: str) -> Response:

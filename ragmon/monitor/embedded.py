@@ -326,6 +326,7 @@ class Monitor:
             listen_address = self.settings.serve.admin if address is None else parse_listen_address(address)
             # These load starlette and uvicorn, which only an application that serves its monitor needs.
             from ragmon.core.http_server import HttpServer, shares  # noqa: PLC0415 - as above
+            from ragmon.export.pages import GateFindings  # noqa: PLC0415 - as above
             from ragmon.monitor.admin import AdminView, admin_app  # noqa: PLC0415 - as above
 
             def current_status(current: MonitorSnapshot) -> Mapping[str, Any]:
@@ -335,8 +336,22 @@ class Monitor:
                     findings = ServerFindings(problems=[problem], broken=str(trouble))
                 return status(current, self.settings, self._began, findings)
 
-            history = MonitorHistory(self._locked)
-            view = AdminView(self.snapshot, self._cache_key, current_status, history, lambda: self.settings)
+            def explained(pipeline: str, name: str, at: float | None = None) -> GateFindings:
+                try:
+                    with self._locked() as (engine, now):
+                        return GateFindings(engine.gates.explain(now if at is None else at, pipeline, name)[1])
+                except RagmonError as error:
+                    return GateFindings(note=f"{error}. {error.hint}.")
+
+            view = AdminView(
+                self.snapshot,
+                self._cache_key,
+                current_status,
+                MonitorHistory(self._locked),
+                lambda: self.settings,
+                diagnose=lambda pipeline, gate, broken, _: explained(pipeline, gate) if broken else GateFindings(),
+                explain=lambda pipeline, alarm, at, _: explained(pipeline, alarm, at),
+            )
             app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)
             app = app if self.beside is None else self.beside(app)
             connections = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0]).admin

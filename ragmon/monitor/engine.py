@@ -539,6 +539,7 @@ class MonitorHistory:
 
     def __init__(self, locked: Callable[[], AbstractContextManager[tuple[Engine, float]]]) -> None:
         self.gold = GoldReader(locked)
+        self.unread = 0  # windows that the last overview lacks, because it was not to take longer
         self._locked = locked
         self._engine: Engine | None = None
         self._finished: dict[_Windows, dict[int, Any]] = {}
@@ -582,16 +583,20 @@ class MonitorHistory:
             now, ends = self._ends(span)
             with self._locked() as (engine, _):
                 fired = engine.alarm_spans(now - span.seconds, now)
-                marks = [] if pipeline is None else changes(engine, pipeline, now - span.seconds)
+                named = {*engine.settings.pipelines, engine.settings.pipeline} if pipeline is None else {pipeline}
+                marks = {name: changes(engine, name, now - span.seconds) for name in named}
 
             def read(engine: Engine, end: int, step: int = span.step) -> dict[GateKey, GatePoint]:
                 return gate_history(engine, end, step, pipeline)
 
             points_by_end = self._windows(("gates", span.step, pipeline), ends, now, left, read)
+            if budget is not None:
+                self.unread = len(ends) - len(points_by_end)
             histories: dict[GateKey, GateHistory] = {}
             for end in ends:
                 for gate, point in points_by_end.get(end, {}).items():
-                    history = histories.setdefault(gate, GateHistory(span, now, [], fired.get(gate, []), marks))
+                    empty = GateHistory(span, now, [], fired.get(gate, []), marks.get(gate[0], []))
+                    history = histories.setdefault(gate, empty)
                     history.points.append(point)
             if max((len(history.values) for history in histories.values()), default=0) > FEW:
                 break

@@ -3,8 +3,8 @@
 An alarm on a metric's past is written as a gate on that metric whose threshold is the level of the baseline, so that it
 is explained from the same counts in the same way.
 
-The content of requests is in the answers to `trace` and `trace_page` alone, and only with a token: any program of the
-machine may ask a loopback port, and a page or a model may make one ask.
+The content of requests is in the answers to `trace` and `trace_page` and on the page of an incident alone, and only
+with a token: any program of the machine may ask a loopback port, and a page or a model may make one ask.
 
 A query parameter that is unknown, repeated or malformed is answered with an error that names it.
 """
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from ragmon.config.settings import Settings
 from ragmon.config.units import duration
@@ -33,17 +33,16 @@ from ragmon.core.constants import DEFAULT_PIPELINE
 from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, nearest, shorten
 from ragmon.core.http_server import UNKNOWN_PATH, HTTPError
 from ragmon.core.policy import Outcome
-from ragmon.core.process import current_version
 from ragmon.core.record import FAILING_ENTRY, Line, Record
 from ragmon.export import pages
 from ragmon.export.comparison import Canary, uncompared_gates
 from ragmon.export.families import label
-from ragmon.export.pages import GateFindings, RequestFilter
+from ragmon.export.pages import GateFindings, RequestFilter, RequestSearch
 from ragmon.export.status import MonitorSnapshot, ServerFindings, status
-from ragmon.export.text import why_text
 from ragmon.gates.change import Why
 from ragmon.gates.releases import By, compare
 from ragmon.gates.request import RequestReport, report, without_content
+from ragmon.gates.suspects import TRAITS as TRAIT_NAMES
 from ragmon.gates.suspects import traits_of
 from ragmon.ingest.receiver import authorise
 from ragmon.monitor.admin import AdminView, JournalQueries, JsonResponse, html, is_local
@@ -83,6 +82,7 @@ OUTCOME: Final = "fail"
 LIMIT: Final = 50
 _RECORDS: Final = ("pipeline", "source", "gate", "metric", "outcome", "build", "index_hash", "since", "limit", "cursor")
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_PLACE: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
 _COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
 _SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
 _CHALLENGE: Final = 'Basic realm="the token of the write ports is the password", charset="UTF-8"'
@@ -193,7 +193,7 @@ class QueryService:
 
     def paths(self) -> JournalQueries:
         """What answers each path."""
-        return JournalQueries(self.records, self.why, self.compare, self.trace, self.trace_page)
+        return JournalQueries(self.records, self.why, self.compare, self.trace, self.trace_page, self.requests)
 
     @contextmanager
     def locked(self) -> Iterator[tuple[Engine, float]]:
@@ -207,10 +207,7 @@ class QueryService:
 
     def _pipeline_name(self, pipeline: str) -> str:
         """The name of a pipeline that is configured or has records; the argument is its name or its series label."""
-        with self._counted.lock:
-            engine = self._counted.server_state.engine
-            with_records = {key.pipeline for key in engine.scorer.state.series} - {constants.DROPPED_PIPELINES}
-            pipelines = {*engine.settings.pipelines, *with_records}
+        pipelines = self._pipelines()
         match = next((name for name in pipelines if pipeline in (name, label(name))), None)
         if match is None:
             raise UnknownNameError("pipeline", pipeline, pipelines)
@@ -318,10 +315,10 @@ class QueryService:
 
     def diagnose(self, pipeline: str, gate: str, is_broken: bool, shown: RequestFilter) -> GateFindings:
         """What the page of a gate says of why it is broken, and the requests that fail it."""
-        text, note, requests = "", "", dict[str, Any](records=None, cursor=None)
+        why, note, requests = None, "", dict[str, Any](records=None, cursor=None)
         try:
             if is_broken:
-                text = why_text(self._diagnosis(pipeline, gate, None)[0])
+                why, _ = self._diagnosis(pipeline, gate, None)
             failing = self._failing(pipeline, gate)
             query = replace(
                 failing,
@@ -334,15 +331,88 @@ class QueryService:
             requests = self._page(query)
         except RagmonError as error:
             note = f"{error}. {error.hint}."
-        return GateFindings(text, requests["records"], note, requests["cursor"])
+        return GateFindings(why, requests["records"], note, requests["cursor"])
 
-    def explain(self, pipeline: str, alarm: str, now: float | None) -> GateFindings:
+    def explain(self, pipeline: str, alarm: str, now: float | None, request: Request) -> GateFindings:
         """What the page of an incident says of an alarm at a time, and requests that fail; None for now."""
+        withheld = self._withheld(request)
         try:
             why, traces = self._diagnosis(pipeline, alarm, None, now)
         except RagmonError as error:
             return GateFindings(note=f"{error}. {error.hint}.")
-        return GateFindings(why_text(why), traces)
+        if not withheld:
+            with JournalReader(self._folder) as journal:
+                records = journal.records_of_traces({trace["trace_id"] for trace in traces if trace["trace_id"]})
+            with self._counted.lock:
+                scorer = self._counted.server_state.engine.scorer
+                shown = {name: described(record, scorer, self._settings) for name, record in records.items()}
+            for trace in traces:
+                if report := shown.get(trace["trace_id"]):
+                    trace |= {"question": report.question.text, "answer": report.answer.text}
+        return GateFindings(why, traces, may_ask=self._may_ask(request))
+
+    def requests(self, request: Request) -> Response:
+        """The page of recent requests, or of those that fail a gate or have a trait, the newest first."""
+        given = _params(request, *RequestSearch._fields)
+        wanted = RequestSearch(**{name: value.strip() for name, value in given.items()})
+        if re.fullmatch(f"[0-9a-f]{{{ID_DIGITS}}}", wanted.trace.lower()):
+            return RedirectResponse(f"t/{wanted.trace.lower()}", 303)
+        wanted = wanted._replace(trace=wanted.trace.lower())
+        found, cursor = self._failed(wanted) if wanted.of_failing else self._recent(wanted)
+        pipelines = self._pipelines()
+        gates = [
+            f"{pipeline}/{gate.name}"
+            for pipeline in pipelines
+            for gate in self._settings.of(pipeline).resolved_gates
+            if gate.kind == "threshold"
+        ]
+        choices = {"pipeline": pipelines, "gate": gates, "trait": list(TRAIT_NAMES)}
+        return html(pages.requests_page(found, wanted, cursor, choices=choices, now=self._counted.clock.now()))
+
+    def _failed(self, wanted: RequestSearch) -> tuple[list[dict[str, Any]], str]:
+        """Requests of the index of failing ones, and the next cursor."""
+        failing = FailureQuery(pipeline=self._pipeline_name(wanted.pipeline) if wanted.pipeline else None)
+        if wanted.gate:
+            failing = self._failing(
+                *self._gate({name: getattr(wanted, name) for name in ("gate", "pipeline") if getattr(wanted, name)})
+            )
+        query = replace(
+            failing,
+            build=wanted.build or None,
+            index_hash=wanted.index_hash or None,
+            where=wanted.where or failing.where,
+            trait=wanted.trait,
+            session=wanted.session,
+            trace=wanted.trace,
+            limit=LIMIT,
+            cursor=wanted.cursor or None,
+        )
+        page = self._page(query)
+        return page["records"], page["cursor"] or ""
+
+    def _recent(self, wanted: RequestSearch) -> tuple[list[dict[str, Any]], str]:
+        """The newest requests among so many records of the journal, and the next cursor."""
+        found, before = list[dict[str, Any]](), None
+        if wanted.cursor:
+            if not (match := _PLACE.fullmatch(wanted.cursor)):
+                raise RagmonError(f"this is no cursor: {shorten(wanted.cursor)}", hint="a page links to the next one")
+            before = int(match[1]), int(match[2])
+        with JournalReader(self._folder) as journal:
+            for n, (row, line, record) in enumerate(journal.newest(before), 1):
+                if _is_like(record, wanted):
+                    failure = journal.failure(row, line)
+                    source = record.source or constants.REPLAY
+                    found.append(self._failure(failure or Failure.of(record, source, {}, ())))
+                if len(found) == LIMIT or n == MAX_ASSESSED:
+                    return found, f"{row}.{line}"
+        return found, ""
+
+    def _pipelines(self) -> list[str]:
+        """The pipelines that are configured, then others that have records."""
+        with self._counted.lock:
+            engine = self._counted.server_state.engine
+            with_records = {key.pipeline for key in engine.scorer.state.series} - {constants.DROPPED_PIPELINES}
+            return list(dict.fromkeys((*engine.settings.pipelines, *sorted(with_records))))
 
     def _worst(self, outcome: Outcome, begin: float, end: float) -> list[dict[str, Any]]:
         """The first requests since a time that score badly in a metric without a gate."""
@@ -371,10 +441,7 @@ class QueryService:
         return JsonResponse({"requests": to_builtins(self._reports(request))})
 
     def _reports(self, request: Request) -> list[RequestReport]:
-        given, asked = request.headers.get("authorization", ""), _asked(request)
-        withheld = _NOBODY if self._token is None else "" if given else _OTHERS
-        if self._token is not None and given:
-            authorise(given.encode("latin-1"), self._token)
+        withheld, asked = self._withheld(request), _asked(request)
         busy = nullcontext() if len(asked) == ID_DIGITS else self._exclusive(self._searching, "search for a trace")
         try:
             with busy, JournalReader(self._folder) as journal:
@@ -386,21 +453,35 @@ class QueryService:
             reports = [described(record, scorer, settings) for record in records]
         return [without_content(entry, withheld) for entry in reports] if withheld else reports
 
-    def trace_page(self, request: Request) -> Response:
-        """The page of a trace; with `text=1` a browser asks for the token, as the password of Basic (RFC 7617).
+    def _withheld(self, request: Request) -> str:
+        """Why a request is not shown the content of others; "" where it has the token."""
+        given = request.headers.get("authorization", "")
+        if self._token is not None and given:
+            authorise(given.encode("latin-1"), self._token)
+        return _NOBODY if self._token is None else "" if given else _OTHERS
+
+    def _may_ask(self, request: Request) -> bool:
+        return self._token is not None and is_local(request) and not request.headers.get("authorization")
+
+    def challenge(self, request: Request) -> Response | None:
+        """With `text=1` a browser asks for the token, as the password of Basic (RFC 7617); None where it need not.
 
         The password is asked for over a connection from this machine alone: no other machine can read it there.
         """
-        wants_text = "text" in _params(request, "text")
-        given, is_private = request.headers.get("authorization", ""), is_local(request)
-        if wants_text and self._token is not None and is_private:
+        if "text" in _params(request, "text") and self._token is not None and is_local(request):
             try:
-                authorise(given.encode("latin-1"), self._token)
+                authorise(request.headers.get("authorization", "").encode("latin-1"), self._token)
             except HTTPError as error:
                 return PlainTextResponse(f"{error}\n", 401, {"WWW-Authenticate": _CHALLENGE})
-        reports, now = self._reports(request), self._counted.clock.now()
-        may_ask = self._token is not None and is_private and not given
-        return html(pages.trace_page(_asked(request), reports, now=now, version=current_version(), may_ask=may_ask))
+        return None
+
+    def trace_page(self, request: Request) -> Response:
+        """The page of a trace."""
+        if (challenge := self.challenge(request)) is not None:
+            return challenge
+        reports, pipelines, now = self._reports(request), self._pipelines(), self._counted.clock.now()
+        may_ask = self._may_ask(request)
+        return html(pages.trace_page(_asked(request), reports, pipelines=pipelines, now=now, may_ask=may_ask))
 
     def compare(self, request: Request) -> Response:
         """Compare two releases on the records of the last day."""
@@ -455,6 +536,19 @@ class QueryService:
                 for entry in entries(row.lines):
                     if isinstance(entry, Record) and (entry.pipeline or DEFAULT_PIPELINE) == pipeline:
                         yield entry
+
+
+def _is_like(record: Record, wanted: RequestSearch) -> bool:
+    """Whether a record is one that is looked for, by what a record says itself."""
+    name, _, value = wanted.where.partition("=")
+    return (
+        wanted.pipeline in ("", record.pipeline or DEFAULT_PIPELINE)
+        and wanted.build in ("", record.build)
+        and wanted.index_hash in ("", record.index_hash)
+        and wanted.session in ("", record.session)
+        and (not wanted.where or (record.tags or {}).get(name) == value)
+        and (record.trace_id or "").startswith(wanted.trace)
+    )
 
 
 def _sources(source: str | None) -> tuple[str, ...]:
@@ -546,4 +640,5 @@ class JournalView:
             lambda: settings,
             diagnose=self.queries.diagnose,
             explain=self.queries.explain,
+            challenge=self.queries.challenge,
         )

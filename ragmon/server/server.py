@@ -426,6 +426,7 @@ class Server:
             configured=views.configured,
             diagnose=queries.diagnose,
             explain=queries.explain,
+            challenge=queries.challenge,
         )
         receiver = ReceiverApp(self.writer, token=token, hosts=hosts)
         connection_shares = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])

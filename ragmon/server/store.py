@@ -151,8 +151,9 @@ SERIES: Final = 4096
 SLICES: Final = "slices"
 TRAITS: Final = "traits"
 LATENCY_MS: Final = "latency_ms"
-"""The keys in `facts` of the slices a request belongs to, of its traits in the terms of a diagnosis, and of how long it
-took in all."""
+SESSION: Final = "session"
+"""The keys in `facts` of a request's slices, its traits in the terms of a diagnosis, how long it took in all, and its
+session."""
 MAX_SCANNED: Final = 20_000
 """Maximum number of failures read for one page of a slice; the next page continues there."""
 _ALL: Final = ""
@@ -506,7 +507,8 @@ class Failure:
     ) -> Failure:
         """The failure of a record in a line of a row."""
         total = None if record.latency_ms is None else record.latency_ms.total
-        facts = {TRAITS: traits, SLICES: slices or None, LATENCY_MS: None if total is None else round(total, 1)}
+        took = None if total is None else round(total, 1)
+        facts = {TRAITS: traits, SLICES: slices or None, LATENCY_MS: took, SESSION: record.session}
         return cls(
             seq,
             line,
@@ -527,6 +529,9 @@ class FailureQuery:
 
     Args:
         where: Only failures of this slice, `tag=value`.
+        trait: Only failures with this trait.
+        session: Only failures of this session.
+        trace: The beginning of their trace ids.
         since: Earliest event time, inclusive, seconds since the epoch.
         until: Latest event time, exclusive.
         cursor: The cursor of the previous page; None for the first page.
@@ -539,6 +544,9 @@ class FailureQuery:
     index_hash: str | None = None
     sources: tuple[str, ...] = ()
     where: str = ""
+    trait: str = ""
+    session: str = ""
+    trace: str = ""
     since: float = 0.0
     until: float = float("inf")
     limit: int = 50
@@ -656,9 +664,19 @@ def failure_page(connection: sqlite3.Connection, query: FailureQuery) -> Failure
         if previous is not None and (len(matching) == limit or n_read == MAX_SCANNED):
             return FailurePage(matching, base64.urlsafe_b64encode(json.dumps(previous).encode()).decode())
         previous, failure = position, _failure(connection, *position[1:])
-        if failure is not None and (not query.where or query.where in failure.facts.get(SLICES, ())):
+        if failure is not None and _is_wanted(failure, query):
             matching.append(failure)
     return FailurePage(matching, None)
+
+
+def _is_wanted(failure: Failure, query: FailureQuery) -> bool:
+    facts = failure.facts
+    return (
+        (not query.where or query.where in facts.get(SLICES, ()))
+        and (not query.trait or query.trait in facts.get(TRAITS, ()))
+        and (not query.session or query.session == facts.get(SESSION))
+        and (failure.trace_id or "").startswith(query.trace)
+    )
 
 
 def _failure(connection: sqlite3.Connection, row: int, line: int) -> Failure | None:
@@ -761,6 +779,28 @@ class JournalReaderBase:
         """One page of the requests that failed a gate, newest first."""
         with translate_read_errors(self.path):
             return failure_page(self._connection, query)
+
+    def newest(self, before: tuple[int, int] | None = None) -> Iterator[tuple[int, int, Record]]:
+        """The records before a line of a row, or all: row, line and record, in the reverse order of arrival."""
+        row, line = before or (FOREVER, 0)
+        select = "SELECT seq, lines FROM rows WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
+        while (found := self._first(select, row)) is not None:
+            seq, lines = found[0], found[1].split(b"\n")
+            for place in reversed(range(min(line, len(lines)) if seq == row else len(lines))):
+                with suppress(msgspec.DecodeError):
+                    if lines[place] and isinstance(entry := decode_entry(lines[place]), Record):
+                        yield seq, place, entry
+            row, line = seq - 1, FOREVER
+
+    def failure(self, row: int, line: int) -> Failure | None:
+        """The request of a line, if it failed a gate."""
+        with translate_read_errors(self.path):
+            return _failure(self._connection, row, line)
+
+    def records_of_traces(self, trace_ids: Collection[str]) -> dict[str, Record]:
+        """The newest record of each trace."""
+        with translate_read_errors(self.path):
+            return records_of_traces(self._connection, trace_ids)
 
     def records_of(self, trace_id: str, limit: int) -> list[Record]:
         """The records of a trace in the order of arrival, the newest ones where there are many."""

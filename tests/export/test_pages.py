@@ -58,7 +58,7 @@ def test_a_line_breaks_where_nothing_was_scored():
     drawn = ET.fromstring(sparkline(points, begin=0, threshold=0.8, name="recall"))
     assert [len(line.get("points").split()) for line in drawn.findall(f"{SVG}polyline")] == [2, 3]
     assert [len(run) for run in stretches(points)] == [2, 3]
-    assert drawn.get("aria-label") == "recall: lowest 0.600, highest 0.900, last 0.700"
+    assert drawn.get("aria-label") == "recall: lowest 60.0 %, highest 90.0 %, last 70.0 %"
 
 
 def test_nothing_is_drawn_where_nothing_was_scored():
@@ -83,7 +83,7 @@ def test_a_gate_over_time_has_a_line_a_ribbon_bars_and_its_alarms():
     kinds = [part.get("class") for part in drawn]
     assert (kinds.count("line"), kinds.count("ribbon"), kinds.count("whisker")) == (1, 1, 1)
     assert (kinds.count("bar"), kinds.count("firing"), kinds.count("threshold")) == (3, 1, 1)
-    assert drawn.get("aria-label") == '<b>"recall"</b>: lowest 0.700, highest 0.900, last 0.700'
+    assert drawn.get("aria-label") == '<b>"recall"</b>: lowest 70.0 %, highest 90.0 %, last 70.0 %'
     heights = [float(part.get("height")) for part in drawn if part.get("class") == "bar"]
     assert heights == pytest.approx([50 * 10 / 40, 50 * 20 / 40, 50], abs=0.06)
 

@@ -85,9 +85,9 @@ def test_the_page_shows_what_is_wrong_and_no_link_that_leads_nowhere(monitor):
     assert "keeps no journal" in text
     assert "ragmon why" not in text
     links = [link.get("href") for link in page.iter("{http://www.w3.org/1999/xhtml}a")]
-    tabs = ["./", "incidents", "gold", "monitor", "runbook", "api/status", "metrics"]
+    head = ["./", "./", "incidents", "gold", "monitor", "runbook", "p/support"]
     wrong, *gates = ["p/support/errors#broke", "p/support", "p/support/errors", "p/support/slow"]
-    assert [link for link in links if link != wrong] == [*tabs, *gates]
+    assert [link for link in links if link != wrong] == [*head, *gates, "api/status", "metrics"]
     assert wrong in links
     assert all(exchange(monitor, "GET", urldefrag(urljoin("/", link)).url)[0] == 200 for link in links)
 
@@ -99,9 +99,23 @@ def test_the_page_of_a_gate_draws_its_last_hours(monitor):
     assert code == 200
     assert page.findtext(".//{*}title") == "ragmon: support/errors fails"
     (chart,) = page.iter("{http://www.w3.org/2000/svg}svg")
-    assert chart.get("aria-label") == "support/errors, last hour: lowest 0.200, highest 0.200, last 0.200"
-    row = [cell.text for cell in next(page.iter("{http://www.w3.org/1999/xhtml}tbody"))[0]]
-    assert row[1:] == ["0.200", "0.133 to 0.289", "100", "live"]
+    assert chart.get("aria-label") == "support/errors, last hour: lowest 20.0 %, highest 20.0 %, last 20.0 %"
+    (figures,) = [part for part in page.findall(".//{*}div") if part.get("aria-label") == "windows in figures"]
+    row = [cell.text for cell in figures.find(".//{*}tbody")[0]]
+    assert row[1:] == ["20.0 %", "13.3 – 28.9 %", "100", "live"]
+
+
+def test_the_page_of_a_failing_gate_says_what_broke_although_no_request_can_be_opened(monitor):
+    page = ET.fromstring(exchange(monitor, "GET", "/p/support/errors")[2])
+    (failing,) = [part for part in page.findall(".//{*}div") if part.get("aria-label") == "before and since"]
+    rows = [
+        [" ".join("".join(cell.itertext()).split()) for cell in row] for row in failing.findall(".//{*}tbody/{*}tr")
+    ]
+    assert rows[:2] == [
+        ["metric error_rate", "–", "20.0 %", ""],
+        ["requests that ended in an error", "–", "20.0 %", "100.0 %"],
+    ]
+    assert "requests that fail" not in "".join(page.itertext())
 
 
 def test_the_page_of_gold_of_an_embedded_monitor_shows_its_items_and_its_labels(tmp_path):
@@ -132,10 +146,10 @@ def test_the_page_of_gold_of_an_embedded_monitor_shows_its_items_and_its_labels(
         for part in page.findall(".//{*}div")
         if part.get("role") == "region"
     }
-    assert page.findtext(".//{*}title") == "ragmon: 1 gold item is wrong that was right"
-    assert tables["items asked, main"] == [["support", "probe", "", "80%", "8", "8", "8", "8"]]
+    assert page.findtext(".//{*}title") == "ragmon: 1 gold question got worse"
+    assert tables["items asked, main"] == [["support", "probe", "", "80.0 %", "8", "8", "8", "8"]]
     assert 'ragmon_gold_items_seen{gold="main",pipeline="support",source="probe",window="1h"} 8.0' in metrics
-    assert tables["hardest items, main"] == [["g0", "", "67%", "4 of 6", "6", "support"]]
+    assert tables["hardest items, main"] == [["g0", "", "66.7 %", "4 of 6", "6", "support"]]
     ((qid, now, _, since, before, after, _),) = tables["items that flipped, main"]
     assert (qid, now, since, before, after) == ("g0", "wrong", "2025-11-21 00:25:00 UTC", "4 of 4", "0 of 2")
     assert [row[:2] for row in tables["what became of labels"]] == [["joined", "1"]]

@@ -120,3 +120,14 @@ def test_the_time_in_which_an_alarm_fired_is_part_of_the_history(monitored):
     ((begin, end),) = histories["support", "errors"].alarms
     assert START + 1800 < begin < end
     assert end == monitored.now
+
+
+def test_an_overview_that_lacks_windows_says_how_many(tmp_path, monkeypatch):
+    monitored = Monitored(tmp_path)
+    monitored.run(1800)
+    monkeypatch.setattr(history, "BUDGET", -1.0)  # no past window is read
+    span, _ = monitored.histories.overview()
+    assert monitored.histories.unread == span.seconds // span.step - 1
+    monkeypatch.setattr(history, "BUDGET", 60.0)
+    monitored.histories.overview()
+    assert monitored.histories.unread == 0

@@ -48,7 +48,7 @@ def test_an_incident_is_acknowledged_by_its_name_with_every_alarm_of_it(tmp_path
         assert incident["ended"] is not None
 
 
-def test_page_and_api_show_who_when_why_and_until_it_fires_anew(tmp_path):
+def test_page_and_api_show_who_when_why_and_until_it_fires_again(tmp_path):
     clock, moved = still()
     with serving(tmp_path, PIPELINE, clock=clock) as running:
         assert "citation_scope" in broken(running, moved)
@@ -68,11 +68,11 @@ def test_page_and_api_show_who_when_why_and_until_it_fires_anew(tmp_path):
         shown = running.get("/")[1]
         assert "support/citation_scope: acknowledged by Ada &lt;on call&gt; at " in shown
         assert "index rebuilt\\x1b[31m" in shown
-        assert "until it fires anew" in shown
+        assert "until it fires again" in shown
         assert "citation_scope" in broken(running, moved)
         (entry,) = running.status()["acknowledged"]
         assert at < entry["until"] <= moved.now
-        assert "until it fired anew at " in running.get("/")[1]
+        assert "until it fired again at " in running.get("/")[1]
         moved.advance(8 * 86_400.0)
         send_body(running, whole([asked(1, ts=moved.now)]))
         accounted(running)

@@ -76,10 +76,10 @@ def test_items_asked_are_those_of_metrics_and_of_the_status(running):
     status = running.status()["gold"]["sets"]
     assert {entry["window"]: entry["seen"] for entry in status} | {"5m": 0} == seen
     assert seen["1h"] == int(row[4]) == ASKED
-    assert row[3] == f"{ASKED / ITEMS:.0%}"
+    assert row[3] == f"{100 * ASKED / ITEMS:.1f} %"
 
 
-def test_every_item_is_right_each_time_at_times_never_or_not_asked(running):
+def test_every_item_is_right_each_time_sometimes_never_or_not_asked(running):
     ((pipeline, _, always, sometimes, never, unknown, rest),) = table(page(running), "how items were answered, main")
     turned = len(BROKEN) + len(MENDED)
     assert pipeline == "support"
@@ -120,7 +120,7 @@ def test_items_that_flipped_stand_with_both_spans_and_the_time_of_the_turn(runni
     text = words(shown)
     assert f"Two spans: from {time_text(BEGIN)} to {time_text(cut)}, and from then to {time_text(now)}" in text
     assert f"Of {ASKED} items that were answered in both spans, {len(BROKEN) + len(MENDED)} flipped" in text
-    assert shown.findtext(f".//{XHTML}title") == f"ragmon: {len(BROKEN)} gold items are wrong that were right"
+    assert shown.findtext(f".//{XHTML}title") == f"ragmon: {len(BROKEN)} gold questions got worse"
 
 
 def test_a_span_that_does_not_exist_is_not_found(running):
@@ -142,11 +142,11 @@ def test_labels_and_the_agreement_of_raters_are_those_that_came(running):
         "answers rated, last 7 days": str(RATED),
         "raters": "2",
         "rated by two or more": str(both),
-        "of these, raters agree": f"{(both - disputed) / both:.0%}",
-        "labels that wait for their answers": "0",
+        "of these, raters agree": f"{100 * (both - disputed) / both:.1f} %",
+        "labels waiting for their answers": "0",
     }
     ((field, judged, agreed, share, _),) = table(shown, "agreement of raters")
-    assert (field, judged, agreed, share) == ("right or wrong", str(both), str(both - disputed), "80%")
+    assert (field, judged, agreed, share) == ("right or wrong", str(both), str(both - disputed), "80.0 %")
     assert f"can be rated: support {USERS}." in words(shown)
     assert "ada" not in words(shown).split()
 
@@ -157,18 +157,20 @@ def test_what_labels_say_and_what_a_judge_is_worth_are_the_numbers_of_metrics(ru
     assert [row[1] for row in rated] == ["5m", "1h", "24h"]
     of_label = {"pipeline": "support", "source": "label", "gold": ""}
     for _, window, value, interval, n, _ in rated:
-        lower, upper = interval.split(" to ")
-        for ending, number in (("", value), ("_lower", lower), ("_upper", upper), ("_samples", n)):
+        lower, upper = interval.removesuffix(" %").split(" – ")
+        for ending, number in (("", value.removesuffix(" %")), ("_lower", lower), ("_upper", upper)):
             (exported,) = samples(running, f"rag_answer_correct{ending}", **of_label, window=window).values()
-            assert f"{exported:.3f}" == f"{float(number):.3f}"
+            assert f"{100 * exported:.1f}" == number
+        assert list(samples(running, "rag_answer_correct_samples", **of_label, window=window).values()) == [int(n)]
     gains = samples(running, "ragmon_proxy_gain", pipeline="support", proxy="judge_strict")
     worth = table(shown, "what scores are worth in labels")
     assert {(row[2],): row[6] for row in worth} == {window: f"{gain:.2f}" for window, gain in gains.items()}
     assert all(float(row[6]) > 1 for row in worth)
     for _, _, window, _, value, interval, *_ in worth:
-        for ending, number in zip(("", "_lower", "_upper"), (value, *interval.split(" to ")), strict=True):
+        figures = (value.removesuffix(" %"), *interval.removesuffix(" %").split(" – "))
+        for ending, number in zip(("", "_lower", "_upper"), figures, strict=True):
             (exported,) = samples(running, f"rag_answer_correct_ppi{ending}", **of_label, window=window).values()
-            assert f"{exported:.3f}" == number
+            assert f"{100 * exported:.1f}" == number
 
 
 def test_the_versions_of_judges_are_those_of_the_status_and_of_metrics(running):
@@ -182,7 +184,7 @@ def test_a_server_without_gold_labels_and_judges_says_what_to_configure(tmp_path
     with serving(tmp_path, "[pipelines.support]\n") as running:
         text = words(page(running))
     assert "No gold set is configured: [gold.NAME]" in text
-    assert "No label has come: ragmon label queue" in text
+    assert "No label yet: ragmon label queue" in text
     assert "No judge is configured: [judges.NAME]" in text
     assert all(f"docs/how-to/{name}.md" in text for name in ("serve", "labels", "judges"))
 
@@ -207,7 +209,7 @@ def test_names_from_strangers_are_text_and_long_lists_are_cut(tmp_path):
     assert "<script>alert" not in text
     assert "\u202e" not in text
     assert len(table(shown, "hardest items, main")) == 20
-    assert "180 more were answered wrongly at least once." in words(shown)
+    assert "180 more were answered wrong at least once." in words(shown)
 
 
 def test_the_texts_of_questions_and_answers_are_not_on_the_page(running):

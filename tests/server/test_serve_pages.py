@@ -51,15 +51,19 @@ def sample(running, name, **labels):
 
 def test_the_page_of_a_pipeline_shows_the_numbers_of_metrics(running):
     shown = page(running, "/p/support?window=1h")
+    gates = {(gate["metric"], gate["source"]) for gate in running.status()["gates"] if gate["pipeline"] == "support"}
     compared = 0
     for section in ("Answers, judged against gold", "Refusals", "Answers", "Retrieval", "Traffic"):
         for key, of, value, interval, n, *_ in table(shown, section):
             source, _, gold = of.partition(", ")
             labels = {"pipeline": "support", "source": source, "gold": gold, "window": "1h"}
-            lower, upper = map(float, interval.split(" to "))
-            for ending, number in (("", value), ("_lower", lower), ("_upper", upper), ("_samples", n)):
+            assert sample(running, f"rag_{key}_samples", **labels) == int(n)
+            figures = [("", value)]
+            if (key, source) not in gates:  # a gate has an interval of its own
+                figures += zip(("_lower", "_upper"), interval.removesuffix(" %").split(" – "), strict=True)
+            for ending, number in figures:
                 exported = sample(running, f"rag_{key}{ending}", **labels)
-                assert f"{exported:.3f}" == f"{float(number):.3f}", (key, of, ending)
+                assert f"{100 * exported:.1f}" == number.removesuffix(" %"), (key, of, ending)
                 compared += 1
     assert compared > 40
 
@@ -123,11 +127,11 @@ def test_the_page_of_the_monitor_accounts_for_every_record(running):
     books = running.status()["books"]["ingest"]
     shown = page(running, "/monitor")
     (caption,) = [part for part in shown.iter(f"{XHTML}caption") if "ingest" in "".join(part.itertext())]
-    assert "".join(caption.itertext()) == f"ingest: {books['received']} received"
+    assert "".join(caption.itertext()) == f"ingest: {books['received']:,} received"
     (flow,) = [part for part in shown.iter("{http://www.w3.org/2000/svg}svg") if part.get("class") == "flow"]
     assert flow.get("aria-label") == f"ingest: {books['received']} received; scored {books['scored']}"
     text = "".join(shown.itertext())
-    assert "every record is accounted for" in text
+    assert "Every record is accounted for" in text
 
 
 def test_the_configuration_in_force_is_shown_with_its_origins_and_without_secrets(running):
@@ -151,7 +155,7 @@ def test_a_reload_of_the_configuration_is_a_mark(tmp_path):
 
 def test_names_of_builds_are_text_on_every_page(tmp_path):
     with incident(tmp_path, builds=(NASTY[0], NASTY[1])) as running:
-        for path in ("/", "/monitor", "/incidents", "/gold", "/p/support", GATE):
+        for path in ("/", "/monitor", "/incidents", "/requests", "/gold", "/p/support", GATE):
             code, text = running.get(path)
             assert code == 200
             assert "<script>alert" not in text
@@ -165,13 +169,13 @@ def test_what_the_script_draws_is_what_the_table_says(running):
     figures = table(shown, "windows in figures")
     assert [n for n in reversed(drawn["n"]) if n] == [int(row[3]) for row in figures]
     values = [value for value in reversed(drawn["value"]) if value is not None]
-    assert [f"{value:.3f}" for value in values] == [row[1] for row in figures]
+    assert [f"{100 * value:.1f} %" for value in values] == [row[1] for row in figures]
     assert len(drawn["alarms"]) == 1
     begin = drawn["end"] - 60 * (MINUTES - BROKE)
     assert begin < drawn["alarms"][0][0] < drawn["alarms"][0][1] == drawn["end"]
 
 
-def test_the_page_of_alarms_shows_what_fires_and_the_budget(running):
+def test_the_page_of_incidents_shows_what_fires_and_the_budget(running):
     alarms = running.status()["alarms"]
     shown = page(running, "/incidents")
     rows = table(shown, "what fired")
@@ -253,6 +257,6 @@ def test_the_page_of_a_pipeline_shows_the_numbers_of_a_report_of_the_same_moment
     for section in ("Answers, judged against gold", "Refusals", "Answers", "Retrieval", "Traffic"):
         for key, of, value, _, n, *_ in table(shown, section):
             stat = reported[key, of]
-            assert (f"{stat['value']:.3f}", str(stat["n"])) == (value, n), (key, of)
+            assert (f"{100 * stat['value']:.1f} %", str(stat["n"])) == (value, n), (key, of)
             compared += 1
     assert compared > 20

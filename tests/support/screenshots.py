@@ -41,6 +41,7 @@ FOLDER = "/srv/support"
 LAPTOP, WIDE, PHONE = (1080, 800), (1280, 900), (390, 844)
 SCALE = 1.5
 """Pixels of a picture to one of the page: text stays sharp where a picture is shown smaller."""
+INCIDENT = "/incidents/support-20251121T0131"
 GATE = "/p/support/over_refusal_rate?span=1h"
 TRACE, REPORT = "/t/…", "report.html"
 """The page of a request that fails the gate, and the report on the questions since the incident began."""
@@ -64,13 +65,16 @@ class Shot:
 
 
 SHOTS = (
-    Shot("overview", "/", (1080, 1000)),  # down to the red gate
+    Shot("overview", "/"),
     Shot("overview-phone", "/", PHONE),
     Shot("pipeline", "/p/support"),
     Shot("gate", GATE),
     Shot("gate-dark", GATE, colours="dark"),
     Shot("gate-phone", GATE, PHONE),
+    Shot("incident", INCIDENT, (1080, 1400)),
+    Shot("incident-phone", INCIDENT, PHONE),
     Shot("incidents", "/incidents", WIDE),
+    Shot("requests", "/requests?gate=support/over_refusal_rate"),
     Shot("gold", "/gold"),
     Shot("monitor", "/monitor"),
     Shot("trace", TRACE),

@@ -13,8 +13,8 @@ async function refresh() {
   }
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   const focused = document.activeElement?.getAttribute("href");
-  for (const open of document.querySelectorAll("details[open]")) {
-    fresh.getElementById(open.id)?.setAttribute("open", "");
+  for (const shown of document.querySelectorAll("details")) {
+    fresh.getElementById(shown.id)?.toggleAttribute("open", shown.open);
   }
   for (const part of ["header", "main", "footer"]) {
     document.querySelector(part).innerHTML = fresh.querySelector(part).innerHTML;
@@ -27,6 +27,38 @@ async function refresh() {
   }
 }
 
+// On a narrow screen a row is a paragraph: each cell carries the heading of its column.
+function label() {
+  for (const table of document.querySelectorAll(".wide > table")) {
+    const names = [...table.querySelectorAll("thead th")].map((cell) => cell.textContent.trim());
+    for (const row of table.tBodies[0].rows) {
+      [...row.cells].forEach((cell, place) => cell.textContent.trim() && cell.setAttribute("data-label", names[place]));
+    }
+    table.parentElement.classList.add("labelled");
+  }
+  for (const chart of document.querySelectorAll(".wide > svg.over-time")) {
+    chart.parentElement.scrollLeft = chart.parentElement.scrollWidth; // the newest is at the right
+  }
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    button.hidden = false;
+  }
+}
+
+// Copies a text; where the browser does not let it, the text is opened and selected.
+async function copy(button) {
+  const source = document.getElementById(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    button.textContent = "copied";
+  } catch {
+    source.closest("details").open = true;
+    window.getSelection().selectAllChildren(source);
+  }
+}
+
+document.addEventListener("refreshed", label);
+document.addEventListener("click", ({ target }) => target.dataset.copy && copy(target));
+label();
 if (seconds) {
   window.setInterval(() => refresh().catch(() => document.body.classList.add("stale")), seconds * 1000);
 }

@@ -53,10 +53,11 @@ function marks(drawn) {
 }
 
 function clock(plot, times) {
+  const isShort = times.length > 1 && times[1] - times[0] < 60;
   const isLong = plot.scales.x.max - plot.scales.x.min > 2 * 86400;
   return times.map((seconds) => {
     const text = new Date(seconds * 1000).toISOString();
-    return isLong ? `${text.slice(5, 10)} ${text.slice(11, 16)}` : text.slice(11, 16);
+    return isLong ? `${text.slice(5, 10)} ${text.slice(11, 16)}` : text.slice(11, isShort ? 19 : 16);
   });
 }
 
@@ -68,8 +69,16 @@ function axis(size) {
   return { stroke: color("--soft"), grid: { stroke: color("--edge"), width: 0.5 }, ticks: { show: false }, size };
 }
 
-function share(_, value) {
-  return value === null || value === undefined ? "–" : value.toFixed(3);
+// A value as the page writes it.
+function shown(drawn) {
+  const write = (value) => (drawn.shares ? `${(100 * value).toFixed(1)} %` : value.toFixed(2));
+  return (_, value) => (value === null || value === undefined ? "–" : write(value));
+}
+
+// Reads the last window that has a value until the cursor points at another: a legend is never empty.
+function newest(drawn) {
+  const place = drawn.value.findLastIndex((value) => value !== null);
+  return (plot) => plot.cursor.idx === null || plot.cursor.idx === undefined ? plot.setLegend({ idx: place }, false) : null;
 }
 
 function options(drawn, width, height) {
@@ -85,20 +94,22 @@ function options(drawn, width, height) {
 
 function drawValue(place, drawn) {
   const line = color("--link");
+  const value = shown(drawn);
+  const tick = (number) => (drawn.shares ? `${Number((100 * number).toPrecision(6))} %` : String(number));
   const none = { stroke: "transparent", width: 0, points: { show: false } };
   const figure = {
     ...options(drawn, place.clientWidth, HEIGHT.value),
-    axes: [{ ...axis(30), values: clock }, axis(60)],
+    axes: [{ ...axis(30), values: clock }, { ...axis(60), values: (_, ticks) => ticks.map(tick) }],
     series: [
       { label: "UTC", value: moment },
-      { ...none, label: "95 % interval to", value: share },
-      { ...none, label: "from", value: share },
-      { label: "threshold", stroke: color("--soft"), dash: [6, 4], width: 1.5, points: { show: false }, value: share },
-      { label: "value", stroke: line, width: 2, points: { size: 5, fill: line }, value: share },
+      { ...none, label: "interval to", value },
+      { ...none, label: "from", value },
+      { label: "limit", stroke: color("--soft"), dash: [6, 4], width: 1.5, points: { show: false }, value },
+      { label: "value", stroke: line, width: 2, points: { size: 5, fill: line }, value },
       { ...none, label: "n", scale: "n" },
     ],
     bands: [{ series: [1, 2], fill: faded("--link", 0.2) }],
-    hooks: { drawClear: [background(drawn)], draw: [marks(drawn)] },
+    hooks: { drawClear: [background(drawn)], draw: [marks(drawn)], ready: [newest(drawn)], setCursor: [newest(drawn)] },
   };
   const threshold = drawn.times.map(() => drawn.threshold);
   return new uPlot(figure, [drawn.times, drawn.upper, drawn.lower, threshold, drawn.value, drawn.n], place);
@@ -107,8 +118,8 @@ function drawValue(place, drawn) {
 function drawNumber(place, drawn) {
   const figure = {
     ...options(drawn, place.clientWidth, HEIGHT.n),
-    padding: [4, 16, 8, 0],
-    axes: [{ ...axis(0), show: false }, axis(60)],
+    padding: [10, 16, 8, 0],
+    axes: [{ ...axis(0), show: false }, { ...axis(60), incrs: [1, 2, 5].flatMap((k) => [k, 10 * k, 100 * k, 1e3 * k, 1e4 * k, 1e5 * k]).sort((a, b) => a - b) }],
     legend: { show: false },
     series: [
       {},
