@@ -391,25 +391,25 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
 
     like_plain = not _in_requests(evidence) or n_eff >= PLAIN_RATIO * evidence.n
     kind = "clustered" if evidence.weighted is None else "weighted"
-    worth = "" if like_plain else f"; {evidence.n} {kind} samples are worth {n_eff:.0f} plain ones"
+    worth = "" if like_plain else f"; {evidence.n} {kind} samples count as {n_eff:.0f} independent ones"
     if n_eff < gate.min_samples:
-        reason = f"{math.floor(n_eff)} of at least {gate.min_samples} {_observations(evidence)}{worth}"
+        reason = f"only {math.floor(n_eff)} {_observations(evidence)} (min_samples is {gate.min_samples}){worth}"
         return outcome("insufficient", reason, _in_samples(_needed_to_pass(gate), evidence, n_eff))
     if gate.holds(lower) and gate.holds(upper):
-        return outcome("pass", f"the whole interval keeps the gate{worth}")
+        return outcome("pass", f"the whole interval is within the limit{worth}")
     if not (gate.holds(lower) or gate.holds(upper)):
-        return outcome("fail", f"the whole interval breaks the gate{worth}")
+        return outcome("fail", f"the whole interval is outside the limit{worth}")
     assessed = wilson(value * n_eff, n_eff)
     unknown = evidence.stat.unknown or evidence.lost.requests
     if unknown and gate.holds(assessed[0]) == gate.holds(assessed[1]):  # they alone would decide
         return outcome("insufficient", f"{not_assessable(evidence)}{worth}")
-    side = "keeps" if gate.holds(value) else "breaks"
+    side = "within" if gate.holds(value) else "outside"
     points = 100 * abs(value - gate.threshold)
-    reason = f"the interval straddles the gate; the value {side} it by {points:.1f} points"
+    reason = f"the interval reaches across the limit; the value is {side} it by {points:.1f} points"
     if unknown:
         reason += f"; {not_assessable(evidence)}"
     if n_eff < _needed_to_pass(gate):
-        reason += f"; no pass is possible with less than {_needed_to_pass(gate)} {_observations(evidence)}"
+        reason += f"; a pass takes at least {_needed_to_pass(gate)} {_observations(evidence)}"
     needed = needed_to_decide(value, gate.threshold)
     return outcome("insufficient", reason + worth, None if needed is None else _in_samples(needed, evidence, n_eff))
 
@@ -439,7 +439,7 @@ def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float 
             break
     n, p95 = sum(histogram.values()), quantile(histogram, 0.95)
     if p95 is None or not baseline or n < gate.min_samples:
-        reason = f"{n} of at least {gate.min_samples} samples" if baseline else "no latency baseline"
+        reason = f"only {n} samples (min_samples is {gate.min_samples})" if baseline else "no latency baseline"
         needed = gate.min_samples if baseline else None
         return Outcome(gate, source, "", "", None, None, None, n, needed, "insufficient", reason)
     ratio = p95 / baseline

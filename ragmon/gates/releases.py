@@ -383,7 +383,7 @@ def _decide(evidence: Evidence, scores: Scores, low: Scores, high: Scores) -> Ou
     verdict: Verdict = "insufficient"
     needed = None
     if n < gate.min_samples:
-        needed, reason = _needed_to_pass(gate), f"{n} of at least {gate.min_samples} {unit}"
+        needed, reason = _needed_to_pass(gate), f"only {n} {unit} (min_samples is {gate.min_samples})"
     elif betting.verdict(worst, gate.threshold, at_least=gate.at_least) == "pass":
         verdict, reason = "pass", f"proven kept by {n} {unit}, however often it is asked"
     elif betting.verdict(best, gate.threshold, at_least=gate.at_least) == "fail":

@@ -77,7 +77,9 @@ def outcome(threshold, at_least, lower, value, upper):
     gate = Gate("g", "recall", threshold, "at_least" if at_least else "at_most", pipeline="support")
     holds = gate.holds(lower), gate.holds(upper)
     verdict = "pass" if all(holds) else "insufficient" if any(holds) else "fail"
-    return Outcome(gate, "probe", "gold", "", value, lower, upper, 90, None, verdict, "the interval straddles the gate")
+    return Outcome(
+        gate, "probe", "gold", "", value, lower, upper, 90, None, verdict, "the interval reaches across the limit"
+    )
 
 
 @given(OUTCOMES, GOOD, STEPS, st.booleans())

@@ -23,14 +23,14 @@ from tests.support.one_gate import CEILING, FLOOR, PRECISION, REFUSAL, judge, se
 @pytest.mark.parametrize(
     ("right", "n", "verdict", "reason", "needed"),
     [
-        (29, 29, "insufficient", "29 of at least 30 samples", 30),
-        (0, 29, "insufficient", "29 of at least 30 samples", 30),
-        (30, 30, "pass", "the whole interval keeps the gate", None),
-        (95, 100, "pass", "the whole interval keeps the gate", None),
-        (50, 100, "fail", "the whole interval breaks the gate", None),
-        (85, 100, "insufficient", "the interval straddles the gate; the value keeps it by 5.0 points", 246),
-        (78, 100, "insufficient", "the interval straddles the gate; the value breaks it by 2.0 points", 1537),
-        (80, 100, "insufficient", "the interval straddles the gate; the value keeps it by 0.0 points", None),
+        (29, 29, "insufficient", "only 29 samples (min_samples is 30)", 30),
+        (0, 29, "insufficient", "only 29 samples (min_samples is 30)", 30),
+        (30, 30, "pass", "the whole interval is within the limit", None),
+        (95, 100, "pass", "the whole interval is within the limit", None),
+        (50, 100, "fail", "the whole interval is outside the limit", None),
+        (85, 100, "insufficient", "the interval reaches across the limit; the value is within it by 5.0 points", 246),
+        (78, 100, "insufficient", "the interval reaches across the limit; the value is outside it by 2.0 points", 1537),
+        (80, 100, "insufficient", "the interval reaches across the limit; the value is within it by 0.0 points", None),
     ],
 )
 def test_a_floor_is_proven_broken_or_undecided(right, n, verdict, reason, needed):

@@ -89,7 +89,7 @@ def test_items_not_draws_are_the_observations_of_questions_like_these():
     few = [(100, 100.0)] * 20
     outcome = judge(PRECISION, matched(few))
     assert (outcome.verdict, outcome.n) == ("insufficient", 2000)
-    assert outcome.reason == "20 of at least 30 gold items"
+    assert outcome.reason == "only 20 gold items (min_samples is 30)"
     assert judge(PRECISION, matched(few, source="probe")).verdict == "pass"
 
 

@@ -172,8 +172,8 @@ def test_a_ceiling_is_broken_by_what_it_counts():
 @pytest.mark.parametrize(
     ("good", "bad", "reason", "needed"),
     [
-        (5, 0, "5 of at least 30 observations", 30),
-        (0, 29, "29 of at least 30 observations", 30),
+        (5, 0, "only 5 observations (min_samples is 30)", 30),
+        (0, 29, "only 29 observations (min_samples is 30)", 30),
         (
             85,
             15,

@@ -75,7 +75,7 @@ def test_for_questions_like_these_it_takes_more_items_than_the_set_has(judge):
     done = judge(OLD_AND_NEW, "--since-build", "1.1", "--estimand", "questions_like_these")
     assert done.code == 2
     assert "since build 1.1: proven kept by 40 gold items, however often it" in rows(done)["default/answer_precision"]
-    assert "since build 1.1: 20 of at least 30 gold items; about 115 gold items needed" in done.out
+    assert "since build 1.1: only 20 gold items (min_samples is 30); about 115 gold items needed" in done.out
 
 
 def test_the_table_says_why_and_for_which_build(judge):

@@ -161,7 +161,7 @@ def test_a_weighted_verdict_says_what_its_sample_is_worth():
     assert 390 < outcome.n_eff < 420
     assert (
         outcome.reason
-        == f"the whole interval keeps the gate; 600 weighted samples are worth {outcome.n_eff:.0f} plain ones"
+        == f"the whole interval is within the limit; 600 weighted samples count as {outcome.n_eff:.0f} plain ones"
     )
 
 
@@ -276,7 +276,7 @@ def test_what_is_needed_is_said_in_samples_of_the_same_kind():
     assert 55 < outcome.n_eff < 65
     plain = needed_to_decide(outcome.value, 0.90)
     assert outcome.needed == pytest.approx(plain * 240 / outcome.n_eff, abs=1)
-    assert "240 weighted samples are worth" in outcome.reason
+    assert "240 weighted samples count as" in outcome.reason
 
 
 def test_a_run_in_parts_weighs_like_a_run_at_once():
