@@ -244,17 +244,25 @@ def describe(detectability: Detectability) -> str:
     count = f"{detectability.labels:,.0f} observations"
     if detectability.minutes is None or detectability.per_minute is None:
         return f"{change} takes about {count}"
-    return (
-        f"{change} is found in about {duration(detectability.minutes)} ({count} at {detectability.per_minute:.2g}/min)"
-    )
+    rate = rate_text(detectability.per_minute)
+    return f"{change} is found in about {duration(detectability.minutes)} ({count} at {rate}/min)"
+
+
+def rate_text(per_minute: float) -> str:
+    """A rate as people write it.
+
+    >>> [rate_text(rate) for rate in (0.05, 3.0, 5.94, 1200.4)]
+    ['0.05', '3', '5.9', '1,200']
+    """
+    return f"{per_minute:,.0f}" if per_minute >= 10 else f"{per_minute:.2g}"
 
 
 def duration(minutes: float) -> str:
     """A readable duration."""
     if minutes < 90:
         return f"{max(1, round(minutes))} min"
-    hours = minutes / 60
-    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} days"
+    hours, days = minutes / 60, minutes / 1440
+    return f"{hours:.1f} h" if days < 2 else f"{days:.1f} days" if days < 10 else f"{days:,.0f} days"
 
 
 def detectable_in_run(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[Detectability]:

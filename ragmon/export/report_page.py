@@ -133,7 +133,7 @@ def _report_sentences(data: ReportData, questions: Sequence[QuestionReport]) -> 
     # What a reader without the field's words should know first.
     verdicts = Counter(gate.verdict for gate in data.gates)
     yield (
-        f"{len(data.gates)} gates: {verdicts['pass']} are kept, {verdicts['fail']} are broken, "
+        f"{len(data.gates)} gates: {verdicts['pass']} pass, {verdicts['fail']} fail, "
         f"{verdicts['insufficient']} are undecided."
     )
     for gate in data.gates:

@@ -259,9 +259,10 @@ def firing(states: Sequence[AlarmState]) -> list[AlarmState]:
 
 
 def problems(current: MonitorSnapshot) -> list[StatusFinding]:
-    """The incidents that last, the alarms beside them that fire, the gates that fail, and those that changed."""
+    """The incidents that last, the gates that fail, those that changed, then the alarms that are no incident's."""
     served = current.served is not None  # a diagnosis takes a server's journal
     now, gates = current.snapshot.now, {(outcome.gate.pipeline, outcome.gate.name) for outcome in current.outcomes}
+    fires = {(state.pipeline, state.alert): state for state in firing(current.alarms)}
     told: set[tuple[str, str]] = set()
     findings = []
     for incident in lasting(current.incidents):
@@ -272,26 +273,26 @@ def problems(current: MonitorSnapshot) -> list[StatusFinding]:
         shown = (incident.pipeline, about if (incident.pipeline, about) in gates else "")
         hint = f"ragmon why {name}" if served else ""
         findings.append(StatusFinding(incident_text(incident, now), None, hint, severity, *shown, incident.name))
-    for state in firing(current.alarms):
-        if (state.pipeline, state.alert) not in told:
-            name = printable(f"{state.pipeline}/{state.alert}")
-            text = f"{name} fires ({state.severity})" + (f": {state.proof.text}" if state.proof else "")
-            hint = f"ragmon why {name}" if served else ""
-            findings.append(StatusFinding(text, state.firing, hint, state.severity, state.pipeline))
-            told.add((state.pipeline, state.alert))
     for outcome in current.outcomes:
         gate = outcome.gate
         if outcome.verdict == "fail" and not told & {(gate.pipeline, gate.name), (gate.pipeline, gate.metric)}:
             name = printable(f"{gate.pipeline}/{gate.name}")
             hint = f"ragmon why {name}" if served else ""
-            text = f"{name} fails: {_gate_text(outcome)}"
-            findings.append(StatusFinding(text, hint=hint, pipeline=gate.pipeline, gate=gate.name))
+            text, alarm = f"{name} fails: {_gate_text(outcome)}", fires.pop((gate.pipeline, gate.name), None)
+            since, severity = (None, "") if alarm is None else (alarm.firing, alarm.severity)
+            findings.append(StatusFinding(text, since, hint, severity, gate.pipeline, gate.name))
     for changed in current.changed:
         gate = changed.outcome.gate
         if not any(pipeline == gate.pipeline for pipeline, _ in told):
             hint = f"ragmon why {printable(f'{gate.pipeline}/{gate.name}')}" if served else ""
             shown = (gate.pipeline, gate.name)
             findings.append(StatusFinding(change_text(changed, now), None, hint, constants.LOOK, *shown))
+    for key, state in fires.items():
+        if key not in told:
+            name = printable(f"{state.pipeline}/{state.alert}")
+            text = f"{name} fires ({state.severity})" + (f": {state.proof.text}" if state.proof else "")
+            hint = f"ragmon why {name}" if served else ""
+            findings.append(StatusFinding(text, state.firing, hint, state.severity, state.pipeline))
     return _truncated(findings)
 
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ragmon.alarms.plan import describe
+from ragmon.alarms.plan import describe, rate_text
 from ragmon.core import constants
 from ragmon.core.constants import BUCKET_SECONDS
 from ragmon.core.errors import printable, printable_json, printable_line
@@ -780,8 +780,8 @@ def _traffic(why: Why) -> _Lines:
     if latencies:
         yield "time", latencies
     known_before = why.before is not None and not (why.measure == REQUESTS and why.change.began is None)
-    before = f"{why.before.per_minute:.3g} -> " if why.before is not None and known_before else ""
-    yield "traffic", f"{before}{why.after.per_minute:.3g} requests a minute"
+    before = f"{rate_text(why.before.per_minute)} -> " if why.before is not None and known_before else ""
+    yield "traffic", f"{before}{rate_text(why.after.per_minute)} requests a minute"
 
 
 def _stage_latency(stage: Stage) -> str:

@@ -69,7 +69,7 @@ def test_thirty_sessions_of_ten_that_share_their_fate_are_worth_about_thirty_req
     assert clustered.lower < alone.lower <= alone.value == clustered.value <= alone.upper < clustered.upper
     assert alone.verdict == "pass"
     assert clustered.verdict == "insufficient"
-    assert f"300 clustered samples count as {clustered.n_eff:.0f} plain ones" in clustered.reason
+    assert f"300 clustered samples count as {clustered.n_eff:.0f} independent ones" in clustered.reason
     assert clustered.needed > alone.n
 
 

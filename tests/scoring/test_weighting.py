@@ -161,7 +161,7 @@ def test_a_weighted_verdict_says_what_its_sample_is_worth():
     assert 390 < outcome.n_eff < 420
     assert (
         outcome.reason
-        == f"the whole interval is within the limit; 600 weighted samples count as {outcome.n_eff:.0f} plain ones"
+        == f"the whole interval is within the limit; 600 weighted samples count as {outcome.n_eff:.0f} independent ones"
     )
 
 
