@@ -393,7 +393,9 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
     kind = "clustered" if evidence.weighted is None else "weighted"
     worth = "" if like_plain else f"; {evidence.n} {kind} samples count as {n_eff:.0f} independent ones"
     if n_eff < gate.min_samples:
-        reason = f"only {math.floor(n_eff)} {_observations(evidence)} (min_samples is {gate.min_samples}){worth}"
+        known, unit = math.floor(n_eff), _observations(evidence)
+        unit = unit.removesuffix("s") if known == 1 else unit
+        reason = f"only {known} {unit} (min_samples is {gate.min_samples}){worth}"
         return outcome("insufficient", reason, _in_samples(_needed_to_pass(gate), evidence, n_eff))
     if gate.holds(lower) and gate.holds(upper):
         return outcome("pass", f"the whole interval is within the limit{worth}")

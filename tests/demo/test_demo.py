@@ -33,7 +33,7 @@ EXPECTED = {
 EXTRAS = ("judge", "embed", "zstd", "table")
 GATE = re.compile(r"^(\w+) (–|[\d.]+ %|\d+) (pass|fail|insufficient)$")
 FAILS = re.compile(r'^ragmon_gate_status\{gate="(\w+)",pipeline="harbour",status="fail"\} 1\.0$', re.MULTILINE)
-SHOWN = re.compile(r"<p>harbour/(\w+) fails: ")
+SHOWN = re.compile(r'">(\w+)</a> <small>[^<]*</small></th>\s*<td><span class="verdict fail">')
 
 
 @dataclass
