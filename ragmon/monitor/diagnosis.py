@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import inf
 from typing import Final
 
 from msgspec.structs import replace as replace_struct
@@ -26,7 +27,7 @@ from ragmon.gates.evaluate import evaluate
 from ragmon.gates.incidents import Cause, ChangedGate, cause_of
 from ragmon.gates.why import explain, explain_drift, has_changed
 from ragmon.scoring.scorer import Scorer
-from ragmon.scoring.snapshot import ALL, Snapshot
+from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
 
 _WINDOW: Final = "1h"
 _UNITS: Final = {"latency": " ms", "question_length": " characters", "answer_length": " characters"}
@@ -64,6 +65,9 @@ class LiveGates:
     Args:
         scorer: Holds the counts.
         alarms: The alarms on the same traffic.
+
+    Attributes:
+        reread: Since when records of a pipeline are read by other settings, seconds since the epoch.
     """
 
     def __init__(self, settings: Settings, scorer: Scorer, alarms: AlarmEngine) -> None:
@@ -72,6 +76,7 @@ class LiveGates:
         self._window = _WINDOW if _WINDOW in settings.windows else next(iter(settings.windows))
         self._policies: dict[str, Policy] = {}
         self._looked, self._changed = -1, list[ChangedGate]()
+        self.reread: dict[str, float] = {}
         pipelines = (settings.unconfigured, *settings.pipelines.values())
         self.gated = sorted({gate.metric for pipeline in pipelines for gate in pipeline.resolved_gates})
 
@@ -98,7 +103,18 @@ class LiveGates:
             if not self.policy(name).gates:
                 message = f"records of {shorten(name)}, and no gates or rules for it"
                 warn_once(f"{message}: [gates] or [pipelines.NAME.gates]")
-        return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
+        outcomes = [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
+        return [self._of_reread(outcome, snapshot.now) for outcome in outcomes]
+
+    def _of_reread(self, outcome: Outcome, now: float) -> Outcome:
+        """A gate that unknown scores leave undecided, on the records that are read by the settings in force alone."""
+        gate, since = outcome.gate, self.reread.get(outcome.gate.pipeline, -inf)
+        window = self._settings.windows.get(gate.window, 0)
+        if not outcome.unknown or outcome.verdict != "insufficient" or now - since >= window:
+            return outcome
+        windows = {gate.window: max(1, int(now - since))}
+        since_then = take_snapshot(self._scorer.state, self._scorer.table, now=now, windows=windows, gated=self.gated)
+        return self._outcome(since_then, gate)
 
     def explain(
         self, now: float, pipeline: str, name: str, since: float | None = None, proven: float | None = None

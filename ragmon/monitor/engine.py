@@ -86,6 +86,7 @@ class EngineState(msgspec.Struct):
     acknowledged: Acknowledgements
     incidents: list[Incident] = []
     told: list[IncidentTransition] = []
+    reread: dict[str, float] = {}
 
 
 class Engine:
@@ -405,6 +406,7 @@ class Engine:
             acknowledged=self.acknowledged,
             incidents=self.incidents.incidents,
             told=list(self.told),
+            reread=self.gates.reread,
         )
 
     def restore(self, state: EngineState) -> None:
@@ -422,6 +424,7 @@ class Engine:
         self.acknowledged = state.acknowledged
         self.incidents.incidents = state.incidents
         self.told = deque(state.told, maxlen=self.told.maxlen)
+        self.gates.reread = state.reread
         self.incidents.keep({(alarm.pipeline, alarm.alert) for alarm in self.alarms.states() if alarm.firing})
 
 

@@ -178,6 +178,10 @@ class ConfigReloader:
             old_engine = writer.server_state.engine
             writer.replace_state(server_state)
             writer.journal.limits = limits(server_state.engine.settings.serve)
+            new = server_state.engine
+            for name in {*old_engine.settings.pipelines, *new.settings.pipelines, *new.alarms.pipelines}:
+                if _reading(old_engine.settings, name) != _reading(new.settings, name):
+                    new.gates.reread[name] = writer.clock.now()
             # Silence the alarms whose rule changed: the evidence gathered so far says nothing about the new rule.
             for name, pipeline in server_state.engine.alarms.pipelines.items():
                 old_rules = old_engine.alarms.pipelines[name].rules
@@ -199,6 +203,12 @@ class ConfigReloader:
 def limits(serve: ServeTable) -> RetentionLimits:
     """The retention limits of the journal."""
     return RetentionLimits(retention=float(serve.retention), size=int(serve.max_size))
+
+
+def _reading(settings: Settings, pipeline: str) -> tuple[object, ...]:
+    """What decides how a pipeline's records are read, and so which scores are known."""
+    own = settings.of(pipeline)
+    return own.capture, own.refusal, own.citations, settings.gold
 
 
 def _rule_identity(rule: AlarmRule) -> AlarmRule:

@@ -89,6 +89,28 @@ def test_a_changed_threshold_is_in_force_without_a_signal_and_no_count_is_lost(t
         assert running.stop() == 0
 
 
+def test_what_could_not_be_read_before_the_configuration_changed_leaves_no_gate_undecided_after_it(tmp_path):
+    """The counts stay; the gate is judged on what the settings in force read, as if its window began with them."""
+    gates, (clock, moved) = "[pipelines.support]\n[gates]\ncitation_scope.at_least = 0.9\n", still()
+    with serving(tmp_path, gates, clock=clock) as running:
+
+        def send(first, n, **fields):
+            send_body(running, whole([asked(first + k, ts=moved.now, **fields) for k in range(n)]))
+            moved.advance(20.0)
+            accounted(running)
+            return gate(running, "citation_scope")
+
+        send(0, 150, retrieved=None)
+        before = send(150, 100)
+        assert (before["verdict"], before["n"]) == ("insufficient", 100)
+        assert "150 of 250 not assessable" in before["reason"]
+        put(tmp_path / "ragmon.toml", f'{gates}[capture]\nid_from = "metadata.source"\n{PORTS}')
+        assert running.server.reloading.reload()
+        moved.advance(20.0)
+        after = send(250, 100)
+        assert (after["verdict"], after["n"]) == ("pass", 100)
+
+
 def mounted(folder, name, text):
     """A ConfigMap as Kubernetes mounts it: links to links, of which one is swapped at once (AtomicWriter)."""
     fresh = folder / f"..{name}"
@@ -214,7 +236,7 @@ def test_a_broken_configuration_leaves_the_old_one_in_force_until_it_is_repaired
     assert doubt["what"] == status["config"]["broken"]
     assert began - 1 <= doubt["since"] <= time.time()
     trusted = unescape(get(f"{running.admin}/")[1].partition("Can it be trusted?")[2].partition("<h2>")[0])
-    assert f"{printable_line(status['config']['broken'])}; what was read before it holds" in trusted
+    assert f"{printable_line(status['config']['broken'])}; the configuration before it is in force" in trusted
     logged(running, "ERROR the configuration on disk is not in force: ")
     assert gate(running)["threshold"] == 0.5
     assert accounted(running)["scored"] == 100
