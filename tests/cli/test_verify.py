@@ -470,7 +470,7 @@ def test_somebody_must_answer_where_a_url_is_given():
     port = free_port()
     message, hint = ragmon("verify", "--url", f"127.0.0.1:{port}").error
     assert f"no answer from 127.0.0.1:{port}" in message
-    assert "running" in hint
+    assert "ragmon serve" in hint
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:port", "ftp://here", "http://", "http://h:port", "http://[::1"])
