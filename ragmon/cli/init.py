@@ -42,7 +42,7 @@ from ragmon.scoring.scorer import ScorerFactory
 PASSES: Final = 4
 """How often files are read at most: a setting makes visible what a further one mends."""
 _STRING: Final = r'"(?:[^"\\]|\\.)*"'
-_SETTING: Final = re.compile(rf"`\[((?:{_STRING}|[^`\]])+)\] ((?:ids|id_from|tokens) = (?:{_STRING}|[^`\"])+)`")
+_SETTING: Final = re.compile(rf"`\[((?:{_STRING}|[^`\]\"])+)\] ((?:ids|id_from|tokens) = (?:{_STRING}|[^`\"])+)`")
 _WIDTH: Final = 116
 _NAMED: Final = 3  # refusals that are shown
 

@@ -295,7 +295,8 @@ def why(gate: str, since: str | None, url: str | None, form: str, config: str | 
     except ErrorResponseError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
-        incidents = _incidents_of(address, gate)
+        with suppress(RagmonError):
+            incidents = _incidents_of(address, gate)
         if not incidents:
             raise
         pipeline = incidents[0].pipeline

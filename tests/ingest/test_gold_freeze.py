@@ -86,7 +86,7 @@ def test_freezing_again_writes_the_same_bytes(folder):
 def test_without_a_key_it_says_that_a_digest_is_no_proof(folder):
     file, said = frozen(folder)
     assert file["signed"] == "sha256"
-    assert "not signed: a plain digest tells accidents, no forgery" in said
+    assert "not signed: a digest without a key only detects accidental changes" in said
 
 
 @pytest.mark.slow
