@@ -251,7 +251,7 @@ def test_the_report_says_how_much_matched_and_of_which_questions_that_is(folder)
     assert done.json["matches"] == {"default": dict(Counter(hows))}
     text = ragmon("replay", "traces.jsonl", "--format", "md", cwd=folder).out
     assert f"{60 - Counter(hows)['none']} of 60 audit records of users match a gold item" in text
-    assert "of head questions" in text
+    assert "do not describe all traffic" in text
 
 
 def test_of_one_build_nobody_says_how_it_was_matched():

@@ -147,7 +147,7 @@ def test_the_one_pipeline_of_a_configuration_need_not_be_named(tmp_path):
     with Monitor(load(tmp_path / "ragmon.toml", environ={}), clock=clock) as monitor:
         feed(monitor, clock)
         done = ragmon("ack", "citation_scope", "--reason", "x", "--url", monitor.address, cwd=tmp_path)
-    assert (done.code, done.out) == (0, "support/citation_scope: silenced and reset\n")
+    assert (done.code, done.out) == (0, "citation_scope: silenced and reset\n")
 
 
 @pytest.mark.slow
