@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from ragmon.alarms.pipelines import AlarmTransition
+from ragmon.gates.incidents import Incident
 from tests.server.test_serve_reload import logged, put, reloaded, shown
 from tests.support import probed_functions
 from tests.support.chat_model import TABLE
@@ -172,21 +172,16 @@ def test_stopping_does_not_wait_for_answers(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_alarm_that_asks_for_a_look_sends_the_whole_set_once(tmp_path):
+def test_a_suspected_incident_asks_a_burst_and_one_of_another_pipeline_does_not(tmp_path):
     with web(right) as there, serving(tmp_path, config(tmp_path, there.url, "365d"), reply_wait=0.0) as running:
         assert prober(running)
-        edges = running.server.writer.server_state.engine.transitions
-        for at, state in ((1.0, "firing"), (2.0, "resolved"), (3.0, "firing")):
-            edge = AlarmTransition(at, "support", "coverage_low", "coverage", "look", state)
-            between_rows(running, lambda edge=edge: edges.append(edge))
-        wait_for(lambda: counted(running), lambda n: n == 12)
-        elsewhere = AlarmTransition(4.0, "sales", "coverage_low", "coverage", "look", "firing")
-        page = AlarmTransition(5.0, "support", "answer_precision", "answer_precision", "page", "firing")
-        between_rows(running, lambda: edges.extend([elsewhere, page]))
-        other = AlarmTransition(6.0, "support", "refusals", "refusal_rate", "look", "firing")
-        between_rows(running, lambda: edges.append(other))
-        wait_for(lambda: counted(running), lambda n: n == 24)
-        assert len(there.asked) == 24
+        incidents = running.server.writer.server_state.engine.incidents.incidents
+        elsewhere = Incident("sales-1", "sales", 1.0, "coverage:look", metrics=("coverage",), firing=("coverage:look",))
+        between_rows(running, lambda: incidents.append(elsewhere))
+        here = Incident("support-1", "support", 1.0, "coverage:look", metrics=("coverage",), firing=("coverage:look",))
+        between_rows(running, lambda: incidents.append(here))
+        wait_for(lambda: running.metrics().get('ragmon_probe_bursts_total{probe="support"}'), lambda n: n == 1)
+        wait_for(lambda: counted(running), lambda n: n >= 1)
 
 
 @pytest.mark.slow
