@@ -202,7 +202,7 @@ class IncidentLog:
         """Ask again for the cause of every incident that fires, the less often the longer no alarm joined it."""
         for incident in self.incidents:
             if incident.ended is None and incident.due <= now and self._diagnose is not None:
-                for alarm in dict.fromkeys((incident.alarm, *incident.firing)):
+                for alarm in sorted(incident.firing, key=lambda name: name != incident.alarm):
                     incident.cause = _clearer(
                         incident.cause, self._diagnose(incident.pipeline, alarm, now, incident.began)
                     )

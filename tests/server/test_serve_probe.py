@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from time import monotonic
 
 import pytest
@@ -176,9 +177,9 @@ def test_a_suspected_incident_asks_a_burst_and_one_of_another_pipeline_does_not(
     with web(right) as there, serving(tmp_path, config(tmp_path, there.url, "365d"), reply_wait=0.0) as running:
         assert prober(running)
         incidents = running.server.writer.server_state.engine.incidents.incidents
-        elsewhere = Incident("sales-1", "sales", 1.0, "coverage:look", metrics=("coverage",), firing=("coverage:look",))
+        elsewhere = Incident("sales-1", "sales", 1.0, "coverage:look", metrics=("coverage",), due=inf)
         between_rows(running, lambda: incidents.append(elsewhere))
-        here = Incident("support-1", "support", 1.0, "coverage:look", metrics=("coverage",), firing=("coverage:look",))
+        here = Incident("support-1", "support", 1.0, "coverage:look", metrics=("coverage",), due=inf)
         between_rows(running, lambda: incidents.append(here))
         wait_for(lambda: running.metrics().get('ragmon_probe_bursts_total{probe="support"}'), lambda n: n == 1)
         wait_for(lambda: counted(running), lambda n: n >= 1)
