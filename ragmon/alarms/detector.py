@@ -111,6 +111,11 @@ def evidence(mean: float, threshold: float) -> float:
     return min(1.0, max(0.0, log_wealth / log(threshold)))
 
 
+RECOVERED: Final = 0.25
+"""The part of the drop below the level down to which a mean has recovered. An alarm fires while chance is against the
+metric, so its drop is one or two sizes too large: half of it could be where the mean has been all the time."""
+
+
 class RecoveryProof(NamedTuple):
     """How much evidence of recovery ends an alarm.
 
@@ -238,8 +243,7 @@ class Alarm(msgspec.Struct):
             self.steps = 0
         self.firing, self.proof = minute, proven(self.stretches, minute, level)
         self.stretches.clear()
-        # Recovered means: above the middle between the level and the mean that best explains the fall.
-        self.recovered_level = level * (1.0 - min(self.detector.drop, needed.drop) / 2.0)
+        self.recovered_level = level * (1.0 - RECOVERED * min(self.detector.drop, needed.drop))
         self.detector.clear()
         return "firing"
 

@@ -63,7 +63,7 @@ NAME = "probe"
 BURST: Final = 60.0
 """Seconds over which a burst is spread: an alarm judges a minute at a time."""
 ASKED: Final[Mapping[Severity, Sequence[float]]] = MappingProxyType(
-    {"suspected": (0.0, 120.0, 360.0), "confirmed": (900.0, 3600.0)}
+    {"suspected": (0.0, 90.0, 240.0), "confirmed": (900.0, 3600.0)}
 )
 """Seconds after an incident was suspected, or confirmed, in which bursts ask: is it true, and is it over?"""
 RESERVE: Final = 0.2
