@@ -45,6 +45,8 @@ _Bet = tuple[float, float, float, float]
 * and that of a score of 1.
 """
 SAME_INCIDENT: Final = 720  # minutes after its end in which an alarm that fires again goes on with its incident
+ESTIMATED: Final = 240
+"""Steps of an incident after which the size of its drop is estimated again."""
 _MINUTE: Final = 60.0
 _MOST_DECIMALS: Final = 12
 Change = Literal["firing", "resolved"]
@@ -111,11 +113,6 @@ def evidence(mean: float, threshold: float) -> float:
     return min(1.0, max(0.0, log_wealth / log(threshold)))
 
 
-RECOVERED: Final = 0.25
-"""The part of the drop below the level down to which a mean has recovered. An alarm fires while chance is against the
-metric, so its drop is one or two sizes too large: half of it could be where the mean has been all the time."""
-
-
 class RecoveryProof(NamedTuple):
     """How much evidence of recovery ends an alarm.
 
@@ -133,8 +130,8 @@ class RecoveryProof(NamedTuple):
     drop: float
 
 
-PAGE_PROOF: Final = RecoveryProof(900.0, 3.0, 0.175)
-"""Passed by chance 1.7 times at most in a fault of 30 days, where a fixed 900 is passed up to 48 times. A drop that
+PAGE_PROOF: Final = RecoveryProof(900.0, 7.0, 0.175)
+"""Passed by chance 0.8 times at most in a fault of 30 days, where a fixed 900 is passed up to 48 times. A drop that
 chance made larger is cut: half of it would be no recovery."""
 LOOK_PROOF: Final = RecoveryProof(100.0, 0.5, 1.0)
 """A look wakes nobody; it ends sooner, so that it is ready for the next change."""
@@ -194,10 +191,18 @@ def proven(stretches: dict[int, Stretch], minute: int, level: float) -> Proof | 
     return Proof(best.begin, minute, best.n, best.total, level)
 
 
+def _recovered_level(level: float, drop: float) -> float:
+    """The middle between a level and the mean after a drop."""
+    return level * (1.0 - drop / 2.0)
+
+
 class Alarm(msgspec.Struct):
     """What the alarm of a rule has seen.
 
     Attributes:
+        recovered_level: The level that a mean which has recovered is above.
+        level: The level that the alarm fired against.
+        n, total: The observations since then and the sum of their scores.
         firing: The minute since which the alarm fires; None while it is silent.
         resolved: The minute in which it was resolved last; None if it never was.
         stretches: What the evidence of a fault rests on, by the number of the bet.
@@ -207,6 +212,9 @@ class Alarm(msgspec.Struct):
     detector: Detector = msgspec.field(default_factory=Detector)
     recovery: Detector = msgspec.field(default_factory=Detector)
     recovered_level: float = 0.0
+    level: float = 0.0
+    n: int = 0
+    total: float = 0.0
     firing: int | None = None
     steps: int = 0
     resolved: int | None = None
@@ -218,6 +226,11 @@ class Alarm(msgspec.Struct):
         needed = PAGE_PROOF if rule.severity == "page" else LOOK_PROOF
         if self.firing is not None:
             self.steps += 1
+            self.n += seen.n
+            self.total += seen.total
+            if self.steps % ESTIMATED == 0:  # it fired while chance was against the metric; by now its mean is known
+                drop = 1.0 - self.total / self.n / self.level
+                self.recovered_level = _recovered_level(self.level, min(max(drop, 0.0), needed.drop))
             if (
                 self.recovery.update(seen.turned, 1.0 - self.recovered_level)
                 < needed.first + needed.growth * self.steps
@@ -243,7 +256,8 @@ class Alarm(msgspec.Struct):
             self.steps = 0
         self.firing, self.proof = minute, proven(self.stretches, minute, level)
         self.stretches.clear()
-        self.recovered_level = level * (1.0 - RECOVERED * min(self.detector.drop, needed.drop))
+        self.level, self.n, self.total = level, 0, 0.0
+        self.recovered_level = _recovered_level(level, min(self.detector.drop, needed.drop))
         self.detector.clear()
         return "firing"
 

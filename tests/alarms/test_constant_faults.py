@@ -56,9 +56,24 @@ def test_a_fault_that_is_hardly_one_pages_at_most_three_times_a_month(rate, seed
     assert firing >= 0.7 * MONTH
 
 
+def test_two_points_below_its_gate_a_month_is_one_page_that_lasts():
+    """One month in twelve may have a second page: what fired on a bad day seems to recover until measured anew."""
+    rng, pages, firing = np.random.default_rng(SEED), [], 0
+    for _ in range(12):
+        alarm, fired, begun = Alarm(), 0, MONTH
+        for minute, seen in enumerate(minutes(rng, 0.78, 10, MONTH)):
+            if alarm.step(RULE, minute, seen, 0.80) == "firing":
+                fired, begun = fired + 1, min(begun, minute)
+            firing += alarm.firing is not None
+        pages.append(fired)
+    assert sorted(pages)[:-1] == [1] * 11
+    assert max(pages) <= 2
+    assert firing >= 0.97 * 12 * (MONTH - begun)
+
+
 @pytest.mark.parametrize(("rate", "usual"), [(1, 44), (10, 8)])
 @pytest.mark.parametrize("lasted", [30, 300])
-def test_a_recovery_is_seen_in_at_most_1_6_times_what_a_threshold_of_100_took(rate, usual, lasted):
+def test_a_recovery_is_seen_in_at_most_1_7_times_what_a_threshold_of_100_took(rate, usual, lasted):
     """The median of forty: mean .70 against a gate of .80 for so many minutes, then .90."""
     rng, lags = np.random.default_rng(SEED), []
     for _ in range(40):
@@ -71,4 +86,4 @@ def test_a_recovery_is_seen_in_at_most_1_6_times_what_a_threshold_of_100_took(ra
             alarm.step(RULE, minute, *minutes(rng, 0.90, rate, 1), 0.80)
             minute += 1
         lags.append(minute - ended)
-    assert median(lags) <= 1.6 * usual
+    assert median(lags) <= 1.7 * usual

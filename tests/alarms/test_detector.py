@@ -288,7 +288,7 @@ def defined(minutes):
                 change, since, back = "firing", minute + 1, LEVEL * (1 - min(FALLS[won.index(max(won))], 0.175) / 2)
         else:
             fired += 1
-            proof = 900 + 3 * fired
+            proof = 900 + 7 * fired
             if mean(games([(1 - back, [1 - x for x in scores]) for scores in held])) >= proof:
                 change, since, back = "resolved", minute + 1, None
         found.append(change)
@@ -320,15 +320,15 @@ def test_it_does_not_fire_again_while_it_fires():
     assert alarm.evidence(WATCH) == 1.0
 
 
-def test_it_resolves_when_the_mirrored_wealth_is_900_and_3_for_every_step_of_the_incident():
+def test_it_resolves_when_the_mirrored_wealth_is_900_and_7_for_every_step_of_the_incident():
     alarm, mirrored = Alarm(), Detector()
     while alarm.firing is None:
         alarm.step(WATCH, 0, seen(BAD), LEVEL)
     back = LEVEL * (1 - 0.175 / 2)  # a total failure is no reason to call half of it a recovery
     proof, steps = 0.0, 0
-    while proof < 900 + 3 * steps:
+    while proof < 900 + 7 * steps:
         proof, steps = mirrored.update(seen([1.0]).turned, 1 - back), steps + 1
-        assert alarm.step(WATCH, steps, seen([1.0]), LEVEL) == ("resolved" if proof >= 900 + 3 * steps else None)
+        assert alarm.step(WATCH, steps, seen([1.0]), LEVEL) == ("resolved" if proof >= 900 + 7 * steps else None)
     assert alarm.firing is None
 
 
