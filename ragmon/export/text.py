@@ -572,7 +572,7 @@ def incident_text(incident: Incident, now: float) -> str:
     """An incident in one sentence: whose it is, since when, what is wrong, what came with it, how many it touches."""
     clock, cause = _Clock(now), incident.cause
     began = incident.began if cause is None or cause.began is None else cause.began
-    when = f"since {clock.minute(began)}"
+    when = f"since {clock.minute(began)} UTC"
     if incident.ended is not None:
         when = f"{clock.minute(began)} to {clock.minute(incident.ended)} UTC"
     what = _BROKEN[trait_of(incident)].format(metric=printable(incident.metrics[0]))
@@ -582,7 +582,7 @@ def incident_text(incident: Incident, now: float) -> str:
 def change_text(changed: ChangedGate, now: float) -> str:
     """A change of a gate that is not judged yet, in a sentence of the same kind."""
     gate, cause = changed.outcome.gate, changed.cause
-    when = "" if cause.began is None else f"since {_Clock(now).minute(cause.began)} "
+    when = "" if cause.began is None else f"since {_Clock(now).minute(cause.began)} UTC "
     what = _BROKEN[cause.trait or trait_counted_by(gate.metric)].format(metric=printable(gate.metric))
     return f"{_name(gate.pipeline)}: {when}{what}{_extent(cause)}; {_name(gate.name)} has too little data for a verdict"
 

@@ -203,17 +203,17 @@ def test_alarms_that_a_new_configuration_lacks_end_with_it():
 @pytest.mark.parametrize("trait", ["", *TRAITS])
 def test_every_trait_has_words(trait):
     incident = Incident("support-1", "support", NOON, "a_gate", metrics=("mrr",), cause=cause(2, trait))
-    assert incident_text(incident, NOON + 600).startswith("support: since 12:02 ")
+    assert incident_text(incident, NOON + 600).startswith("support: since 12:02 UTC ")
 
 
 def test_the_sentence_says_whose_since_when_what_why_and_how_many():
     found = msgspec.structs.replace(cause(2, REFUSED), suspects=(("index_hash", "b721"), ("build", "v2")))
     incident = Incident("support-1", "support", NOON, "over_refusal_rate", metrics=("over_refusal_rate",), cause=found)
-    sentence = "support: since 12:02 answerable questions are refused (index b721), 50 % of gold questions"
+    sentence = "support: since 12:02 UTC answerable questions are refused (index b721), 50 % of gold questions"
     assert incident_text(incident, NOON + 600) == sentence
     incident.ended = NOON + 900
     assert incident_text(incident, NOON + 86_400) == sentence.replace(
-        "since 12:02", "2026-01-31 12:02 to 2026-01-31 12:15 UTC"
+        "since 12:02 UTC", "2026-01-31 12:02 to 2026-01-31 12:15 UTC"
     )
 
 

@@ -140,7 +140,7 @@ def test_an_incident_is_copied_as_a_report(running, browser):
         report = visit.page.evaluate("navigator.clipboard.readText()")
         assert visit.errors == []
     first, known, _, *rest = report.splitlines()
-    assert first.startswith("support: since 01:30 answerable questions are refused")
+    assert first.startswith("support: since 01:30 UTC answerable questions are refused")
     assert known.startswith("confirmed incident support-20251121T0131, began 2025-11-21 01:31:00 UTC, lasts")
     assert any(line.startswith("suspect") for line in rest)
 

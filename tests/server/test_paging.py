@@ -31,7 +31,7 @@ from tests.support.servers import prometheus
 from tests.support.serving import PORTS
 from tests.support.waiting import TIMEOUT, wait_for
 
-SENTENCE = r"harbour: since \d\d:\d\d .+ \(.*index.* \w+\), \d+ % of gold questions(?: \(\d+ % before\))?"
+SENTENCE = r"harbour: since \d\d:\d\d UTC .+ \(.*index.* \w+\), \d+ % of gold questions(?: \(\d+ % before\))?"
 QUIET = 45.0
 """Seconds in which nothing may be told: three quarters of an hour by the hurried clocks."""
 PATIENT = 15
@@ -199,8 +199,10 @@ def test_two_faults_that_overlap_are_two_pages_each_told_once_with_its_own_sente
     assert ended["labels"] == first["labels"]
     assert pages(watched.told) == [first, second]
     cited, refused = (one["annotations"]["summary"] for one in (first, second))
-    assert re.match(r"harbour: since 01:10 answers cite documents that were not retrieved, \d+ % of requests", cited)
-    assert re.match(r"harbour: since 01:1[78] answerable questions are refused, \d+ % of gold questions", refused)
+    assert re.match(
+        r"harbour: since 01:10 UTC answers cite documents that were not retrieved, \d+ % of requests", cited
+    )
+    assert re.match(r"harbour: since 01:1[78] UTC answerable questions are refused, \d+ % of gold questions", refused)
 
 
 @pytest.mark.slow
@@ -213,4 +215,4 @@ def test_a_fault_that_moves_many_metrics_for_an_hour_is_one_page(watched):
     assert page["labels"]["incident"] == incident.name
     assert {alert for _, alert in urgent(watched.told)} == {"RagmonIncident"}
     summary = page["annotations"]["summary"]
-    assert summary.startswith("harbour: since 01:10 retrieval misses the right documents, ")
+    assert summary.startswith("harbour: since 01:10 UTC retrieval misses the right documents, ")
