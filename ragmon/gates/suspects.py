@@ -91,9 +91,9 @@ TRAITS: Final[Mapping[str, Callable[[Facts], bool | None]]] = {
     "refused in its own words": lambda facts: facts.refusal_like,
     "said something else than the gold claim": _of_shipped_answerable("contains_claim"),
     "said what is not in the contexts": _of_shipped("grounded"),
-    "cited no gold document": _of_shipped_answerable("cites_gold"),
     "cited what was not retrieved": _of_shipped("cites_only_retrieved"),
     "cited nothing that was retrieved": _of_shipped("cites_retrieved"),
+    "cited no gold document": _of_shipped_answerable("cites_gold"),
     "broke the answer format": lambda facts: None if facts.error else not facts.compliant,
 }
 """Whether a request has a trait, by name, in the order of the pipeline; None where the trait does not apply."""

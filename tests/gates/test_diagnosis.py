@@ -400,7 +400,7 @@ def test_recorded_streams_break_where_they_were_broken():
         "refusal_wave": (OVER_REFUSAL, "refused what can be answered"),
         "citation_break": (
             Gate("hits", "citation_hit_rate", 0.75, "at_least", source="probe"),
-            "cited no gold document",
+            "cited what was not retrieved",
         ),
         "latency": (P95, ""),
         "hallucination": (
