@@ -39,7 +39,7 @@ from ragmon.config.settings import (
 from ragmon.config.units import MASK, NAME_HINT, Table, duration, is_name, is_secret, plain
 from ragmon.core import constants
 from ragmon.core.constants import DISABLED, ON, STRICT
-from ragmon.core.errors import ConfigError, nearest
+from ragmon.core.errors import ConfigError, nearest, warn_once
 from ragmon.core.network import may_hold_password
 
 FILE: Final = "ragmon.toml"
@@ -103,12 +103,16 @@ def load(path: str | Path | None = None, *, environ: Mapping[str, str] | None = 
         plugins: Import the modules under `plugins`. Capture does not: it evaluates no gates, and the application need
             not have them installed.
 
+    A variable of the environment whose name is nearly one that is read is warned of once.
+
     Raises:
         ConfigError: The first problem, with file, line and hint, and the number of problems.
     """
     settings, problems = examine(path, environ=environ, plugins=plugins)
     if errors := problems.errors:
         raise errors[0].error(len(errors))
+    for problem in problems.listed:
+        warn_once(f"{problem.message}: {problem.hint}")
     return settings
 
 

@@ -159,7 +159,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     'did you mean answer_precision?'
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.7)
     if close:
         return f"did you mean {' or '.join(close)}?"
     return f"one of: {', '.join(names)}" if names else "none are defined"

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from ragmon.config.load import load
 from tests.support.command_line import ragmon
 
 GOLD = '[gold.g]\npath = "gold.jsonl"\n'
@@ -134,6 +135,12 @@ class TestVariables:
         code, lines, told = checked("", **{name: "hunter2"})
         assert (code, told) == (0, "ragmon.toml: no problems, 1 warning\n")
         assert lines == [f"warning: environment {name}: {name} is not read", "hint: did you mean RAGMON_SAMPLE?"]
+
+    def test_a_mistyped_one_is_warned_of_where_the_configuration_is_used(self, monkeypatch, caplog):
+        monkeypatch.setenv("RAGMON_SAMPL", "hunter2")
+        load()
+        load()
+        assert caplog.messages == ["RAGMON_SAMPL is not read: did you mean RAGMON_SAMPLE?"]
 
     def test_those_of_kubernetes_are_none(self, checked):
         address = "tcp://10.0.0.1:4318"
