@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.core import constants
+from ragmon.core.errors import printable
 from ragmon.core.policy import Outcome
 from ragmon.gates.change import Side, Why
 
@@ -23,7 +25,11 @@ JOIN: Final = 1800.0
 """Seconds after an incident's newest alarm in which what begins belongs to it: slower alarms tell of the same fault."""
 APART: Final = 120.0
 """Seconds by which two changes must lie apart, beyond their intervals, to be two faults."""
+AGAIN: Final = 60.0
+"""Seconds after which a cause is asked for again, at least."""
 MAX_INCIDENTS: Final = 100
+LONGEST: Final = 96
+"""Characters of a pipeline's name in the name of an incident."""
 SUSPECTS: Final = 3
 SLOWER: Final = "took longer"
 """The trait of requests where the latency became worse."""
@@ -208,14 +214,17 @@ class IncidentLog:
                     )
                     if incident.cause.began is not None:
                         break
-                incident.due = now + max(60.0, now - incident.newest)
+                incident.due = now + max(AGAIN, now - incident.newest)
 
-    def alarms_of(self, name: str) -> list[tuple[str, str]]:
-        """Pipeline and name of the alarms of an incident that fire; none where no incident has the name."""
+    def alarms_of(self, pipeline: str, name: str) -> list[tuple[str, str]]:
+        """Pipeline and name of the alarms of an incident that fire; none where no incident has the name.
+
+        The name of a pipeline, and so of its incident, may have a slash: `[PIPELINE/]ALARM` is split at the last one.
+        """
         return [
             (incident.pipeline, alarm)
             for incident in self.incidents
-            if incident.name == name
+            if incident.name in (name, f"{pipeline}/{name}")
             for alarm in incident.firing
         ]
 
@@ -228,7 +237,8 @@ class IncidentLog:
             self.incidents.append(incident)
             self._forget()
         is_confirmed = edge.severity == constants.PAGE and incident.severity == "suspected"
-        incident.newest = incident.due = edge.ts
+        incident.newest = edge.ts
+        incident.due = edge.ts + (AGAIN if is_new else 0.0)
         incident.firing = (*incident.firing, edge.alert)
         incident.alarms = tuple(dict.fromkeys((*incident.alarms, edge.alert)))
         incident.metrics = tuple(dict.fromkeys((*incident.metrics, edge.metric)))
@@ -251,12 +261,13 @@ class IncidentLog:
                 return incident
         return None
 
-    def keep(self, firing: Container[tuple[str, str]]) -> None:
+    def keep(self, firing: Container[tuple[str, str]], ts: float) -> Iterator[IncidentTransition]:
         """End what no alarm of a new configuration can end: alarms are named by pipeline and name."""
         for incident in self.incidents:
             incident.firing = tuple(name for name in incident.firing if (incident.pipeline, name) in firing)
             if incident.ended is None and not incident.firing:
-                incident.ended = incident.newest
+                incident.ended = ts
+                yield self._transition(incident, ts)
 
     def _resolve(self, edge: AlarmTransition) -> Iterator[IncidentTransition]:
         for incident in self.incidents:
@@ -272,9 +283,10 @@ class IncidentLog:
             self.incidents.remove(incident)
 
     def _name(self, pipeline: str, since: float) -> str:
-        name = f"{pipeline}-{datetime.fromtimestamp(since, UTC):%Y%m%dT%H%M}"
-        taken = sum(incident.name.startswith(name) for incident in self.incidents)
-        return f"{name}-{taken + 1}" if taken else name
+        # It is a label, a part of an address and an argument: a pipeline may have any name.
+        name = f"{printable(pipeline, LONGEST)}-{datetime.fromtimestamp(since, UTC):%Y%m%dT%H%M}"
+        taken = {incident.name for incident in self.incidents}
+        return next(free for n in count(1) if (free := f"{name}-{n}" if n > 1 else name) not in taken)
 
     def _transition(self, incident: Incident, ts: float) -> IncidentTransition:
         state: Literal["firing", "resolved"] = "firing" if incident.ended is None else "resolved"
