@@ -135,6 +135,6 @@ def test_a_diagnosis_reads_the_counts_of_its_pipeline_alone(settings, monkeypatc
     monkeypatch.setattr(
         SeriesReader, "read", lambda self, group, *rest: read.append(group) or original(self, group, *rest)
     )
-    _, why = engine.gates.explain(60.0 * (NOON + 3), "sales", "hit_rate")
+    _, why = engine.gates.explain(60.0 * (NOON + 3), "sales", "citation_hit_rate")
     assert why.after.records == 30
     assert {group.pipeline for group in read} == {"sales"}
