@@ -6,6 +6,7 @@ same incidents.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ APART: Final = 120.0
 """Seconds by which two changes must lie apart, beyond their intervals, to be two faults."""
 AGAIN: Final = 60.0
 """Seconds after which a cause is asked for again, at least."""
+ASKED: Final = 50
+"""Causes that are asked for in a minute: requests wait meanwhile, and an outage of a thousand pipelines needs fewer."""
 MAX_INCIDENTS: Final = 100
 LONGEST: Final = 96
 """Characters of a pipeline's name in the name of an incident."""
@@ -198,23 +201,26 @@ class IncidentLog:
 
     def see(self, transitions: Iterable[AlarmTransition]) -> Iterator[IncidentTransition]:
         """Follow alarms; yields the incidents that begin, are confirmed or end."""
+        asked = Counter[float]()
         for edge in transitions:
             if edge.state == "resolved":
                 yield from self._resolve(edge)
             elif edge.since is not None:  # an alarm on drift tells of a change, and of nothing that is wrong
-                yield from self._fire(edge, edge.since)
+                asked[edge.ts] += 1
+                yield from self._fire(edge, edge.since, self._diagnose if asked[edge.ts] <= ASKED else None)
 
     def look(self, now: float) -> None:
         """Ask again for the cause of every incident that fires, the less often the longer no alarm joined it."""
-        for incident in self.incidents:
-            if incident.ended is None and incident.due <= now and self._diagnose is not None:
-                for alarm in sorted(incident.firing, key=lambda name: name != incident.alarm):
-                    incident.cause = _clearer(
-                        incident.cause, self._diagnose(incident.pipeline, alarm, now, incident.began)
-                    )
-                    if incident.cause.began is not None:
-                        break
-                incident.due = now + max(AGAIN, now - incident.newest)
+        due = [incident for incident in self.incidents if incident.ended is None and incident.due <= now]
+        for place, incident in enumerate(sorted(due, key=lambda incident: incident.cause is not None)):
+            incident.due = now + (AGAIN if place >= ASKED else max(AGAIN, now - incident.newest))
+            if self._diagnose is None or place >= ASKED:
+                continue
+            for alarm in sorted(incident.firing, key=lambda name: name != incident.alarm):
+                found = self._diagnose(incident.pipeline, alarm, now, incident.began)
+                incident.cause = _clearer(incident.cause, found)
+                if incident.cause.began is not None:
+                    break
 
     def alarms_of(self, pipeline: str, name: str) -> list[tuple[str, str]]:
         """Pipeline and name of the alarms of an incident that fire; none where no incident has the name.
@@ -228,8 +234,8 @@ class IncidentLog:
             for alarm in incident.firing
         ]
 
-    def _fire(self, edge: AlarmTransition, since: float) -> Iterator[IncidentTransition]:
-        cause = None if self._diagnose is None else self._diagnose(edge.pipeline, edge.alert, edge.ts, since)
+    def _fire(self, edge: AlarmTransition, since: float, diagnose: Diagnose | None) -> Iterator[IncidentTransition]:
+        cause = None if diagnose is None else diagnose(edge.pipeline, edge.alert, edge.ts, since)
         incident = self._joined(edge.pipeline, since, cause)
         is_new = incident is None
         if incident is None:

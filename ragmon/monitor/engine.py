@@ -84,9 +84,9 @@ class EngineState(msgspec.Struct):
     transitions: list[AlarmTransition]
     labels: LabelStore
     acknowledged: Acknowledgements
-    incidents: list[Incident] = []
-    told: list[IncidentTransition] = []
-    reread: dict[str, float] = {}
+    incidents: list[Incident]
+    told: list[IncidentTransition]
+    reread: dict[str, float]
 
 
 class Engine:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.export.families import label
 from ragmon.export.text import incident_text
-from ragmon.gates.incidents import APART, JOIN, Cause, Incident, IncidentLog, trait_of
+from ragmon.gates.incidents import APART, ASKED, JOIN, Cause, Incident, IncidentLog, trait_of
 from ragmon.gates.suspects import TRAITS
 from ragmon.monitor.embedded import split
 
@@ -216,6 +218,22 @@ def test_a_cause_that_is_not_known_yet_is_asked_for_again_ever_less_often():
     for minute in range(6, 60):
         log.look(NOON + minute * MINUTE)
     assert asked == [6, 7, 8, 10, 14, 22, 38]
+
+
+def test_in_an_outage_of_many_pipelines_a_minute_asks_for_some_causes_and_later_ones_for_the_others():
+    asked = Counter()
+
+    def diagnose(pipeline, alert, ts, since):
+        asked[ts] += 1
+        return cause(2, MISSED)
+
+    log = IncidentLog(diagnose)
+    edges = [fires(6, "hit_rate", 2, page=True, pipeline=f"p{n}") for n in range(3 * ASKED)]
+    assert len(list(log.see(edges))) == 3 * ASKED
+    for second in range(6 * 60, 12 * 60, 10):
+        log.look(NOON + second // 60 * MINUTE)
+    assert max(asked.values()) == ASKED
+    assert all(incident.cause is not None for incident in log.incidents)
 
 
 def test_alarms_that_a_new_configuration_lacks_end_with_it():
