@@ -357,5 +357,6 @@ sys.stderr.close()
 sys.stderr = sys.__stderr__
 logging.getLogger("ragmon").warning("later")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAGMON_")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert done.stderr == "ragmon: later\n"
