@@ -632,8 +632,7 @@ class GateFindings:
             return []
         traits = [trait for trait in why.traits if trait.name == why.mechanism]
         for trait in why.traits:
-            common = 0.0 if trait.failing is None else trait.failing.value or 0.0
-            is_clear = common >= COMMON if why.before is None else abs(trait.by) >= CLEAR
+            is_clear = trait.of_failing >= COMMON if why.before is None else abs(trait.by) >= CLEAR
             if is_clear and trait.name != why.mechanism:
                 traits.append(trait)
         metrics = [metric for metric in why.metrics if abs(metric.by) >= CLEAR]

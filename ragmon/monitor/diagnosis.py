@@ -90,6 +90,7 @@ class LiveGates:
     def forget(self, pipeline: str) -> None:
         """Forget a pipeline that is removed."""
         self._policies.pop(pipeline, None)
+        self.reread.pop(pipeline, None)
 
     def snapshot(self, now: float) -> Snapshot:
         """The metrics of every window and over all time."""
@@ -191,7 +192,7 @@ class LiveGates:
                 return ExplainedAlarm(gates[name], minute_end(signals[name].firing) if name in signals else None)
             if name in signals:
                 return self._of_drift(snapshot, alarms, signals[name])
-            raise UnknownNameError("gate", name, [*gates, *alarms.rules, *signals])
+            raise UnknownNameError("gate", name, {*gates, *alarms.rules, *signals})
         alarm = alarms.state.alarms[rule.alert]
         seen = "" if alarm.proof is None else shown(alarm.proof, rule).text
         if name in gates:
