@@ -268,12 +268,17 @@ def problems(current: MonitorSnapshot) -> list[StatusFinding]:
     fires = {(state.pipeline, state.alert): state for state in firing(current.alarms)}
     told: set[tuple[str, str]] = set()
     findings = []
-    for incident in lasting(current.incidents):
+    last = lasting(current.incidents)
+    of_pipeline = Counter(incident.pipeline for incident in last)
+    for incident in last:
         told |= {(incident.pipeline, name) for name in (*incident.alarms, *incident.metrics)}
         about = incident.alarm.partition(":")[0]
         severity = constants.PAGE if incident.severity == "confirmed" else constants.LOOK
         shown = (incident.pipeline, about if (incident.pipeline, about) in gates else "")
-        text, hint = incident_text(incident, now), why_of(incident.pipeline)
+        text, hint = (
+            incident_text(incident, now),
+            why_of(incident.pipeline if of_pipeline[incident.pipeline] == 1 else incident.name),
+        )
         findings.append(StatusFinding(text, None, hint, severity, *shown, incident.name))
     for outcome in current.outcomes:
         gate = outcome.gate

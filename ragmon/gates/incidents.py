@@ -171,7 +171,7 @@ class Incident(msgspec.Struct):
 
 @dataclass(frozen=True)
 class IncidentTransition:
-    """An incident that began, was confirmed or ended.
+    """An incident that began, was confirmed or ended: a line of an incidents file.
 
     Attributes:
         ts: The end of the minute that decided it, seconds since the epoch.
@@ -321,8 +321,3 @@ def as_incident(incident: Incident) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(incident)
     shown = ("pipeline", "severity", "metrics", "began", "ended", "alarm", "alarms", "firing", "cause")
     return {"incident": incident.name, **{name: document[name] for name in shown}}
-
-
-def as_incident_line(edge: IncidentTransition) -> dict[str, Any]:
-    """A transition as a line of an incidents file."""
-    return {**vars(edge), "metrics": list(edge.metrics)}
