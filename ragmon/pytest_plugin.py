@@ -58,13 +58,20 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
         config.workeroutput[_RECORDED] = [*map(encode, records)]
     elif config.getoption(_GATE) and not config.option.collectonly:
+        from ragmon.core.errors import RagmonError  # noqa: PLC0415 - as said above
         from ragmon.export.text import text  # noqa: PLC0415 - as said above
         from ragmon.testing import Recorder  # noqa: PLC0415 - as said above
 
-        report = Recorder.judge(records) if records else None
-        nothing = "no test recorded a call: a test has the fixture `ragmon` and calls a function under @ragmon.trace\n"
-        config.stash[_SUMMARY] = nothing if report is None else text(report)
-        if (report is None or report.verdict == "fail") and session.exitstatus == pytest.ExitCode.OK:
+        is_good = False
+        summary = "no test recorded a call: a test has the fixture `ragmon` and calls a function under @ragmon.trace\n"
+        try:
+            if records:
+                report = Recorder.judge(records)
+                summary, is_good = text(report), report.verdict != "fail"
+        except RagmonError as error:
+            summary = f"error: {error}\nhint: {error.hint}\n"
+        config.stash[_SUMMARY] = summary
+        if not is_good and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

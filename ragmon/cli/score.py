@@ -30,7 +30,7 @@ from ragmon.export.comparison import Canary, uncompared_gates
 from ragmon.export.report import Report
 from ragmon.export.text import incident_summary, render_gates, report_markdown
 from ragmon.gates import releases
-from ragmon.gates.incidents import IncidentTransition, as_incident_line
+from ragmon.gates.incidents import IncidentTransition
 from ragmon.gates.releases import By, judge, unless_lost
 from ragmon.ingest.files import ReadSummary, unreadable
 from ragmon.ingest.gold import GoldSet
@@ -304,7 +304,7 @@ def _write_edges(
     incidents: Iterable[IncidentTransition],
     incidents_out: str | None,
 ) -> None:
-    lines = {alerts_out: map(as_alert_line, transitions), incidents_out: map(as_incident_line, incidents)}
+    lines = {alerts_out: map(as_alert_line, transitions), incidents_out: map(vars, incidents)}
     for path, edges in lines.items():
         if path is not None:
             write("".join(printable_json(edge) + "\n" for edge in edges), path)

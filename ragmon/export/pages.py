@@ -126,9 +126,8 @@ QUANTILES: Final = (0.50, 0.95, 0.99)
 MOST_DOCUMENTS: Final = 12
 SeriesName = tuple[str, str]
 GATE_ROOT: Final = "../../"
-_FILTER_NAMES: Final = {"build": "build", "index_hash": "index", "where": "slice"}
 MOST_CHOICES: Final = 12
-"""Builds, indexes or slices that are offered as filters; the newest."""
+"""Pipelines that a page links to."""
 SHOWN: Final = 20
 """Items of either kind that are listed for a gold set."""
 ROWS: Final = 50
@@ -609,14 +608,12 @@ class GateFindings:
         requests: The newest requests that fail the gate, as `/api/records` lists them, with `question` and `answer`
             where the reader may see them; None without a journal.
         note: Why there is no diagnosis or no list, in a sentence.
-        cursor: Where the next page of requests begins; None where there is none.
         may_ask: Whether a browser can ask for the token that shows questions and answers.
     """
 
     why: Why | None = None
     requests: Sequence[Mapping[str, Any]] | None = None
     note: str = ""
-    cursor: str | None = None
     may_ask: bool = False
 
     @property
@@ -632,8 +629,7 @@ class GateFindings:
             return []
         traits = [trait for trait in why.traits if trait.name == why.mechanism]
         for trait in why.traits:
-            common = 0.0 if trait.failing is None else trait.failing.value or 0.0
-            is_clear = common >= COMMON if why.before is None else abs(trait.by) >= CLEAR
+            is_clear = trait.of_failing >= COMMON if why.before is None else abs(trait.by) >= CLEAR
             if is_clear and trait.name != why.mechanism:
                 traits.append(trait)
         metrics = [metric for metric in why.metrics if abs(metric.by) >= CLEAR]
@@ -653,19 +649,6 @@ def _share(of: Level | Side | None, nothing: str = "–") -> str:
     return nothing if of is None or of.value is None else percent(of.value)
 
 
-class RequestFilter(NamedTuple):
-    """Which of the requests that fail a gate are listed; "" is any.
-
-    Attributes:
-        where: A slice, `tag=value`.
-    """
-
-    build: str = ""
-    index_hash: str = ""
-    where: str = ""
-    cursor: str = ""
-
-
 def gate_page(
     status: Mapping[str, Any],
     gate: Mapping[str, Any],
@@ -676,16 +659,12 @@ def gate_page(
     detectable: str,
     current: MonitorSnapshot,
     of_pipeline: PipelineHistory,
-    shown: RequestFilter,
     has_changed: bool,
 ) -> str:
     """The page of a gate as HTML, with what is known of why it is broken and what its alarm finds how soon."""
     name = f"{gate['pipeline']}/{gate['gate']}"
     state = {"pass": "passes", "fail": "fails", "insufficient": "is undecided"}[gate["verdict"]]
     state += ", and became worse" if has_changed else ""
-    next_page = ""
-    if diagnosis.cursor is not None:
-        next_page = query({"span": history.span.name, **shown._replace(cursor=diagnosis.cursor)._asdict()})
     return _page(
         "gate.html.jinja",
         status,
@@ -701,8 +680,6 @@ def gate_page(
         sources=list(_by_source(gate, current, of_pipeline)),
         detectable=detectable,
         diagnosis=diagnosis,
-        filters=list(_filters(gate["pipeline"], current, shown)),
-        more=next_page,
     )
 
 
@@ -739,23 +716,6 @@ def _by_source(
         ):
             line = of_pipeline.metric((series.source, series.gold), key, gate["threshold"])
             yield {**figures, "line": line}
-
-
-def _filters(pipeline: str, current: MonitorSnapshot, chosen: RequestFilter) -> Iterator[dict[str, Any]]:
-    builds = [(build, index) for name, build, index in current.builds if name == pipeline]
-    slices = {series.slice for series in current.snapshot.series if series.pipeline == pipeline}
-    names = {
-        "build": [build for build, _ in builds],
-        "index_hash": [index for _, index in builds],
-        "where": sorted(slices),
-    }
-    shown = chosen._replace(cursor="")._asdict()
-    for field, values in names.items():
-        choices = [name for name in dict.fromkeys(values) if name][:MOST_CHOICES]
-        if len(choices) > 1 or shown[field]:
-            links = [(name, query({**shown, field: name}), name == shown[field]) for name in choices]
-            every = query({**shown, field: ""})
-            yield {"field": _FILTER_NAMES[field], "all": every, "any": not shown[field], "links": links}
 
 
 def gold_page(

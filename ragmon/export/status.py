@@ -260,39 +260,44 @@ def firing(states: Sequence[AlarmState]) -> list[AlarmState]:
 
 def problems(current: MonitorSnapshot) -> list[StatusFinding]:
     """The incidents that last, the gates that fail, those that changed, then the alarms that are no incident's."""
-    served = current.served is not None  # a diagnosis takes a server's journal
+
+    def why_of(*names: str) -> str:  # it takes a server's journal
+        return "" if current.served is None else f"ragmon why {printable('/'.join(names))}"
+
     now, gates = current.snapshot.now, {(outcome.gate.pipeline, outcome.gate.name) for outcome in current.outcomes}
     fires = {(state.pipeline, state.alert): state for state in firing(current.alarms)}
     told: set[tuple[str, str]] = set()
     findings = []
-    for incident in lasting(current.incidents):
+    last = lasting(current.incidents)
+    of_pipeline = Counter(incident.pipeline for incident in last)
+    for incident in last:
         told |= {(incident.pipeline, name) for name in (*incident.alarms, *incident.metrics)}
-        name = printable(incident.pipeline)
         about = incident.alarm.partition(":")[0]
         severity = constants.PAGE if incident.severity == "confirmed" else constants.LOOK
         shown = (incident.pipeline, about if (incident.pipeline, about) in gates else "")
-        hint = f"ragmon why {name}" if served else ""
-        findings.append(StatusFinding(incident_text(incident, now), None, hint, severity, *shown, incident.name))
+        text, hint = (
+            incident_text(incident, now),
+            why_of(incident.pipeline if of_pipeline[incident.pipeline] == 1 else incident.name),
+        )
+        findings.append(StatusFinding(text, None, hint, severity, *shown, incident.name))
     for outcome in current.outcomes:
         gate = outcome.gate
         if outcome.verdict == "fail" and not told & {(gate.pipeline, gate.name), (gate.pipeline, gate.metric)}:
-            name = printable(f"{gate.pipeline}/{gate.name}")
-            hint = f"ragmon why {name}" if served else ""
-            text, alarm = f"{name} fails: {_gate_text(outcome)}", fires.pop((gate.pipeline, gate.name), None)
+            shown = (gate.pipeline, gate.name)
+            alarm = fires.pop(shown, None)
             since, severity = (None, "") if alarm is None else (alarm.firing, alarm.severity)
-            findings.append(StatusFinding(text, since, hint, severity, gate.pipeline, gate.name))
+            text = f"{printable('/'.join(shown))} fails: {_gate_text(outcome)}"
+            findings.append(StatusFinding(text, since, why_of(*shown), severity, *shown))
     for changed in current.changed:
         gate = changed.outcome.gate
         if not any(pipeline == gate.pipeline for pipeline, _ in told):
-            hint = f"ragmon why {printable(f'{gate.pipeline}/{gate.name}')}" if served else ""
             shown = (gate.pipeline, gate.name)
-            findings.append(StatusFinding(change_text(changed, now), None, hint, constants.LOOK, *shown))
+            findings.append(StatusFinding(change_text(changed, now), None, why_of(*shown), constants.LOOK, *shown))
     for key, state in fires.items():
         if key not in told:
-            name = printable(f"{state.pipeline}/{state.alert}")
-            text = f"{name} fires ({state.severity})" + (f": {state.proof.text}" if state.proof else "")
-            hint = f"ragmon why {name}" if served else ""
-            findings.append(StatusFinding(text, state.firing, hint, state.severity, state.pipeline))
+            text = f"{printable('/'.join(key))} fires ({state.severity})"
+            text += f": {state.proof.text}" if state.proof else ""
+            findings.append(StatusFinding(text, state.firing, why_of(*key), state.severity, state.pipeline))
     return _truncated(findings)
 
 

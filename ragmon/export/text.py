@@ -695,8 +695,8 @@ def _outcomes(side: Side) -> str:
 
 def _common(why: Why) -> _Lines:
     if why.before is None:
-        common = sorted((trait for trait in why.traits if _failing(trait) >= FEW), key=lambda trait: -_failing(trait))
-        texts = [f"{printable(trait.name)} ({percent(_failing(trait))})" for trait in common[:TRAITS]]
+        common = sorted((trait for trait in why.traits if trait.of_failing >= FEW), key=lambda trait: -trait.of_failing)
+        texts = [f"{printable(trait.name)} ({percent(trait.of_failing)})" for trait in common[:TRAITS]]
         if texts:
             yield "failing", "; ".join(texts)
         return
@@ -707,10 +707,10 @@ def _common(why: Why) -> _Lines:
         for trait in why.traits
         if trait.name != why.mechanism
         and trait.by >= _MOVED
-        and (trait.failing is None or not trait.failing.n or _failing(trait) >= FEW)
+        and (trait.failing is None or not trait.failing.n or trait.of_failing >= FEW)
     ]
     for index, trait in enumerate([*main, *others][:TRAITS]):
-        share = f"; {percent(_failing(trait))} of the failing" if trait.failing is not None and trait.failing.n else ""
+        share = f"; {percent(trait.of_failing)} of the failing" if trait.failing is not None and trait.failing.n else ""
         yield "" if index else "what broke", f"{printable(trait.name)}: {_from_to(trait)}{share}"
 
 
@@ -724,10 +724,6 @@ def _stretches(why: Why, clock: _Clock) -> _Lines:
         parts.append(f"{stretch.failed} from {clock.minute(stretch.begin)} to {clock.minute(stretch.end)}{trait}")
     parts.append(f"{why.failed - sum(stretch.failed for stretch in why.stretches)} at other times")
     yield "all failing", f"{why.failed}: {'; '.join(parts)}"
-
-
-def _failing(trait: Moved) -> float:
-    return (trait.failing.value if trait.failing is not None else None) or 0.0
 
 
 def _suspects(why: Why) -> _Lines:

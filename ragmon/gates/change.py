@@ -122,6 +122,11 @@ class Moved:
     by: float
     failing: Level | None = None
 
+    @property
+    def of_failing(self) -> float:
+        """The share of the failing requests that have the trait; 0 where nothing is known of them."""
+        return 0.0 if self.failing is None else self.failing.value or 0.0
+
 
 @dataclass(frozen=True)
 class Times:

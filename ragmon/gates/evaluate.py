@@ -391,7 +391,11 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
 
     like_plain = not _in_requests(evidence) or n_eff >= PLAIN_RATIO * evidence.n
     kind = "clustered" if evidence.weighted is None else "weighted"
-    worth = "" if like_plain else f"; {evidence.n} {kind} samples count as {n_eff:.0f} independent ones"
+    worth = (
+        ""
+        if like_plain
+        else f"; {evidence.n} {kind} samples count as {n_eff:.0f} independent {'one' if round(n_eff) == 1 else 'ones'}"
+    )
     if n_eff < gate.min_samples:
         known, unit = math.floor(n_eff), _observations(evidence)
         unit = unit.removesuffix("s") if known == 1 else unit

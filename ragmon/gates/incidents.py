@@ -6,15 +6,18 @@ same incidents.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.core import constants
+from ragmon.core.errors import printable
 from ragmon.core.policy import Outcome
 from ragmon.gates.change import Side, Why
 
@@ -23,7 +26,13 @@ JOIN: Final = 1800.0
 """Seconds after an incident's newest alarm in which what begins belongs to it: slower alarms tell of the same fault."""
 APART: Final = 120.0
 """Seconds by which two changes must lie apart, beyond their intervals, to be two faults."""
+AGAIN: Final = 60.0
+"""Seconds after which a cause is asked for again, at least."""
+ASKED: Final = 50
+"""Causes that are asked for in a minute: requests wait meanwhile, and an outage of a thousand pipelines needs fewer."""
 MAX_INCIDENTS: Final = 100
+LONGEST: Final = 96
+"""Characters of a pipeline's name in the name of an incident."""
 SUSPECTS: Final = 3
 SLOWER: Final = "took longer"
 """The trait of requests where the latency became worse."""
@@ -162,7 +171,7 @@ class Incident(msgspec.Struct):
 
 @dataclass(frozen=True)
 class IncidentTransition:
-    """An incident that began, was confirmed or ended.
+    """An incident that began, was confirmed or ended: a line of an incidents file.
 
     Attributes:
         ts: The end of the minute that decided it, seconds since the epoch.
@@ -192,35 +201,41 @@ class IncidentLog:
 
     def see(self, transitions: Iterable[AlarmTransition]) -> Iterator[IncidentTransition]:
         """Follow alarms; yields the incidents that begin, are confirmed or end."""
+        asked = Counter[float]()
         for edge in transitions:
             if edge.state == "resolved":
                 yield from self._resolve(edge)
             elif edge.since is not None:  # an alarm on drift tells of a change, and of nothing that is wrong
-                yield from self._fire(edge, edge.since)
+                asked[edge.ts] += 1
+                yield from self._fire(edge, edge.since, self._diagnose if asked[edge.ts] <= ASKED else None)
 
     def look(self, now: float) -> None:
         """Ask again for the cause of every incident that fires, the less often the longer no alarm joined it."""
-        for incident in self.incidents:
-            if incident.ended is None and incident.due <= now and self._diagnose is not None:
-                for alarm in sorted(incident.firing, key=lambda name: name != incident.alarm):
-                    incident.cause = _clearer(
-                        incident.cause, self._diagnose(incident.pipeline, alarm, now, incident.began)
-                    )
-                    if incident.cause.began is not None:
-                        break
-                incident.due = now + max(60.0, now - incident.newest)
+        due = [incident for incident in self.incidents if incident.ended is None and incident.due <= now]
+        for place, incident in enumerate(sorted(due, key=lambda incident: incident.cause is not None)):
+            incident.due = now + (AGAIN if place >= ASKED else max(AGAIN, now - incident.newest))
+            if self._diagnose is None or place >= ASKED:
+                continue
+            for alarm in sorted(incident.firing, key=lambda name: name != incident.alarm):
+                found = self._diagnose(incident.pipeline, alarm, now, incident.began)
+                incident.cause = _clearer(incident.cause, found)
+                if incident.cause.began is not None:
+                    break
 
-    def alarms_of(self, name: str) -> list[tuple[str, str]]:
-        """Pipeline and name of the alarms of an incident that fire; none where no incident has the name."""
+    def alarms_of(self, pipeline: str, name: str) -> list[tuple[str, str]]:
+        """Pipeline and name of the alarms of an incident that fire; none where no incident has the name.
+
+        The name of a pipeline, and so of its incident, may have a slash: `[PIPELINE/]ALARM` is split at the last one.
+        """
         return [
             (incident.pipeline, alarm)
             for incident in self.incidents
-            if incident.name == name
+            if incident.name in (name, f"{pipeline}/{name}")
             for alarm in incident.firing
         ]
 
-    def _fire(self, edge: AlarmTransition, since: float) -> Iterator[IncidentTransition]:
-        cause = None if self._diagnose is None else self._diagnose(edge.pipeline, edge.alert, edge.ts, since)
+    def _fire(self, edge: AlarmTransition, since: float, diagnose: Diagnose | None) -> Iterator[IncidentTransition]:
+        cause = None if diagnose is None else diagnose(edge.pipeline, edge.alert, edge.ts, since)
         incident = self._joined(edge.pipeline, since, cause)
         is_new = incident is None
         if incident is None:
@@ -228,7 +243,8 @@ class IncidentLog:
             self.incidents.append(incident)
             self._forget()
         is_confirmed = edge.severity == constants.PAGE and incident.severity == "suspected"
-        incident.newest = incident.due = edge.ts
+        incident.newest = edge.ts
+        incident.due = edge.ts + (AGAIN if is_new else 0.0)
         incident.firing = (*incident.firing, edge.alert)
         incident.alarms = tuple(dict.fromkeys((*incident.alarms, edge.alert)))
         incident.metrics = tuple(dict.fromkeys((*incident.metrics, edge.metric)))
@@ -251,12 +267,13 @@ class IncidentLog:
                 return incident
         return None
 
-    def keep(self, firing: Container[tuple[str, str]]) -> None:
+    def keep(self, firing: Container[tuple[str, str]], ts: float) -> Iterator[IncidentTransition]:
         """End what no alarm of a new configuration can end: alarms are named by pipeline and name."""
         for incident in self.incidents:
             incident.firing = tuple(name for name in incident.firing if (incident.pipeline, name) in firing)
             if incident.ended is None and not incident.firing:
-                incident.ended = incident.newest
+                incident.ended = ts
+                yield self._transition(incident, ts)
 
     def _resolve(self, edge: AlarmTransition) -> Iterator[IncidentTransition]:
         for incident in self.incidents:
@@ -272,9 +289,10 @@ class IncidentLog:
             self.incidents.remove(incident)
 
     def _name(self, pipeline: str, since: float) -> str:
-        name = f"{pipeline}-{datetime.fromtimestamp(since, UTC):%Y%m%dT%H%M}"
-        taken = sum(incident.name.startswith(name) for incident in self.incidents)
-        return f"{name}-{taken + 1}" if taken else name
+        # It is a label, a part of an address and an argument: a pipeline may have any name.
+        name = f"{printable(pipeline, LONGEST)}-{datetime.fromtimestamp(since, UTC):%Y%m%dT%H%M}"
+        taken = {incident.name for incident in self.incidents}
+        return next(free for n in count(1) if (free := f"{name}-{n}" if n > 1 else name) not in taken)
 
     def _transition(self, incident: Incident, ts: float) -> IncidentTransition:
         state: Literal["firing", "resolved"] = "firing" if incident.ended is None else "resolved"
@@ -303,8 +321,3 @@ def as_incident(incident: Incident) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(incident)
     shown = ("pipeline", "severity", "metrics", "began", "ended", "alarm", "alarms", "firing", "cause")
     return {"incident": incident.name, **{name: document[name] for name in shown}}
-
-
-def as_incident_line(edge: IncidentTransition) -> dict[str, Any]:
-    """A transition as a line of an incidents file."""
-    return {**vars(edge), "metrics": list(edge.metrics)}

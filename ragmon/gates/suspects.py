@@ -140,8 +140,7 @@ def mechanism(traits: Iterable[Moved]) -> str:
     rises = {
         trait.name: (trait.after.n * ((trait.after.value or 0.0) - (trait.before.value or 0.0)))
         for trait in all_traits
-        if trait.by >= CLEAR
-        and not (failing_known and (trait.failing is None or (trait.failing.value or 0.0) < (trait.after.value or 0.0)))
+        if trait.by >= CLEAR and not (failing_known and trait.of_failing < (trait.after.value or 0.0))
     }
     largest = max(rises.values(), default=0.0)
     return next((name for name in TRAITS if rises.get(name, 0.0) > 0 and rises[name] >= MAIN * largest), "")

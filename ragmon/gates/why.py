@@ -61,7 +61,6 @@ from ragmon.stats.histograms import MICRO
 
 BACK: Final = 7200.0
 """The time range in seconds before the alarm, or before now."""
-ORDER: Final = tuple(TRAITS)
 WORSE: Final = 1.5
 """How many times as often requests fail in a stretch as at the best time."""
 CERTAIN: Final = 1e-7
@@ -304,10 +303,9 @@ def _failing_stretches(selection: WindowSelection, measure: Measure) -> tuple[in
             continue
         side = SideReader(selection, part[0].start, part[-1].end)
         failing = side.failing(measure)
-        common = (trait.name for trait in compared({}, side.total.cells, failing) if _share_of(trait) >= MAIN)
-        stretch = FailingStretch(
-            part[0].start, part[-1].end, _failed(side, measure) or 0, min(common, key=ORDER.index, default="")
-        )
+        common = {trait.name for trait in compared({}, side.total.cells, failing) if trait.of_failing >= MAIN}
+        first = next((name for name in TRAITS if name in common), "")
+        stretch = FailingStretch(part[0].start, part[-1].end, _failed(side, measure) or 0, first)
         last = stretches[-1] if stretches else None
         if last is not None and (last.end, last.trait) == (stretch.begin, stretch.trait):  # one that grows, or ebbs
             stretches.pop()
@@ -319,10 +317,6 @@ def _failing_stretches(selection: WindowSelection, measure: Measure) -> tuple[in
 def _failed(side: SideReader, measure: Measure) -> int | None:
     counts = [measure.passed(key, row) for key, row in side.rows.items()]
     return None if None in counts else sum(pair[1] for pair in counts if pair is not None)
-
-
-def _share_of(trait: Moved) -> float:
-    return (trait.failing.value if trait.failing is not None else None) or 0.0
 
 
 def _standing(outcome: Outcome, selection: WindowSelection) -> GateState:

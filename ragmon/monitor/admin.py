@@ -61,7 +61,6 @@ from ragmon.export.pages import (
     PATHS,
     GateFindings,
     PipelineHistory,
-    RequestFilter,
     asset,
     error_page,
     gate_page,
@@ -138,7 +137,7 @@ class AdminView:
         failure: Why the process must be restarted; "" for a healthy process.
         trouble: Why requests cannot be accepted; "" while they can.
         configured: When each later configuration came into force, sorted, seconds since the epoch.
-        diagnose: Explains a gate, given its pipeline, its name, whether it is broken, and a filter of failing requests.
+        diagnose: Explains a gate, given its pipeline, its name, and whether it is broken.
         explain: Explains an alarm, given its pipeline, its name, a time, None for now, and the request that asks.
         challenge: What makes a browser ask for the token, where a request wants content and has none.
     """
@@ -152,7 +151,7 @@ class AdminView:
     trouble: Callable[[], str] = str
     note: Callable[[], str] = str
     configured: Callable[[], Sequence[float]] = tuple
-    diagnose: Callable[[str, str, bool, RequestFilter], GateFindings] = lambda *_: GateFindings()
+    diagnose: Callable[[str, str, bool], GateFindings] = lambda *_: GateFindings()
     explain: Callable[[str, str, float | None, Request], GateFindings] = lambda *_: GateFindings()
     challenge: Callable[[Request], Response | None] = lambda _: None
 
@@ -269,7 +268,6 @@ def gate(view: AdminView, request: Request) -> Response:
     history = histories.get(key, GateHistory(span, status["now"], []))
     reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if ts >= history.now - span.seconds]
     history = replace(history, marks=sorted([*history.marks, *reloads]))
-    filters = RequestFilter(**{name: request.query_params.get(name, "") for name in RequestFilter._fields})
     pipeline, gate = found["pipeline"], found["gate"]
     has_changed = any(
         (each.outcome.gate.pipeline, each.outcome.gate.name) == (pipeline, gate) for each in current.changed
@@ -282,11 +280,10 @@ def gate(view: AdminView, request: Request) -> Response:
         found,
         history,
         SPANS.values(),
-        diagnosis=view.diagnose(pipeline, gate, is_broken, filters),
+        diagnosis=view.diagnose(pipeline, gate, is_broken),
         detectable="" if reach is None else describe(reach),
         current=current,
         of_pipeline=PipelineHistory(*view.history.series_of(pipeline)),
-        shown=filters,
         has_changed=has_changed,
     )
     return html(page)

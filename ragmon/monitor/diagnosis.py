@@ -6,7 +6,7 @@ is explained from the same counts in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
@@ -90,10 +90,23 @@ class LiveGates:
     def forget(self, pipeline: str) -> None:
         """Forget a pipeline that is removed."""
         self._policies.pop(pipeline, None)
+        self.reread.pop(pipeline, None)
 
     def snapshot(self, now: float) -> Snapshot:
         """The metrics of every window and over all time."""
         return self._scorer.snapshot(now=now, windows=self._windows, gated=self.gated)
+
+    def _of_pipeline(self, now: float, pipeline: str, windows: Mapping[str, int | None]) -> Snapshot:
+        """What the gates of one pipeline read, as quick with a thousand pipelines as with one."""
+        return take_snapshot(
+            self._scorer.state,
+            self._scorer.table,
+            now=now,
+            windows=windows,
+            golds=self._scorer.gold.infos(),
+            gated=self.gated,
+            pipelines={pipeline},
+        )
 
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
         """The gates of every pipeline that is configured or has records; an unconfigured one has the common gates."""
@@ -112,9 +125,7 @@ class LiveGates:
         window = self._settings.windows.get(gate.window, 0)
         if not outcome.unknown or outcome.verdict != "insufficient" or now - since >= window:
             return outcome
-        windows = {gate.window: max(1, int(now - since))}
-        since_then = take_snapshot(self._scorer.state, self._scorer.table, now=now, windows=windows, gated=self.gated)
-        return self._outcome(since_then, gate)
+        return self._outcome(self._of_pipeline(now, gate.pipeline, {gate.window: max(1, int(now - since))}), gate)
 
     def explain(
         self, now: float, pipeline: str, name: str, since: float | None = None, proven: float | None = None
@@ -131,7 +142,7 @@ class LiveGates:
         Raises:
             UnknownNameError: There is no such pipeline, gate or alarm.
         """
-        alarm = self.find(self.snapshot(now), pipeline, name)
+        alarm = self._find(now, pipeline, name)
         counts = self._scorer.state, self._scorer.table, alarm.outcome
         firing, text = alarm.firing, alarm.text
         if alarm.is_drift:
@@ -143,10 +154,9 @@ class LiveGates:
 
     def cause(self, pipeline: str, name: str, now: float, proven: float) -> Cause:
         """What an alarm of an incident tells of its cause, where it has proof since a time."""
-        why = self.explain(now, pipeline, name)[1]
-        if why.change.began is not None:
-            return cause_of(why)
-        return replace_struct(cause_of(self.explain(now, pipeline, name, proven=proven)[1]), began=None)
+        why = self.explain(now, pipeline, name, proven=proven)[1]
+        is_significant = not why.change.reason
+        return cause_of(why) if is_significant else replace_struct(cause_of(why), began=None)
 
     def changed(self, outcomes: Sequence[Outcome], now: float) -> Sequence[ChangedGate]:
         """Gates of configured pipelines that are undecided and have become worse for certain, as found this minute."""
@@ -162,13 +172,14 @@ class LiveGates:
             ]
         return self._changed
 
-    def find(self, snapshot: Snapshot, pipeline: str, name: str) -> ExplainedAlarm:
+    def _find(self, now: float, pipeline: str, name: str) -> ExplainedAlarm:
         """The gate or the alarm with a name, as pages, `/metrics` and alerts show it."""
-        outcomes = self.judge(snapshot)
-        pipelines = {outcome.gate.pipeline for outcome in outcomes}
-        if pipeline not in pipelines | set(self._alarms.pipelines):
+        pipelines = {*self._settings.pipelines, *self._alarms.pipelines}
+        snapshot = self._of_pipeline(now, pipeline, self._windows)
+        if pipeline not in pipelines and not snapshot.series:
             raise UnknownNameError("pipeline", pipeline, pipelines)
-        gates = {outcome.gate.name: outcome for outcome in outcomes if outcome.gate.pipeline == pipeline}
+        outcomes = [self._of_reread(outcome, now) for outcome in evaluate(snapshot, self.policy(pipeline))]
+        gates = {outcome.gate.name: outcome for outcome in outcomes}
         alarms = self._alarms.pipelines.get(pipeline)
         if alarms is None:
             if name in gates:
@@ -181,7 +192,7 @@ class LiveGates:
                 return ExplainedAlarm(gates[name], minute_end(signals[name].firing) if name in signals else None)
             if name in signals:
                 return self._of_drift(snapshot, alarms, signals[name])
-            raise UnknownNameError("gate", name, [*gates, *alarms.rules, *signals])
+            raise UnknownNameError("gate", name, {*gates, *alarms.rules, *signals})
         alarm = alarms.state.alarms[rule.alert]
         seen = "" if alarm.proof is None else shown(alarm.proof, rule).text
         if name in gates:

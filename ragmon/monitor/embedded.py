@@ -349,7 +349,7 @@ class Monitor:
                 current_status,
                 MonitorHistory(self._locked),
                 lambda: self.settings,
-                diagnose=lambda pipeline, gate, broken, _: explained(pipeline, gate) if broken else GateFindings(),
+                diagnose=lambda pipeline, gate, broken: explained(pipeline, gate) if broken else GateFindings(),
                 explain=lambda pipeline, alarm, at, _: explained(pipeline, alarm, at),
             )
             app = admin_app(view, own_names(self.settings.serve.hosts), acknowledge=self.acknowledge)

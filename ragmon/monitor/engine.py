@@ -84,9 +84,9 @@ class EngineState(msgspec.Struct):
     transitions: list[AlarmTransition]
     labels: LabelStore
     acknowledged: Acknowledgements
-    incidents: list[Incident] = []
-    told: list[IncidentTransition] = []
-    reread: dict[str, float] = {}
+    incidents: list[Incident]
+    told: list[IncidentTransition]
+    reread: dict[str, float]
 
 
 class Engine:
@@ -200,7 +200,7 @@ class Engine:
 
     def add(self, counts: PartialCounts, now: float) -> list[Totals]:
         """Add the counts of another process, which this one owns from now on; `advance` judges the sum."""
-        self._remove_silent(now)
+        self._arrive(now)
         rename = cache(partial(self._limiter.names, now=now))
         state, counts.state.cut = self.scorer.state, self.scorer.table.cut
         counts.state.rename(rename)
@@ -245,11 +245,13 @@ class Engine:
         return captured.of(self._limiter.shown(captured.pipelines))
 
     def _advance_to_arrival(self, now: float) -> None:
-        # `advance` alone removes no pipeline: the counts depend only on what arrived, so a replay agrees.
         self.advance(now)
-        self._remove_silent(now)
+        self._arrive(now)
 
-    def _remove_silent(self, now: float) -> None:
+    def _arrive(self, now: float) -> None:
+        # `advance` alone removes no pipeline and asks for no cause: both depend only on what arrived, so a replay
+        # agrees.
+        self.incidents.look(now // MINUTE * MINUTE)
         for pipeline in self._limiter.silent(now):
             self._follow(self.alarms.give_up(pipeline, now))
             self.scorer.state.give_up(pipeline)
@@ -285,7 +287,6 @@ class Engine:
         if now != self._now:
             self._now = now
             self._follow(self.alarms.advance(now))
-            self.incidents.look(now // MINUTE * MINUTE)
 
     def _follow(self, transitions: Sequence[AlarmTransition]) -> None:
         self.transitions += transitions
@@ -314,7 +315,7 @@ class Engine:
     def _acknowledge(self, ack: Ack, now: float, *, strict: bool) -> bool:
         """Acknowledge an alarm, or every alarm of an incident that is named in its place."""
         fired = False
-        for pipeline, alert in self.incidents.alarms_of(ack.alert) or [(ack.pipeline, ack.alert)]:
+        for pipeline, alert in self.incidents.alarms_of(ack.pipeline, ack.alert) or [(ack.pipeline, ack.alert)]:
             transitions: list[AlarmTransition] = []
             with nullcontext() if strict else suppress(UnknownNameError):
                 transitions = self.alarms.acknowledge(pipeline, alert)
@@ -425,7 +426,8 @@ class Engine:
         self.incidents.incidents = state.incidents
         self.told = deque(state.told, maxlen=self.told.maxlen)
         self.gates.reread = state.reread
-        self.incidents.keep({(alarm.pipeline, alarm.alert) for alarm in self.alarms.states() if alarm.firing})
+        firing = {(alarm.pipeline, alarm.alert) for alarm in self.alarms.states() if alarm.firing is not None}
+        self.told += self.incidents.keep(firing, float((state.alarms.steps.closed + 1) * MINUTE))
 
 
 def log_acknowledged(ack: Ack) -> None:

@@ -400,6 +400,7 @@ class _NamedHandler(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not logging.root.handlers:
+            self.stream = sys.stderr  # a test, or a process that goes into the background, replaces it
             super().emit(record)
 
 

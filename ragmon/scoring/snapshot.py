@@ -573,12 +573,13 @@ def take_snapshot(
     windows: Mapping[str, int | None],
     golds: Sequence[GoldInfo] = (),
     gated: Collection[str] = (),
+    pipelines: Collection[str] | None = None,
     reader: SeriesReader | None = None,
 ) -> Snapshot:
     """Take a snapshot of a state, in windows of spans in seconds by name; a span of None is everything.
 
-    Of gated metrics, gates need sums per item. A reader of the same state, table and gated metrics remembers what it
-    read before.
+    Of the pipelines, None reads all. Of gated metrics, gates need sums per item. A reader of the same state, table and
+    gated metrics remembers what it read before.
     """
     reader = SeriesReader(state, table, tuple(gated)) if reader is None else reader
     reader.refresh()
@@ -587,6 +588,8 @@ def take_snapshot(
     series: list[SeriesStats] = []
     gone: list[SeriesStats] = []
     for group, keys in reader.groups.items():
+        if pipelines is not None and group.pipeline not in pipelines:
+            continue
         target = gone if group.pipeline == DROPPED_PIPELINES else series
         target += chain.from_iterable(reader.read(group, keys, all_windows, totals))
     matched = {(pipeline, how): n for (pipeline, how), n in state.matched.items() if pipeline != DROPPED_PIPELINES}

@@ -37,7 +37,7 @@ from ragmon.core.record import FAILING_ENTRY, Line, Record
 from ragmon.export import pages
 from ragmon.export.comparison import Canary, uncompared_gates
 from ragmon.export.families import label
-from ragmon.export.pages import GateFindings, RequestFilter, RequestSearch
+from ragmon.export.pages import GateFindings, RequestSearch
 from ragmon.export.status import MonitorSnapshot, ServerFindings, status
 from ragmon.gates.change import Why
 from ragmon.gates.releases import By, compare
@@ -313,25 +313,16 @@ class QueryService:
         )
         return diagnosis, self._page(query)["records"]
 
-    def diagnose(self, pipeline: str, gate: str, is_broken: bool, shown: RequestFilter) -> GateFindings:
-        """What the page of a gate says of why it is broken, and the requests that fail it."""
-        why, note, requests = None, "", dict[str, Any](records=None, cursor=None)
+    def diagnose(self, pipeline: str, gate: str, is_broken: bool) -> GateFindings:
+        """What the page of a gate says of why it is broken, and the newest requests that fail it."""
+        why, note, requests = None, "", None
         try:
             if is_broken:
                 why, _ = self._diagnosis(pipeline, gate, None)
-            failing = self._failing(pipeline, gate)
-            query = replace(
-                failing,
-                build=shown.build or None,
-                index_hash=shown.index_hash or None,
-                where=shown.where or failing.where,
-                cursor=shown.cursor or None,
-                limit=ON_PAGE,
-            )
-            requests = self._page(query)
+            requests = self._page(replace(self._failing(pipeline, gate), limit=ON_PAGE))["records"]
         except RagmonError as error:
             note = f"{error}. {error.hint}."
-        return GateFindings(why, requests["records"], note, requests["cursor"])
+        return GateFindings(why, requests, note)
 
     def explain(self, pipeline: str, alarm: str, now: float | None, request: Request) -> GateFindings:
         """What the page of an incident says of an alarm at a time, and requests that fail; None for now."""

@@ -76,10 +76,12 @@ BROKEN_FOR: Final = 5.0
 """Seconds after which a sender may retry."""
 
 
-def _firing(engine: Engine) -> set[tuple[str, str]]:
-    """Pipeline and name of the alarms that fire, and of the incidents that last."""
-    lasting = {(incident.pipeline, incident.name) for incident in engine.incidents.incidents if incident.firing}
-    return lasting | {(state.pipeline, state.alert) for state in engine.alarms.states() if state.firing is not None}
+def _fires(engine: Engine, ack: Ack) -> bool:
+    """Whether the alarm fires, or the incident lasts, that is acknowledged."""
+    return bool(engine.incidents.alarms_of(ack.pipeline, ack.alert)) or any(
+        state.firing is not None and (state.pipeline, state.alert) == (ack.pipeline, ack.alert)
+        for state in engine.alarms.states()
+    )
 
 
 def _only_ack(request: QueuedRequest) -> Ack | None:
@@ -191,17 +193,17 @@ class JournalWriter:
         self._check_capacity()
         with self.lock:
             engine = self.server_state.engine
-            pipeline = next((found for found, _ in engine.incidents.alarms_of(alert)), pipeline)
-            states, configured = engine.alarms.states(), engine.settings.pipelines
-            pipelines = sorted({*configured, *(state.pipeline for state in states)})
-            if pipeline not in pipelines:
-                raise UnknownNameError("pipeline", pipeline, pipelines)
-            gates = [gate.name for gate in engine.gates.policy(pipeline).gates] if pipeline in configured else []
-            alerts = sorted({*gates, *(state.alert for state in states if state.pipeline == pipeline)})
-            if alert not in alerts and not engine.incidents.alarms_of(alert):
-                raise UnknownNameError("alarm", alert, alerts)
+            if not engine.incidents.alarms_of(pipeline, alert):
+                states, configured = engine.alarms.states(), engine.settings.pipelines
+                pipelines = sorted({*configured, *(state.pipeline for state in states)})
+                if pipeline not in pipelines:
+                    raise UnknownNameError("pipeline", pipeline, pipelines)
+                gates = [gate.name for gate in engine.gates.policy(pipeline).gates] if pipeline in configured else []
+                alerts = sorted({*gates, *(state.alert for state in states if state.pipeline == pipeline)})
+                if alert not in alerts:
+                    raise UnknownNameError("alarm", alert, alerts)
             ack = Ack(pipeline=pipeline, alert=alert, reason=reason, by=by)
-            fires = (pipeline, alert) in _firing(engine)
+            fires = _fires(engine, ack)
         if self.send_ack is None:
             return self._submit(QueuedRequest(entries=[ack]))
         return self.send_ack(replace(ack, at=self.clock.now()), fired=fires)
@@ -400,20 +402,18 @@ class JournalWriter:
             if not _only_ack(request):
                 request.future.set_result(request.result)
         acks = [(request, ack) for request in requests if (ack := _only_ack(request))]
-        firing = set[tuple[str, str]]()
         with self._counting():
             self.server_state.failures.clear()
             self.server_state.advance(row.arrival)
-            if acks:
-                firing = _firing(self.server_state.engine)
+            fired = [_fires(self.server_state.engine, ack) for _, ack in acks]
             self.open_traces.commit(row, self._unwritten_counts)
             self.server_state.apply(
                 row.seq, row.arrival, row.counts, row.entries, row.forgotten, pause=self._yield_lock
             )
         self._counted = row.seq
-        for request, ack in acks:
+        for (request, ack), is_fired in zip(acks, fired, strict=True):
             log_acknowledged(ack)
-            request.future.set_result((ack.pipeline, ack.alert) in firing)
+            request.future.set_result(is_fired)
         if has_set_aside:
             self.journal.attempts.commit()
             self.quarantined = self.journal.quarantine_size()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.alarms.pipelines import AlarmTransition
+from ragmon.export.families import label
 from ragmon.export.text import incident_text
-from ragmon.gates.incidents import APART, JOIN, Cause, Incident, IncidentLog, trait_of
+from ragmon.gates.incidents import APART, ASKED, JOIN, Cause, Incident, IncidentLog, trait_of
 from ragmon.gates.suspects import TRAITS
+from ragmon.monitor.embedded import split
 
 NOON = 1_769_860_800.0
 MINUTE = 60.0
@@ -96,6 +100,31 @@ def test_pipelines_have_incidents_of_their_own():
 def test_incidents_that_begin_in_the_same_minute_have_names_of_their_own():
     edges = [fires(9, "coverage:look", 2), ends(10, "coverage:look"), fires(12, "coverage:look", 2)]
     assert [incident for _, incident, *_ in told(*edges)][::2] == ["support-20260131T1202", "support-20260131T1202-2"]
+
+
+def test_a_name_is_that_of_one_incident_when_the_first_of_its_minute_is_forgotten():
+    log = IncidentLog()
+    for minute in (9, 12):
+        list(log.see([fires(minute, "coverage:look", 2), ends(minute + 1, "coverage:look")]))
+    del log.incidents[0]
+    list(log.see([fires(15, "coverage:look", 2)]))
+    assert len({incident.name for incident in log.incidents}) == 2
+
+
+@pytest.mark.parametrize("pipeline", ["team/rag", "a\nb\x1b[31m", "p" * 5000, "\ud800", "ünï 'code\"", ".."])
+def test_its_name_fits_a_label_and_an_address_whatever_the_pipeline_is_called(pipeline):
+    log = IncidentLog()
+    list(log.see([fires(9, "coverage:look", 2, pipeline=pipeline)]))
+    name = log.incidents[0].name
+    assert label(name) == name
+    assert log.alarms_of("default", name) == [(pipeline, "coverage:look")]
+
+
+def test_the_name_of_an_incident_of_a_pipeline_with_a_slash_may_come_split_as_that_of_an_alarm():
+    log = IncidentLog()
+    list(log.see([fires(9, "coverage:look", 2, pipeline="team/rag")]))
+    alert, pipeline = split(log.incidents[0].name)
+    assert log.alarms_of(pipeline, alert) == [("team/rag", "coverage:look")]
 
 
 def test_the_end_of_an_alarm_that_fired_before_tells_nothing():
@@ -188,16 +217,33 @@ def test_a_cause_that_is_not_known_yet_is_asked_for_again_ever_less_often():
     list(log.see([fires(6, "hit_rate", 2, page=True)]))
     for minute in range(6, 60):
         log.look(NOON + minute * MINUTE)
-    assert asked == [6, 6, 7, 8, 10, 14, 22, 38]
+    assert asked == [6, 7, 8, 10, 14, 22, 38]
+
+
+def test_in_an_outage_of_many_pipelines_a_minute_asks_for_some_causes_and_later_ones_for_the_others():
+    asked = Counter()
+
+    def diagnose(pipeline, alert, ts, since):
+        asked[ts] += 1
+        return cause(2, MISSED)
+
+    log = IncidentLog(diagnose)
+    edges = [fires(6, "hit_rate", 2, page=True, pipeline=f"p{n}") for n in range(3 * ASKED)]
+    assert len(list(log.see(edges))) == 3 * ASKED
+    for second in range(6 * 60, 12 * 60, 10):
+        log.look(NOON + second // 60 * MINUTE)
+    assert max(asked.values()) == ASKED
+    assert all(incident.cause is not None for incident in log.incidents)
 
 
 def test_alarms_that_a_new_configuration_lacks_end_with_it():
     log = IncidentLog()
     list(log.see([fires(6, "hit_rate", 2, page=True), fires(7, "coverage", 2, page=True)]))
-    log.keep({("support", "coverage")})
+    assert list(log.keep({("support", "coverage")}, NOON + 8 * MINUTE)) == []
     assert (log.incidents[0].firing, log.incidents[0].ended) == (("coverage",), None)
-    log.keep(set())
-    assert log.incidents[0].ended == NOON + 7 * MINUTE
+    (told,) = log.keep(set(), NOON + 9 * MINUTE)
+    assert (told.ts, told.state) == (NOON + 9 * MINUTE, "resolved")
+    assert log.incidents[0].ended == NOON + 9 * MINUTE
 
 
 @pytest.mark.parametrize("trait", ["", *TRAITS])

@@ -345,3 +345,18 @@ def test_a_log_line_names_the_library_also_where_no_logging_is_configured(tmp_pa
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert done.stderr.startswith(expected)
     assert done.stderr.count("\n") == 1
+
+
+def test_a_log_line_goes_to_the_stderr_of_its_time(tmp_path):
+    """A runner of tests replaces it for every test, and closes it."""
+    code = f"""
+import io, logging, sys, ragmon
+sys.stderr = io.StringIO()
+ragmon.install({str(tmp_path / "none.toml")!r})
+sys.stderr.close()
+sys.stderr = sys.__stderr__
+logging.getLogger("ragmon").warning("later")
+"""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAGMON_")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert done.stderr == "ragmon: later\n"

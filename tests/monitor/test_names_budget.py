@@ -239,6 +239,13 @@ def test_a_pipeline_silent_for_a_day_gives_its_place_to_one_that_comes_later(liv
     assert total(live, later, "rag_retrieved_documents_count", pipeline="late") == 1
 
 
+def test_a_pipeline_that_is_given_up_leaves_nothing_behind_of_a_reload(live):
+    live.observe(record(0, NOW, pipeline="pod"), NOW)
+    live.gates.reread["pod"] = NOW
+    live.observe(record(1, NOW + 2 * DAY), NOW + 2 * DAY)
+    assert live.gates.reread == {}
+
+
 def test_a_configured_pipeline_is_never_given_up(live):
     live.observe(record(0, NOW), NOW)
     live.observe(record(1, NOW + 30 * DAY, pipeline="a stranger"), NOW + 30 * DAY)

@@ -121,6 +121,14 @@ class TestPlugin:
         assert (code, "1 passed" in printed) == (1, True), printed
         assert "no test recorded a call" in printed
 
+    def test_it_fails_and_says_why_where_the_gold_cannot_be_read(self, folder):
+        test = "import ragmon as product\nfrom answering import answer\n\ndef test_it(ragmon):\n    "
+        (folder / "test_answers.py").write_text(test + "product.trace(answer)('Why?')\n", encoding="utf-8")
+        (folder / "gold.jsonl").unlink()
+        code, printed = run(folder, "--ragmon-gate")
+        assert (code, "1 passed" in printed, "Traceback" in printed) == (1, True, False), printed
+        assert "error: gold.jsonl: no such file\nhint: " in printed
+
     def test_a_failed_test_stays_the_reason(self, folder):
         (folder / "test_answers.py").write_text("def test_it():\n    assert 0\n", encoding="utf-8")
         assert run(folder, "--ragmon-gate")[0] == 1

@@ -15,6 +15,7 @@ from ragmon.capture.otlp_exporter import OtlpExporter
 from ragmon.core.record import Latency, Sampling, Totals
 from ragmon.export import status as views
 from ragmon.export.status import MonitorSnapshot, ServerStats, StageCounters, problems, warnings
+from ragmon.gates.incidents import Incident
 from ragmon.scoring.snapshot import Snapshot
 from tests.server.test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fixture
 from tests.support.serving import accounted, asked, send_body, serving, whole
@@ -114,6 +115,16 @@ def test_a_reason_for_doubt_is_named(how, doubt):
 )
 def test_a_little_loss_is_no_reason(how):
     assert warnings(reading(**how)) == []
+
+
+def test_each_incident_comes_with_the_command_that_tells_of_it():
+    """A pipeline's name asks for its newest incident, so that others are asked for by their own."""
+    incidents = [
+        Incident(name, name.partition("-")[0], 1.0, "hit_rate", metrics=("hit_rate",), ended=ended)
+        for name, ended in (("a-1", None), ("b-1", None), ("b-2", None), ("c-1", None), ("c-2", 2.0))
+    ]
+    hints = [found.hint for found in problems(reading(incidents=incidents))]
+    assert hints == ["ragmon why a", "ragmon why b-1", "ragmon why b-2", "ragmon why c"]
 
 
 def test_the_most_urgent_comes_first_then_what_began_it_and_not_without_end():
