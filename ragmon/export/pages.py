@@ -215,16 +215,38 @@ def render(template: str, **data: Any) -> str:
     return environment().get_template(template).render(**data)
 
 
-def _page(template: str, status: Mapping[str, Any], title: str, *, root: str = "", **data: Any) -> str:
+class SpanChoice(NamedTuple):
+    """The span of time that the charts of a page show.
+
+    Attributes:
+        spans: Those that a reader can choose.
+        kept: What links to other pages end with: the span, as a query, where the reader chose it.
+    """
+
+    span: TimeSpan
+    spans: Sequence[TimeSpan]
+    kept: str
+
+
+def _page(
+    template: str,
+    status: Mapping[str, Any],
+    title: str,
+    *,
+    root: str = "",
+    choice: SpanChoice | None = None,
+    **data: Any,
+) -> str:
     moment = {"now": status["now"], "version": status["version"]}
     names = dict.fromkeys((*(gate["pipeline"] for gate in status["gates"]), *status["uncovered"]))
-    head = {"switcher": switcher(names), "served": status["journal"] is not None}
+    kept = choice.kept if choice else ""
+    head = {"switcher": switcher(names, kept), "kept": kept, "choice": choice, "served": status["journal"] is not None}
     return render(template, title=title, root=root, refresh=REFRESH, status=status, **moment, **(head | data))
 
 
-def switcher(pipelines: Iterable[str]) -> list[tuple[str, str]]:
-    """The pipelines that a page links to, with their paths."""
-    return [(name, pipeline_path(name)) for name in pipelines][:MOST_CHOICES]
+def switcher(pipelines: Iterable[str], kept: str = "") -> list[tuple[str, str]]:
+    """The pipelines that a page links to, with their paths and the span of time that is kept."""
+    return [(name, pipeline_path(name) + kept) for name in pipelines][:MOST_CHOICES]
 
 
 def deployment() -> str:
@@ -306,22 +328,19 @@ def document(template: str, *, script: bool = False, **data: Any) -> str:
 
 
 def overview_page(
-    status: Mapping[str, Any],
-    history: Mapping[GateKey, GateHistory] | None = None,
-    span: str = "last 24 h",
-    unread: int = 0,
+    status: Mapping[str, Any], histories: Mapping[GateKey, GateHistory], choice: SpanChoice, unread: int = 0
 ) -> str:
     """The overview as HTML; of the windows of its lines, so many are not read yet."""
-    histories, now = history or {}, status["now"]
+    now = status["now"]
     wrong = []
     for found in status["wrong"]:
         path = pipeline_path(found["pipeline"]) if found["pipeline"] else ""
         if found["incident"]:
             path = incident_path(found["incident"])
         elif path and found["gate"]:
-            path += f"/{quote(found['gate'], safe='')}#broke"
+            path += f"/{quote(found['gate'], safe='')}{choice.kept}#broke"
         wrong.append({**found, "path": path})
-    rows = [gate_row(gate, histories.get((gate["pipeline"], gate["gate"]))) for gate in status["gates"]]
+    rows = [gate_row(gate, histories.get((gate["pipeline"], gate["gate"])), choice.kept) for gate in status["gates"]]
     rows.sort(key=lambda row: ORDER.index(row["verdict"]))  # the worst first
     pipelines = dict.fromkeys(row["pipeline"] for row in rows if row["verdict"] == "fail")
     pipelines |= dict.fromkeys(gate["pipeline"] for gate in status["gates"])
@@ -360,7 +379,7 @@ def overview_page(
         trust=f"{'; '.join(trust)}.",
         captured=captured,
         captured_fields=list(FIELDS),
-        span=span,
+        choice=choice,
     )
 
 
@@ -401,8 +420,8 @@ def limit(metric: str, threshold: float, at_least: bool) -> str:
     return f"{'≥' if at_least else '≤'} {level(metric, threshold, places=0)}"
 
 
-def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, Any]:
-    """A gate from the data of `/api/status` as pages show it; without a history it has no line."""
+def gate_row(gate: Mapping[str, Any], history: GateHistory | None, kept: str = "") -> dict[str, Any]:
+    """A gate from the data of `/api/status` as pages show it; without a history it has no line, `kept` ends links."""
     at_least, threshold, value = gate["direction"] == "at_least", gate["threshold"], gate["value"]
     lower, upper, metric = gate["lower"], gate["upper"], gate["metric"]
     path = pipeline_path(gate["pipeline"])
@@ -416,8 +435,8 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
         line = sparkline(points, begin=begin, threshold=threshold, name=name, metric=metric, marks=marks)
     return {
         **gate,
-        "pipeline_path": path,
-        "path": f"{path}/{quote(gate['gate'], safe='')}",
+        "pipeline_path": path + kept,
+        "path": f"{path}/{quote(gate['gate'], safe='')}{kept}",
         "shown_value": level(metric, value),
         "interval": "" if lower is None else bounds_text(lower, upper),
         "bound": limit(metric, threshold, at_least=at_least),
@@ -463,9 +482,10 @@ def pipeline_page(
     windows: Sequence[str],
     window: str,
     history: PipelineHistory,
+    choice: SpanChoice,
 ) -> str:
     """The page of a pipeline as HTML."""
-    gates = [gate_row(gate, None) for gate in status["gates"] if gate["pipeline"] == pipeline]
+    gates = [gate_row(gate, None, choice.kept) for gate in status["gates"] if gate["pipeline"] == pipeline]
     gates.sort(key=lambda gate: ORDER.index(gate["verdict"]))
     verdicts = Counter(gate["verdict"] for gate in gates)
     failing, undecided = verdicts["fail"], verdicts["insufficient"]
@@ -486,7 +506,7 @@ def pipeline_page(
         gates=gates,
         windows=windows,
         window=window,
-        span=history.span.words,
+        choice=choice,
         sections=_sections(shown, current.snapshot, history, gated),
         helps={name: metric_help(name) for name in families},
         latency=list(_latency(shown)),
@@ -670,7 +690,7 @@ def gate_page(
     status: Mapping[str, Any],
     gate: Mapping[str, Any],
     history: GateHistory,
-    spans: Iterable[TimeSpan],
+    choice: SpanChoice,
     *,
     diagnosis: GateFindings,
     detectable: str,
@@ -697,7 +717,7 @@ def gate_page(
         history=history,
         **_chart(gate, history),
         points=[point for point in reversed(history.points) if point.n],
-        spans=list(spans),
+        choice=choice,
         sources=list(_by_source(gate, current, of_pipeline)),
         detectable=detectable,
         diagnosis=diagnosis,
@@ -942,7 +962,7 @@ def incident_page(
         if _is_of(incident, span):
             state = states.get(span.alert) if span.end is None else None
             alarms.append((span, state.proof.text if state and state.proof else ""))
-    charted = {"chart": "", "drawn": {}, "changes": []}
+    charted: dict[str, Any] = {"chart": "", "drawn": {}, "changes": []}
     if gate is not None and history is not None:
         charted = _chart(gate, replace(history, alarms=[(incident.began, incident.ended or now)]))
     sentence = incident_text(incident, now)

@@ -62,6 +62,7 @@ from ragmon.export.pages import (
     GateFindings,
     PipelineHistory,
     RequestFilter,
+    SpanChoice,
     asset,
     error_page,
     gate_page,
@@ -77,7 +78,7 @@ from ragmon.export.pages import (
 from ragmon.export.prometheus import Collector
 from ragmon.export.status import MonitorSnapshot, status_history
 from ragmon.export.text import incident_text
-from ragmon.gates.history import ChangeMark, GateHistory
+from ragmon.gates.history import ChangeMark, GateHistory, TimeSpan
 from ragmon.gates.incidents import as_incident
 from ragmon.monitor.engine import SPANS, MonitorHistory
 
@@ -169,11 +170,11 @@ def html(text: str) -> Response:
     return HTMLResponse(text, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
 
 
-def overview(view: AdminView, _: Request) -> Response:
+def overview(view: AdminView, request: Request) -> Response:
     """The overview of all gates."""
-    status = view.status(view.snapshot())
-    span, history = view.history.overview()
-    return html(overview_page(status, history, span.words, view.history.unread))
+    status, asked = view.status(view.snapshot()), request.query_params.get("span", "")
+    span, history = view.history.overview(asked)
+    return html(overview_page(status, history, _choice(span, asked), view.history.unread))
 
 
 def monitor(view: AdminView, _: Request) -> Response:
@@ -246,8 +247,13 @@ def pipeline(view: AdminView, request: Request) -> Response:
     window = request.query_params.get("window") or usual_window(status["gates"], name, windows)
     if window not in windows:
         raise UnknownNameError("window", window, windows)
-    history = PipelineHistory(*view.history.series_of(name))
-    return html(pipeline_page(status, current, name, windows, window, history))
+    asked = request.query_params.get("span", "")
+    history = PipelineHistory(*view.history.series_of(name, asked))
+    return html(pipeline_page(status, current, name, windows, window, history, _choice(history.span, asked)))
+
+
+def _choice(span: TimeSpan, asked: str) -> SpanChoice:
+    return SpanChoice(span, [*SPANS.values()], f"?span={span.name}" if asked else "")
 
 
 def gate(view: AdminView, request: Request) -> Response:
@@ -264,8 +270,8 @@ def gate(view: AdminView, request: Request) -> Response:
     counted = [point.end for point in histories[key].points if point.n] if key in histories else []
     if counted and not asked:  # the shortest span that holds what was counted
         age = status["now"] - counted[0]
-        asked = next(shorter.name for shorter in SPANS.values() if shorter.seconds >= min(age, span.seconds))
-        span, histories = view.history.of_pipeline(found["pipeline"], asked)
+        shorter = next(shorter.name for shorter in SPANS.values() if shorter.seconds >= min(age, span.seconds))
+        span, histories = view.history.of_pipeline(found["pipeline"], shorter)
     history = histories.get(key, GateHistory(span, status["now"], []))
     reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if ts >= history.now - span.seconds]
     history = replace(history, marks=sorted([*history.marks, *reloads]))
@@ -281,11 +287,11 @@ def gate(view: AdminView, request: Request) -> Response:
         status,
         found,
         history,
-        SPANS.values(),
+        _choice(span, asked),
         diagnosis=view.diagnose(pipeline, gate, is_broken, filters),
         detectable="" if reach is None else describe(reach),
         current=current,
-        of_pipeline=PipelineHistory(*view.history.series_of(pipeline)),
+        of_pipeline=PipelineHistory(*view.history.series_of(pipeline, span.name)),
         shown=filters,
         has_changed=has_changed,
     )

@@ -18,6 +18,7 @@ from tests.support.token_server import post_with_token, serving_with_token
 pytestmark = pytest.mark.slow
 GATE = "/p/support/over_refusal_rate"
 XHTML = "{http://www.w3.org/1999/xhtml}"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +84,50 @@ def test_the_page_of_a_pipeline_has_latency_by_stage_traffic_and_documents(runni
 
 @pytest.mark.parametrize(
     ("path", "error"),
-    [("/p/suport", "there is no pipeline"), ("/p/support?window=2h", "window"), (f"{GATE}?span=2h", "span")],
+    [
+        ("/p/suport", "there is no pipeline"),
+        ("/p/support?window=2h", "window"),
+        *((f"{path}?span=2h", "span") for path in ("/", "/p/support", GATE)),
+    ],
 )
 def test_an_unknown_name_is_not_found_and_the_nearest_is_named(running, path, error):
     code, text = running.get(path)
     assert code == 404
     assert error in text
     assert "hint" in text
+
+
+def links_of(shown):
+    """The first link of a page with each text."""
+    links = reversed([*shown.iter(f"{XHTML}a")])
+    return {" ".join("".join(link.itertext()).split()): link.get("href") for link in links}
+
+
+@pytest.mark.parametrize("path", ["/", "/p/support"])
+def test_a_reader_chooses_the_span_of_the_lines_and_links_keep_it(running, path):
+    shown = page(running, f"{path}?span=10m")
+    headings = {"".join(cell.itertext()) for cell in shown.iter(f"{XHTML}th")}
+    lines = [line.get("aria-label") for line in shown.iter(f"{SVG}svg") if line.get("class") == "sparkline"]
+    assert "last 10 min" in headings
+    assert "last 24 h" not in headings
+    assert lines
+    assert all(", last 10 min: " in words for words in lines)
+    links = links_of(shown)
+    assert {name for name in links if name.startswith("last ")} >= {"last hour", "last 6 h", "last 24 h", "last 7 d"}
+    kept = [href for name, href in links.items() if name in ("overview", "support", "over_refusal_rate")]
+    assert len(kept) == 3
+    assert all(href.endswith("?span=10m") for href in kept)
+    followed = page(running, f"/p/support/{links['over_refusal_rate'].rpartition('/')[2]}")
+    assert [part.text for part in followed.iter(f"{XHTML}strong") if part.get("aria-current") == "page"] == [
+        "last 10 min"
+    ]
+
+
+def test_the_window_of_the_values_and_the_span_of_the_lines_are_chosen_apart(running):
+    links = links_of(page(running, "/p/support?window=1h&span=6h"))
+    assert links["last 24h"] == "?window=24h&span=6h"
+    assert links["last 10 min"] == "?window=1h&span=10m"
+    assert "span" not in links_of(page(running, "/p/support"))["last 24h"], "nobody chose one"
 
 
 def test_the_page_of_a_gate_says_what_changed_and_how_soon_its_alarm_finds_what(running):
