@@ -911,13 +911,14 @@ def _judges(status: Mapping[str, Any], current: MonitorSnapshot, settings: Setti
 
 
 class AlarmSpan(NamedTuple):
-    """A time in which an alarm fired."""
+    """A time in which an alarm fired, and what for, in words."""
 
     pipeline: str
     alert: str
     severity: str
     begin: float
     end: float | None
+    proof: str
 
 
 def alarm_spans(transitions: Iterable[AlarmTransition], since: float) -> list[AlarmSpan]:
@@ -928,7 +929,7 @@ def alarm_spans(transitions: Iterable[AlarmTransition], since: float) -> list[Al
         key = (transition.pipeline, transition.alert)
         if transition.state == "firing":
             fires[key] = len(spans)
-            spans.append(AlarmSpan(*key, transition.severity, transition.ts, None))
+            spans.append(AlarmSpan(*key, transition.severity, transition.ts, None, transition.proof))
         elif key in fires:
             index = fires.pop(key)
             spans[index] = spans[index]._replace(end=transition.ts)
@@ -938,7 +939,6 @@ def alarm_spans(transitions: Iterable[AlarmTransition], since: float) -> list[Al
 def incident_page(
     status: Mapping[str, Any],
     incident: Incident,
-    current: MonitorSnapshot,
     gate: Mapping[str, Any] | None,
     history: GateHistory | None,
     diagnosis: GateFindings,
@@ -949,25 +949,19 @@ def incident_page(
     Args:
         status: The status.
         incident: The incident.
-        current: The state of the monitor.
         gate: The gate that shows it, as in the status; None where no alarm of it is on a gate.
         history: That gate over a span that holds the beginning; None without a gate.
         diagnosis: What is known of the alarm that tells most of it.
         transitions: The alarms of all pipelines over time.
     """
     now = status["now"]
-    states = {state.alert: state for state in current.alarms if state.pipeline == incident.pipeline}
-    alarms = []
-    for span in alarm_spans(transitions, incident.began):
-        if _is_of(incident, span):
-            state = states.get(span.alert) if span.end is None else None
-            alarms.append((span, state.proof.text if state and state.proof else ""))
+    alarms = [span for span in alarm_spans(transitions, incident.began) if _is_of(incident, span)]
     charted: dict[str, Any] = {"chart": "", "drawn": {}, "changes": []}
     if gate is not None and history is not None:
         charted = _chart(gate, replace(history, alarms=[(incident.began, incident.ended or now)]))
     sentence = incident_text(incident, now)
     lasted = duration(((incident.ended or now) - incident.began) / 60)
-    fired = [f"{span.alert}: {text}" for span, text in alarms if text]
+    fired = [f"{span.alert}: {span.proof}" for span in alarms]
     known = f"{incident.severity} incident {incident.name}, began {time_text(incident.began)}"
     known += f", lasts {lasted}" if incident.ended is None else f", ended {time_text(incident.ended)} after {lasted}"
     return _page(
@@ -1012,23 +1006,19 @@ def incidents_page(
         for incident in reversed(current.incidents)
     ]
     spans = alarm_spans(transitions, now - DAYS * _DAY)
-    states = {(state.pipeline, state.alert): state for state in current.alarms}
     acks = {(entry.pipeline, entry.alert): entry for entry in current.acknowledged}
     lasting = sum(incident.ended is None for incident in current.incidents)
     rows = []
     for span in reversed(spans):
         key, end = (span.pipeline, span.alert), span.end or now
-        state, ack = states.get(key), acks.get(key)
-        fires = span.end is None and state is not None and state.firing is not None
+        ack = acks.get(key)
         within = ack is not None and ack.fired and span.begin <= ack.at <= end + 1
         incident = next((each for each in current.incidents if _is_of(each, span)), None)
-        told = "" if incident is None else incident_text(incident, now)
         row = {
             **span._asdict(),
             "name": f"{span.pipeline}/{span.alert}",
             "path": f"{pipeline_path(span.pipeline)}/{quote(span.alert.partition(':')[0], safe='')}",
             "lasted": duration((end - span.begin) / 60),
-            "what": state.proof.text if fires and state is not None and state.proof else told,
             "incident": "" if incident is None else incident_path(incident.name),
             "ack": ack if within else None,
         }

@@ -217,7 +217,7 @@ def incident(view: AdminView, request: Request) -> Response:
     history = None if gate is None else histories[found.pipeline, gate["gate"]]
     diagnosis = view.explain(found.pipeline, found.alarm, found.ended, request)
     transitions = view.history.transitions()
-    return html(incident_page(status, found, current, gate, history, diagnosis, transitions))
+    return html(incident_page(status, found, gate, history, diagnosis, transitions))
 
 
 def gold(view: AdminView, request: Request) -> Response:

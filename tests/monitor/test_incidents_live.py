@@ -106,6 +106,6 @@ def test_what_changed_for_certain_is_told_before_a_verdict(settings):
     assert [(found.severity, found.gate) for found in shown] == [("look", "answer_precision")]
     when = time.strftime("%H:%M", time.gmtime(60.0 * (NOON + 4)))
     assert re.match(
-        rf"default: since .*{when} answers differ from the gold answers, 100 % of gold questions; ", shown[0].what
+        rf"default: since .*{when} UTC answers differ from the gold answers, 100 % of gold questions; ", shown[0].what
     )
     assert shown[0].what.endswith("answer_precision has too little data for a verdict")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from html import unescape
 
 import pytest
 
@@ -46,6 +47,35 @@ def test_an_incident_is_acknowledged_by_its_name_with_every_alarm_of_it(tmp_path
         assert {entry["alert"] for entry in running.status()["acknowledged"]} == fired
         (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
         assert incident["ended"] is not None
+
+
+def test_what_the_alarms_of_an_incident_fired_for_is_told_after_its_end_and_a_restart(tmp_path):
+    clock, moved = still()
+
+    def told(running):
+        """What is told of the incident, by alarm; it is the same everywhere."""
+        (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
+        page = unescape(running.get(f"/incidents/{incident['incident']}")[1])
+        lines = ragmon("why", incident["incident"], "--url", running.admin).out
+        for alarm, proof in incident["proofs"].items():
+            assert f'<td class="words long">{proof}</td>' in page
+            assert f"{alarm}: {proof}" in lines
+        return incident["ended"], incident["proofs"]
+
+    with serving(tmp_path, PIPELINE, clock=clock) as running:
+        fired = broken(running, moved)
+        ended, proofs = told(running)
+        assert ended is None
+        assert proofs.keys() == fired
+        assert proofs == {alarm["alert"]: alarm["proof"]["text"] for alarm in running.status()["alarms"]}
+        (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
+        ragmon("ack", incident["incident"], "--reason", "rolled back", "--url", running.otlp)
+        accounted(running)
+        ended, kept = told(running)
+        assert ended is not None
+        assert kept == proofs
+    with serving(tmp_path, PIPELINE, clock=clock) as again:
+        assert told(again) == (ended, proofs)
 
 
 def test_page_and_api_show_who_when_why_and_until_it_fires_again(tmp_path):
