@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.alarms.plan import duration
@@ -101,6 +102,7 @@ GENERATOR: Final = "ragmon "
 REFRESH: Final = 10
 _ESTIMANDS: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
 ROOT: Final = "../"
+_CODE: Final = re.compile("`([^`]*)`")
 REFUSALS: Final = (
     *("refusal_rate", "refusal_like_rate", "policy_refusal_rate", "under_refusal_rate", "over_refusal_rate"),
 )
@@ -196,6 +198,8 @@ def environment() -> Environment:
     )
     templates.filters |= {
         "cell": cell,
+        "breakable": breakable,
+        "code": code,
         "time": time_text,
         "ago": ago,
         "level": level,
@@ -280,6 +284,20 @@ def _text(value: object) -> object:
 def cell(value: object) -> str:
     """The text of a table cell, which is cut sooner than a sentence."""
     return printable(str(value))
+
+
+def breakable(name: str) -> Markup:
+    """A name that a narrow cell breaks at its underscores."""
+    return Markup("_<wbr/>").join(cell(name).split("_"))
+
+
+def code(text: str) -> Markup:
+    """A sentence in which code stands between backticks.
+
+    >>> code("`[links] trace` is not set")
+    Markup('<code>[links] trace</code> is not set')
+    """
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printable_line(text)))))  # noqa: S704 - escaped
 
 
 def time_text(seconds: float | None) -> str:
@@ -1069,7 +1087,7 @@ def timeline(spans: Sequence[AlarmSpan], now: float) -> Markup:
     for row, (pipeline, alert) in enumerate(alarms):
         y = _TIMELINE_TOP + _ROW_HEIGHT * row
         name = Markup("{}").format(printable(f"{pipeline}/{alert}"))
-        parts.append(f'<text x="0" y="{y + 9}">{name}</text>')
+        parts.append(f'<text x="{_TIMELINE_WIDTH}" y="{y + 9}" text-anchor="end">{name}</text>')
         parts.append(f'<line class="grid" x1="0" y1="{y + 20}" x2="{_TIMELINE_WIDTH}" y2="{y + 20}"/>')
         for span in spans:
             if (span.pipeline, span.alert) == (pipeline, alert):

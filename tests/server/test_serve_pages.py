@@ -130,6 +130,12 @@ def test_the_window_of_the_values_and_the_span_of_the_lines_are_chosen_apart(run
     assert "span" not in links_of(page(running, "/p/support"))["last 24h"], "nobody chose one"
 
 
+def test_the_gates_of_a_pipeline_without_data_are_folded(running):
+    (folded,) = page(running, "/").iter(f"{XHTML}details")
+    assert folded.findtext(f"{XHTML}summary") == "8 gates without data"
+    assert {link.get("href").split("/")[1] for link in folded.iter(f"{XHTML}a")} == {"harbour"}
+
+
 def test_the_page_of_a_gate_says_what_changed_and_how_soon_its_alarm_finds_what(running):
     shown = page(running, f"{GATE}?span=6h")
     text = " ".join(" ".join(shown.itertext()).split())
