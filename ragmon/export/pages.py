@@ -171,6 +171,8 @@ _SEARCHES: Final = {
     "index_hash": "index",
     "where": "slice (tag=value)",
     "session": "session",
+    "since": "since, UTC",
+    "until": "until, UTC",
     "trace": "trace begins with",
 }
 """What requests are searched by, and the words beside its field."""
@@ -202,6 +204,7 @@ def environment() -> Environment:
         "code": code,
         "time": time_text,
         "ago": ago,
+        "minute": minute_text,
         "level": level,
         "query": query,
         "by_reason": by_reason,
@@ -307,6 +310,15 @@ def time_text(seconds: float | None) -> str:
     '1970-01-01 00:00:00 UTC'
     """
     return "–" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def minute_text(seconds: float) -> str:
+    """A minute as a search of requests takes it.
+
+    >>> minute_text(90.0)
+    '1970-01-01T00:01'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M")
 
 
 def ago(seconds: float | None, now: float) -> str:
@@ -968,7 +980,7 @@ def incident_page(
         status: The status.
         incident: The incident.
         gate: The gate that shows it, as in the status; None where no alarm of it is on a gate.
-        history: That gate over a span that holds the beginning; None without a gate.
+        history: That gate over a span that holds the incident; None without a gate.
         diagnosis: What is known of the alarm that tells most of it.
         transitions: The alarms of all pipelines over time.
     """
@@ -976,7 +988,8 @@ def incident_page(
     alarms = [span for span in alarm_spans(transitions, incident.began) if _is_of(incident, span)]
     charted: dict[str, Any] = {"chart": "", "drawn": {}, "changes": []}
     if gate is not None and history is not None:
-        charted = _chart(gate, replace(history, alarms=[(incident.began, incident.ended or now)]))
+        span = replace(history.span, words="around the incident")
+        charted = _chart(gate, replace(history, span=span, alarms=[(incident.began, incident.ended or now)]))
     sentence = incident_text(incident, now)
     lasted = duration(((incident.ended or now) - incident.began) / 60)
     fired = [f"{span.alert}: {span.proof}" for span in alarms]
@@ -1107,6 +1120,7 @@ class RequestSearch(NamedTuple):
         gate: The gate that they fail, `pipeline/gate`.
         trait: What went wrong in them, in the terms of a diagnosis.
         where: A slice, `tag=value`.
+        since, until: When they were made, as a form sends it, UTC.
         trace: The beginning of their trace ids.
         cursor: Where the page begins; "" for the newest.
     """
@@ -1118,6 +1132,8 @@ class RequestSearch(NamedTuple):
     index_hash: str = ""
     where: str = ""
     session: str = ""
+    since: str = ""
+    until: str = ""
     trace: str = ""
     cursor: str = ""
 

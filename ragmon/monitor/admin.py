@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon.alarms.plan import describe, detectable_now
 from ragmon.config.settings import Settings
-from ragmon.core.constants import ACKS_PATH
+from ragmon.core.constants import ACKS_PATH, FOLDED_SECONDS, HOUR
 from ragmon.core.errors import (
     RagmonError,
     UnavailableError,
@@ -79,7 +79,7 @@ from ragmon.export.prometheus import Collector
 from ragmon.export.status import MonitorSnapshot, status_history
 from ragmon.export.text import incident_text
 from ragmon.gates.history import ChangeMark, GateHistory, TimeSpan
-from ragmon.gates.incidents import as_incident
+from ragmon.gates.incidents import Incident, as_incident
 from ragmon.monitor.engine import SPANS, MonitorHistory
 
 METHODS: Final = ("GET", "HEAD")
@@ -208,9 +208,8 @@ def incident(view: AdminView, request: Request) -> Response:
     if found is None:
         names = [entry.name for entry in current.incidents]
         raise HTTPError(404, UNKNOWN_PATH, f"there is no incident {shorten(asked)}", hint=nearest(asked, names))
-    age = current.snapshot.now - found.began
-    span = next((span for span in SPANS.values() if span.seconds >= 1.2 * age), [*SPANS.values()][-1])
-    _, histories = view.history.of_pipeline(found.pipeline, span.name)
+    span, until = _span_of(found, current.snapshot.now)
+    _, histories = view.history.of_pipeline(found.pipeline, span.name, until)
     status, names = view.status(current), [alarm.partition(":")[0] for alarm in (found.alarm, *found.alarms)]
     gates = {gate["gate"]: gate for gate in status["gates"] if gate["pipeline"] == found.pipeline}
     gate = next((gates[name] for name in names if name in gates and (found.pipeline, name) in histories), None)
@@ -218,6 +217,16 @@ def incident(view: AdminView, request: Request) -> Response:
     diagnosis = view.explain(found.pipeline, found.alarm, found.ended, request)
     transitions = view.history.transitions()
     return html(incident_page(status, found, gate, history, diagnosis, transitions))
+
+
+def _span_of(incident: Incident, now: float) -> tuple[TimeSpan, float]:
+    """The span of time in which the page shows an incident, and the end of the span."""
+    lasts = (incident.ended or now) - incident.began
+    whole = now - incident.began < HOUR  # later, windows of less than five minutes are folded
+    spans = [span for span in SPANS.values() if whole or span.step >= FOLDED_SECONDS]
+    span = next((span for span in spans if span.seconds >= 1.2 * lasts), spans[-1])
+    after = (span.seconds - lasts) / 3  # the rest of the span comes before
+    return span, now if incident.ended is None else min(now, incident.ended + after)
 
 
 def gold(view: AdminView, request: Request) -> Response:

@@ -386,8 +386,8 @@ class Engine:
             if transition.state == "firing":
                 fired.append((max(begin, transition.ts), end))
             elif fired:
-                fired[-1] = (fired[-1][0], transition.ts)
-        return {key: [span for span in fired if span[1] > begin] for key, fired in spans.items()}
+                fired[-1] = (fired[-1][0], min(end, transition.ts))
+        return {key: [span for span in fired if span[0] <= end and span[1] > begin] for key, fired in spans.items()}
 
     def dump(self) -> EngineState:
         """All counts and alarms in their saved form, without any text.
@@ -559,9 +559,11 @@ class MonitorHistory:
         """
         return self._longest(_asked(span, OVERVIEW), None, BUDGET)
 
-    def of_pipeline(self, pipeline: str, span: str = "") -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
-        """The gates of a pipeline over a span of time, all windows of it."""
-        return self._longest(_asked(span, GATE), pipeline, None)
+    def of_pipeline(
+        self, pipeline: str, span: str = "", until: float = math.inf
+    ) -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
+        """The gates of a pipeline over a span of time that ends now or earlier, all windows of it."""
+        return self._longest(_asked(span, GATE), pipeline, None, until)
 
     def series_of(self, pipeline: str, span: str = "") -> tuple[TimeSpan, float, list[Snapshot]]:
         """The series of a pipeline over a span of time: the span, its end, the windows."""
@@ -579,16 +581,19 @@ class MonitorHistory:
             return list(engine.transitions)
 
     def _longest(
-        self, spans: Sequence[TimeSpan], pipeline: str | None, budget: float | None
+        self, spans: Sequence[TimeSpan], pipeline: str | None, budget: float | None, until: float = math.inf
     ) -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
         started = thread_time()
         for span in spans:
             left = None if budget is None else budget - (thread_time() - started)
-            now, ends = self._ends(span)
+            now, ends = self._ends(span, until)
             with self._locked() as (engine, _):
                 fired = engine.alarm_spans(now - span.seconds, now)
                 named = {*engine.settings.pipelines, engine.settings.pipeline} if pipeline is None else {pipeline}
-                marks = {name: changes(engine, name, now - span.seconds) for name in named}
+                marks = {
+                    name: [mark for mark in changes(engine, name, now - span.seconds) if mark.ts <= now]
+                    for name in named
+                }
 
             def read(engine: Engine, end: int, step: int = span.step) -> dict[GateKey, GatePoint]:
                 return gate_history(engine, end, step, pipeline)
@@ -606,10 +611,11 @@ class MonitorHistory:
                 break
         return span, histories
 
-    def _ends(self, span: TimeSpan) -> tuple[float, list[int]]:
+    def _ends(self, span: TimeSpan, until: float = math.inf) -> tuple[float, list[int]]:
         with self._locked() as (engine, now):
             if engine is not self._engine:
                 self._engine, self._finished, self._open = engine, {}, {}
+        now = min(now, until)
         return now, point_ends(now, span.seconds, span.step)
 
     def _windows(
