@@ -316,9 +316,9 @@ def minute_text(seconds: float) -> str:
     """A minute as a search of requests takes it.
 
     >>> minute_text(90.0)
-    '1970-01-01T00:01'
+    '1970-01-01 00:01'
     """
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M")
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def ago(seconds: float | None, now: float) -> str:
@@ -1120,7 +1120,7 @@ class RequestSearch(NamedTuple):
         gate: The gate that they fail, `pipeline/gate`.
         trait: What went wrong in them, in the terms of a diagnosis.
         where: A slice, `tag=value`.
-        since, until: When they were made, as a form sends it, UTC.
+        since, until: When they were made, UTC: `2026-11-28 00:12`.
         trace: The beginning of their trace ids.
         cursor: Where the page begins; "" for the newest.
     """

@@ -603,7 +603,7 @@ def _moment(text: str, name: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise RagmonError(f"{name} is {shorten(text)}", hint="a time in UTC: 2026-11-28T00:12") from None
+        raise RagmonError(f"{name} is {shorten(text)}", hint="a time in UTC: 2026-11-28 00:12") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 

@@ -63,7 +63,7 @@ def test_requests_that_fail_a_gate_are_those_of_the_index(running):
 
 def test_requests_are_found_by_the_minute_in_which_they_were_made(running):
     """Record k of a minute has the number of the minute times the requests a minute, plus k."""
-    minute = {"since": "2025-11-21T01:40", "until": "2025-11-21T01:42"}
+    minute = {"since": "2025-11-21 01:40", "until": "2025-11-21T01:42"}
     numbers = [int(name, 16) - 1 for name in listed(running, **minute)]
     assert numbers == list(reversed(range(100 * PER_MINUTE, 102 * PER_MINUTE)))
     failing = [int(name, 16) - 1 for name in listed(running, gate="support/over_refusal_rate", **minute)]
