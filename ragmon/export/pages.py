@@ -28,7 +28,7 @@ from ragmon.alarms.plan import duration
 from ragmon.config.load import RESOURCE, masked_values, resource_attributes, toml_text
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.constants import GOLD_SET, HOUR, JUDGE_PREFIX, LABEL, QUESTIONS_LIKE_THESE
+from ragmon.core.constants import FOLDED_SECONDS, GOLD_SET, HOUR, JUDGE_PREFIX, LABEL, QUESTIONS_LIKE_THESE
 from ragmon.core.errors import RagmonError, printable, printable_line
 from ragmon.core.policy import ORDER
 from ragmon.core.process import current_version
@@ -733,9 +733,15 @@ def gate_page(
     name = f"{gate['pipeline']}/{gate['gate']}"
     state = {"pass": "passes", "fail": "fails", "insufficient": "is undecided"}[gate["verdict"]]
     state += ", and became worse" if has_changed else ""
-    next_page = ""
+    begin, span = history.now - history.span.seconds, history.span
+    next_page = earlier = later = ""
+    if span.step >= FOLDED_SECONDS:
+        earlier = query({"span": span.name, "until": minute_text(begin)})
+    if is_past := history.now < status["now"]:
+        is_last = history.now + span.seconds >= status["now"]
+        later = query({"span": span.name, "until": "" if is_last else minute_text(history.now + span.seconds)})
     if diagnosis.cursor is not None:
-        next_page = query({"span": history.span.name, **shown._replace(cursor=diagnosis.cursor)._asdict()})
+        next_page = query({"span": span.name, **shown._replace(cursor=diagnosis.cursor)._asdict()})
     return _page(
         "gate.html.jinja",
         status,
@@ -744,7 +750,9 @@ def gate_page(
         here=gate["pipeline"],
         has_changed=has_changed,
         gate=gate_row(gate, None),
-        history=history,
+        until=history.now if is_past else None,
+        earlier=earlier,
+        later=later,
         **_chart(gate, history),
         points=[point for point in reversed(history.points) if point.n],
         choice=choice,

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
@@ -229,6 +230,15 @@ def _span_of(incident: Incident, now: float) -> tuple[TimeSpan, float]:
     return span, now if incident.ended is None else min(now, incident.ended + after)
 
 
+def moment(text: str, name: str) -> float:
+    """The time, in seconds since the epoch, that a parameter names; UTC where it names no other zone."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise RagmonError(f"{name} is {shorten(text)}", hint="a time in UTC: 2026-11-28 00:12") from None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
 def gold(view: AdminView, request: Request) -> Response:
     """The page of gold, labels and judges."""
     reader = view.history.gold
@@ -261,8 +271,10 @@ def pipeline(view: AdminView, request: Request) -> Response:
     return html(pipeline_page(status, current, name, windows, window, history, _choice(history.span, asked)))
 
 
-def _choice(span: TimeSpan, asked: str) -> SpanChoice:
-    return SpanChoice(span, [*SPANS.values()], f"?span={span.name}" if asked else "")
+def _choice(span: TimeSpan, asked: str, *, is_past: bool = False) -> SpanChoice:
+    # Of the past there are windows of five minutes and more.
+    spans = [each for each in SPANS.values() if not is_past or each.step >= FOLDED_SECONDS]
+    return SpanChoice(span, spans, f"?span={span.name}" if asked else "")
 
 
 def gate(view: AdminView, request: Request) -> Response:
@@ -275,14 +287,17 @@ def gate(view: AdminView, request: Request) -> Response:
         name = "/".join(names)
         raise HTTPError(404, UNKNOWN_PATH, f"there is no gate {shorten(name)}", hint=nearest(name, shown))
     asked, key = request.query_params.get("span", ""), (found["pipeline"], found["gate"])
-    span, histories = view.history.of_pipeline(found["pipeline"], asked)
+    chosen = request.query_params.get("until", "")
+    until = min(status["now"], moment(chosen, "until")) if chosen else status["now"]
+    span, histories = view.history.of_pipeline(found["pipeline"], asked, until)
     counted = [point.end for point in histories[key].points if point.n] if key in histories else []
     if counted and not asked:  # the shortest span that holds what was counted
-        age = status["now"] - counted[0]
+        age = until - counted[0]
         shorter = next(shorter.name for shorter in SPANS.values() if shorter.seconds >= min(age, span.seconds))
-        span, histories = view.history.of_pipeline(found["pipeline"], shorter)
-    history = histories.get(key, GateHistory(span, status["now"], []))
-    reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if ts >= history.now - span.seconds]
+        span, histories = view.history.of_pipeline(found["pipeline"], shorter, until)
+    history = histories.get(key, GateHistory(span, until, []))
+    begin = history.now - span.seconds
+    reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if begin <= ts <= history.now]
     history = replace(history, marks=sorted([*history.marks, *reloads]))
     filters = RequestFilter(**{name: request.query_params.get(name, "") for name in RequestFilter._fields})
     pipeline, gate = found["pipeline"], found["gate"]
@@ -296,11 +311,11 @@ def gate(view: AdminView, request: Request) -> Response:
         status,
         found,
         history,
-        _choice(span, asked),
+        _choice(span, asked, is_past=bool(chosen)),
         diagnosis=view.diagnose(pipeline, gate, is_broken, filters),
         detectable="" if reach is None else describe(reach),
         current=current,
-        of_pipeline=PipelineHistory(*view.history.series_of(pipeline, span.name)),
+        of_pipeline=PipelineHistory(*view.history.series_of(pipeline, span.name, until)),
         shown=filters,
         has_changed=has_changed,
     )

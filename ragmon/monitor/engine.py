@@ -565,10 +565,12 @@ class MonitorHistory:
         """The gates of a pipeline over a span of time that ends now or earlier, all windows of it."""
         return self._longest(_asked(span, GATE), pipeline, None, until)
 
-    def series_of(self, pipeline: str, span: str = "") -> tuple[TimeSpan, float, list[Snapshot]]:
-        """The series of a pipeline over a span of time: the span, its end, the windows."""
+    def series_of(
+        self, pipeline: str, span: str = "", until: float = math.inf
+    ) -> tuple[TimeSpan, float, list[Snapshot]]:
+        """The series of a pipeline over a span of time that ends now or earlier: the span, its end, the windows."""
         for candidate in _asked(span, OVERVIEW):
-            now, ends = self._ends(candidate)
+            now, ends = self._ends(candidate, until)
             read = partial(series_history, step=candidate.step, pipelines={pipeline})
             points = self._windows(("series", candidate.step, pipeline), ends, now, None, read)
             if sum(any(series.records for series in point.series) for point in points.values()) > FEW:

@@ -46,7 +46,7 @@ from ragmon.gates.request import RequestReport, report, without_content
 from ragmon.gates.suspects import TRAITS as TRAIT_NAMES
 from ragmon.gates.suspects import traits_of
 from ragmon.ingest.receiver import authorise
-from ragmon.monitor.admin import AdminView, JournalQueries, JsonResponse, html, is_local
+from ragmon.monitor.admin import AdminView, JournalQueries, JsonResponse, html, is_local, moment
 from ragmon.monitor.embedded import split
 from ragmon.monitor.engine import LATE, Engine, MonitorHistory
 from ragmon.monitor.replay import ReleaseSplitter
@@ -385,8 +385,8 @@ class QueryService:
             trait=wanted.trait,
             session=wanted.session,
             trace=wanted.trace,
-            since=_moment(wanted.since, "since") if wanted.since else 0.0,
-            until=_moment(wanted.until, "until") if wanted.until else inf,
+            since=moment(wanted.since, "since") if wanted.since else 0.0,
+            until=moment(wanted.until, "until") if wanted.until else inf,
             limit=LIMIT,
             cursor=wanted.cursor or None,
         )
@@ -396,8 +396,8 @@ class QueryService:
     def _recent(self, wanted: RequestSearch) -> tuple[list[dict[str, Any]], str]:
         """The newest requests among so many records of the journal, and the next cursor."""
         found, before = list[dict[str, Any]](), None
-        since = _moment(wanted.since, "since") if wanted.since else 0.0
-        until = _moment(wanted.until, "until") if wanted.until else inf
+        since = moment(wanted.since, "since") if wanted.since else 0.0
+        until = moment(wanted.until, "until") if wanted.until else inf
         if wanted.cursor:
             if not (match := _PLACE.fullmatch(wanted.cursor)):
                 raise RagmonError(f"this is no cursor: {shorten(wanted.cursor)}", hint="a page links to the next one")
@@ -597,14 +597,6 @@ def _seconds(params: dict[str, str]) -> float | None:
     if seconds <= 0:
         raise RagmonError(f"since is {shorten(text)}", hint="a span of time: 30m, 2h, or seconds")
     return seconds
-
-
-def _moment(text: str, name: str) -> float:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise RagmonError(f"{name} is {shorten(text)}", hint="a time in UTC: 2026-11-28 00:12") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _asked(request: Request) -> str:

@@ -130,6 +130,26 @@ def test_the_window_of_the_values_and_the_span_of_the_lines_are_chosen_apart(run
     assert "span" not in links_of(page(running, "/p/support"))["last 24h"], "nobody chose one"
 
 
+def test_the_chart_of_a_gate_is_paged_back_to_an_earlier_time_and_forth(running):
+    def drawn(shown):
+        (data,) = [part.text for part in shown.iter(f"{XHTML}script") if part.get("id") == "drawn"]
+        return json.loads(data)
+
+    now = drawn(page(running, f"{GATE}?span=6h"))
+    past = page(running, f"{GATE}?span=6h&until=2025-11-21 01:00".replace(" ", "%20"))
+    before = drawn(past)
+    assert (before["end"], now["end"]) == (now["end"] - 3600, running.moved.now)
+    assert before["n"][12:] == now["n"][:-12], "the same windows, an hour later"
+    assert before["marks"] == [], "build v2 came later"
+    links = links_of(past)
+    assert links["earlier"] == "?span=6h&until=2025-11-20+19%3A00"
+    assert links["later"] == "?span=6h", "which is now"
+    assert links["last 24 h"] == "?until=2025-11-21+01%3A00&span=24h"
+    assert "last hour" not in links, "there are windows of five minutes alone"
+    assert "later" not in links_of(page(running, f"{GATE}?span=6h"))
+    assert running.get(f"{GATE}?until=soon")[0] == 400
+
+
 def test_the_gates_of_a_pipeline_without_data_are_folded(running):
     (folded,) = page(running, "/").iter(f"{XHTML}details")
     assert folded.findtext(f"{XHTML}summary") == "8 gates without data"
