@@ -108,6 +108,7 @@ class AlarmTransition:
     Attributes:
         ts: The end of the step that decided it, seconds since the epoch.
         since: The beginning of what a firing alarm is proven by, seconds since the epoch; None for one on drift.
+        proof: What that is, in words; "" for one on drift.
     """
 
     ts: float
@@ -117,6 +118,7 @@ class AlarmTransition:
     severity: str
     state: Literal["firing", "resolved"]
     since: float | None = None
+    proof: str = ""
 
 
 class PipelineState(msgspec.Struct):
@@ -328,11 +330,11 @@ class PipelineAlarms:
         return [self._transition(rule, minute, "resolved") for rule in resolved]
 
     def _transition(self, rule: AlarmRule | DriftSignal, minute: int, state: Change) -> AlarmTransition:
-        proof = self.state.alarms[rule.alert].proof if rule.alert in self.rules else None
-        since = None if proof is None else float(proof.begin * MINUTE)
-        return AlarmTransition(
-            float((minute + 1) * MINUTE), self.pipeline, rule.alert, rule.metric, rule.severity, state, since
-        )
+        since, text = None, ""
+        if isinstance(rule, AlarmRule) and (proof := self.state.alarms[rule.alert].proof) is not None:
+            since, text = float(proof.begin * MINUTE), shown(proof, rule).text
+        ts = float((minute + 1) * MINUTE)
+        return AlarmTransition(ts, self.pipeline, rule.alert, rule.metric, rule.severity, state, since, text)
 
     def acknowledge(self, alert: str, minute: int) -> list[AlarmTransition]:
         """Silence an alarm and restart its detector from nothing.

@@ -264,6 +264,7 @@ class _Incident(msgspec.Struct):
     alarm: str
     summary: str
     ended: float | None
+    proofs: dict[str, str] = {}
 
 
 class _Incidents(msgspec.Struct):
@@ -305,7 +306,8 @@ def why(gate: str, since: str | None, url: str | None, form: str, config: str | 
     traces = [trace for trace in listed if isinstance(trace, dict)] if isinstance(listed, list) else []
     link = settings.of(pipeline).links.trace
     show = "ragmon show {trace_id}" + ("" if url is None else f" --url {url}")
-    text = why_json(diagnosis, traces) + "\n" if form == "json" else why_text(diagnosis, traces, link, show)
+    fired = [proof for entry in incidents for proof in entry.proofs.items()]
+    text = why_json(diagnosis, traces) + "\n" if form == "json" else why_text(diagnosis, traces, link, show, fired)
     sentences = "" if form == "json" else "".join(f"{printable_line(entry.summary)}\n" for entry in incidents)
     write(sentences + text, None)
     return 0

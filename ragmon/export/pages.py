@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,14 +21,14 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.alarms.plan import duration
 from ragmon.config.load import RESOURCE, masked_values, resource_attributes, toml_text
 from ragmon.config.settings import Settings
 from ragmon.core import constants
-from ragmon.core.constants import GOLD_SET, HOUR, JUDGE_PREFIX, LABEL, QUESTIONS_LIKE_THESE
+from ragmon.core.constants import FOLDED_SECONDS, GOLD_SET, HOUR, JUDGE_PREFIX, LABEL, QUESTIONS_LIKE_THESE
 from ragmon.core.errors import RagmonError, printable, printable_line
 from ragmon.core.policy import ORDER
 from ragmon.core.process import current_version
@@ -101,6 +102,7 @@ GENERATOR: Final = "ragmon "
 REFRESH: Final = 10
 _ESTIMANDS: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
 ROOT: Final = "../"
+_CODE: Final = re.compile("`([^`]*)`")
 REFUSALS: Final = (
     *("refusal_rate", "refusal_like_rate", "policy_refusal_rate", "under_refusal_rate", "over_refusal_rate"),
 )
@@ -168,6 +170,8 @@ _SEARCHES: Final = {
     "index_hash": "index",
     "where": "slice (tag=value)",
     "session": "session",
+    "since": "since, UTC",
+    "until": "until, UTC",
     "trace": "trace begins with",
 }
 """What requests are searched by, and the words beside its field."""
@@ -195,8 +199,11 @@ def environment() -> Environment:
     )
     templates.filters |= {
         "cell": cell,
+        "breakable": breakable,
+        "code": code,
         "time": time_text,
         "ago": ago,
+        "minute": minute_text,
         "level": level,
         "query": query,
         "by_reason": by_reason,
@@ -214,16 +221,38 @@ def render(template: str, **data: Any) -> str:
     return environment().get_template(template).render(**data)
 
 
-def _page(template: str, status: Mapping[str, Any], title: str, *, root: str = "", **data: Any) -> str:
+class SpanChoice(NamedTuple):
+    """The span of time that the charts of a page show.
+
+    Attributes:
+        spans: Those that a reader can choose.
+        kept: What links to other pages end with: the span, as a query, where the reader chose it.
+    """
+
+    span: TimeSpan
+    spans: Sequence[TimeSpan]
+    kept: str
+
+
+def _page(
+    template: str,
+    status: Mapping[str, Any],
+    title: str,
+    *,
+    root: str = "",
+    choice: SpanChoice | None = None,
+    **data: Any,
+) -> str:
     moment = {"now": status["now"], "version": status["version"]}
     names = dict.fromkeys((*(gate["pipeline"] for gate in status["gates"]), *status["uncovered"]))
-    head = {"switcher": switcher(names), "served": status["journal"] is not None}
+    kept = choice.kept if choice else ""
+    head = {"switcher": switcher(names, kept), "kept": kept, "choice": choice, "served": status["journal"] is not None}
     return render(template, title=title, root=root, refresh=REFRESH, status=status, **moment, **(head | data))
 
 
-def switcher(pipelines: Iterable[str]) -> list[tuple[str, str]]:
-    """The pipelines that a page links to, with their paths."""
-    return [(name, pipeline_path(name)) for name in pipelines][:MOST_CHOICES]
+def switcher(pipelines: Iterable[str], kept: str = "") -> list[tuple[str, str]]:
+    """The pipelines that a page links to, with their paths and the span of time that is kept."""
+    return [(name, pipeline_path(name) + kept) for name in pipelines][:MOST_CHOICES]
 
 
 def deployment() -> str:
@@ -259,6 +288,20 @@ def cell(value: object) -> str:
     return printable(str(value))
 
 
+def breakable(name: str) -> Markup:
+    """A name that a narrow cell breaks at its underscores."""
+    return Markup("_<wbr/>").join(cell(name).split("_"))
+
+
+def code(text: str) -> Markup:
+    """A sentence in which code stands between backticks.
+
+    >>> code("`[links] trace` is not set")
+    Markup('<code>[links] trace</code> is not set')
+    """
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printable_line(text)))))  # noqa: S704 - escaped
+
+
 def time_text(seconds: float | None) -> str:
     """A point in time.
 
@@ -266,6 +309,15 @@ def time_text(seconds: float | None) -> str:
     '1970-01-01 00:00:00 UTC'
     """
     return "–" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def minute_text(seconds: float) -> str:
+    """A minute as a search of requests takes it.
+
+    >>> minute_text(90.0)
+    '1970-01-01 00:01'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def ago(seconds: float | None, now: float) -> str:
@@ -305,22 +357,19 @@ def document(template: str, *, script: bool = False, **data: Any) -> str:
 
 
 def overview_page(
-    status: Mapping[str, Any],
-    history: Mapping[GateKey, GateHistory] | None = None,
-    span: str = "last 24 h",
-    unread: int = 0,
+    status: Mapping[str, Any], histories: Mapping[GateKey, GateHistory], choice: SpanChoice, unread: int = 0
 ) -> str:
     """The overview as HTML; of the windows of its lines, so many are not read yet."""
-    histories, now = history or {}, status["now"]
+    now = status["now"]
     wrong = []
     for found in status["wrong"]:
         path = pipeline_path(found["pipeline"]) if found["pipeline"] else ""
         if found["incident"]:
             path = incident_path(found["incident"])
         elif path and found["gate"]:
-            path += f"/{quote(found['gate'], safe='')}#broke"
+            path += f"/{quote(found['gate'], safe='')}{choice.kept}#broke"
         wrong.append({**found, "path": path})
-    rows = [gate_row(gate, histories.get((gate["pipeline"], gate["gate"]))) for gate in status["gates"]]
+    rows = [gate_row(gate, histories.get((gate["pipeline"], gate["gate"])), choice.kept) for gate in status["gates"]]
     rows.sort(key=lambda row: ORDER.index(row["verdict"]))  # the worst first
     pipelines = dict.fromkeys(row["pipeline"] for row in rows if row["verdict"] == "fail")
     pipelines |= dict.fromkeys(gate["pipeline"] for gate in status["gates"])
@@ -359,7 +408,7 @@ def overview_page(
         trust=f"{'; '.join(trust)}.",
         captured=captured,
         captured_fields=list(FIELDS),
-        span=span,
+        choice=choice,
     )
 
 
@@ -400,8 +449,8 @@ def limit(metric: str, threshold: float, at_least: bool) -> str:
     return f"{'≥' if at_least else '≤'} {level(metric, threshold, places=0)}"
 
 
-def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, Any]:
-    """A gate from the data of `/api/status` as pages show it; without a history it has no line."""
+def gate_row(gate: Mapping[str, Any], history: GateHistory | None, kept: str = "") -> dict[str, Any]:
+    """A gate from the data of `/api/status` as pages show it; without a history it has no line, `kept` ends links."""
     at_least, threshold, value = gate["direction"] == "at_least", gate["threshold"], gate["value"]
     lower, upper, metric = gate["lower"], gate["upper"], gate["metric"]
     path = pipeline_path(gate["pipeline"])
@@ -415,8 +464,8 @@ def gate_row(gate: Mapping[str, Any], history: GateHistory | None) -> dict[str, 
         line = sparkline(points, begin=begin, threshold=threshold, name=name, metric=metric, marks=marks)
     return {
         **gate,
-        "pipeline_path": path,
-        "path": f"{path}/{quote(gate['gate'], safe='')}",
+        "pipeline_path": path + kept,
+        "path": f"{path}/{quote(gate['gate'], safe='')}{kept}",
         "shown_value": level(metric, value),
         "interval": "" if lower is None else bounds_text(lower, upper),
         "bound": limit(metric, threshold, at_least=at_least),
@@ -462,9 +511,10 @@ def pipeline_page(
     windows: Sequence[str],
     window: str,
     history: PipelineHistory,
+    choice: SpanChoice,
 ) -> str:
     """The page of a pipeline as HTML."""
-    gates = [gate_row(gate, None) for gate in status["gates"] if gate["pipeline"] == pipeline]
+    gates = [gate_row(gate, None, choice.kept) for gate in status["gates"] if gate["pipeline"] == pipeline]
     gates.sort(key=lambda gate: ORDER.index(gate["verdict"]))
     verdicts = Counter(gate["verdict"] for gate in gates)
     failing, undecided = verdicts["fail"], verdicts["insufficient"]
@@ -485,7 +535,7 @@ def pipeline_page(
         gates=gates,
         windows=windows,
         window=window,
-        span=history.span.words,
+        choice=choice,
         sections=_sections(shown, current.snapshot, history, gated),
         helps={name: metric_help(name) for name in families},
         latency=list(_latency(shown)),
@@ -653,7 +703,7 @@ def gate_page(
     status: Mapping[str, Any],
     gate: Mapping[str, Any],
     history: GateHistory,
-    spans: Iterable[TimeSpan],
+    choice: SpanChoice,
     *,
     diagnosis: GateFindings,
     detectable: str,
@@ -665,6 +715,13 @@ def gate_page(
     name = f"{gate['pipeline']}/{gate['gate']}"
     state = {"pass": "passes", "fail": "fails", "insufficient": "is undecided"}[gate["verdict"]]
     state += ", and became worse" if has_changed else ""
+    begin, span = history.now - history.span.seconds, history.span
+    earlier = later = ""
+    if span.step >= FOLDED_SECONDS:
+        earlier = query({"span": span.name, "until": minute_text(begin)})
+    if is_past := history.now < status["now"]:
+        is_last = history.now + span.seconds >= status["now"]
+        later = query({"span": span.name, "until": "" if is_last else minute_text(history.now + span.seconds)})
     return _page(
         "gate.html.jinja",
         status,
@@ -673,10 +730,12 @@ def gate_page(
         here=gate["pipeline"],
         has_changed=has_changed,
         gate=gate_row(gate, None),
-        history=history,
+        until=history.now if is_past else None,
+        earlier=earlier,
+        later=later,
         **_chart(gate, history),
         points=[point for point in reversed(history.points) if point.n],
-        spans=list(spans),
+        choice=choice,
         sources=list(_by_source(gate, current, of_pipeline)),
         detectable=detectable,
         diagnosis=diagnosis,
@@ -851,13 +910,14 @@ def _judges(status: Mapping[str, Any], current: MonitorSnapshot, settings: Setti
 
 
 class AlarmSpan(NamedTuple):
-    """A time in which an alarm fired."""
+    """A time in which an alarm fired, and what for, in words."""
 
     pipeline: str
     alert: str
     severity: str
     begin: float
     end: float | None
+    proof: str
 
 
 def alarm_spans(transitions: Iterable[AlarmTransition], since: float) -> list[AlarmSpan]:
@@ -868,7 +928,7 @@ def alarm_spans(transitions: Iterable[AlarmTransition], since: float) -> list[Al
         key = (transition.pipeline, transition.alert)
         if transition.state == "firing":
             fires[key] = len(spans)
-            spans.append(AlarmSpan(*key, transition.severity, transition.ts, None))
+            spans.append(AlarmSpan(*key, transition.severity, transition.ts, None, transition.proof))
         elif key in fires:
             index = fires.pop(key)
             spans[index] = spans[index]._replace(end=transition.ts)
@@ -878,7 +938,6 @@ def alarm_spans(transitions: Iterable[AlarmTransition], since: float) -> list[Al
 def incident_page(
     status: Mapping[str, Any],
     incident: Incident,
-    current: MonitorSnapshot,
     gate: Mapping[str, Any] | None,
     history: GateHistory | None,
     diagnosis: GateFindings,
@@ -889,25 +948,20 @@ def incident_page(
     Args:
         status: The status.
         incident: The incident.
-        current: The state of the monitor.
         gate: The gate that shows it, as in the status; None where no alarm of it is on a gate.
-        history: That gate over a span that holds the beginning; None without a gate.
+        history: That gate over a span that holds the incident; None without a gate.
         diagnosis: What is known of the alarm that tells most of it.
         transitions: The alarms of all pipelines over time.
     """
     now = status["now"]
-    states = {state.alert: state for state in current.alarms if state.pipeline == incident.pipeline}
-    alarms = []
-    for span in alarm_spans(transitions, incident.began):
-        if _is_of(incident, span):
-            state = states.get(span.alert) if span.end is None else None
-            alarms.append((span, state.proof.text if state and state.proof else ""))
-    charted = {"chart": "", "drawn": {}, "changes": []}
+    alarms = [span for span in alarm_spans(transitions, incident.began) if _is_of(incident, span)]
+    charted: dict[str, Any] = {"chart": "", "drawn": {}, "changes": []}
     if gate is not None and history is not None:
-        charted = _chart(gate, replace(history, alarms=[(incident.began, incident.ended or now)]))
+        span = replace(history.span, words="around the incident")
+        charted = _chart(gate, replace(history, span=span, alarms=[(incident.began, incident.ended or now)]))
     sentence = incident_text(incident, now)
     lasted = duration(((incident.ended or now) - incident.began) / 60)
-    fired = [f"{span.alert}: {text}" for span, text in alarms if text]
+    fired = [f"{span.alert}: {span.proof}" for span in alarms]
     known = f"{incident.severity} incident {incident.name}, began {time_text(incident.began)}"
     known += f", lasts {lasted}" if incident.ended is None else f", ended {time_text(incident.ended)} after {lasted}"
     return _page(
@@ -952,23 +1006,19 @@ def incidents_page(
         for incident in reversed(current.incidents)
     ]
     spans = alarm_spans(transitions, now - DAYS * _DAY)
-    states = {(state.pipeline, state.alert): state for state in current.alarms}
     acks = {(entry.pipeline, entry.alert): entry for entry in current.acknowledged}
     lasting = sum(incident.ended is None for incident in current.incidents)
     rows = []
     for span in reversed(spans):
         key, end = (span.pipeline, span.alert), span.end or now
-        state, ack = states.get(key), acks.get(key)
-        fires = span.end is None and state is not None and state.firing is not None
+        ack = acks.get(key)
         within = ack is not None and ack.fired and span.begin <= ack.at <= end + 1
         incident = next((each for each in current.incidents if _is_of(each, span)), None)
-        told = "" if incident is None else incident_text(incident, now)
         row = {
             **span._asdict(),
             "name": f"{span.pipeline}/{span.alert}",
             "path": f"{pipeline_path(span.pipeline)}/{quote(span.alert.partition(':')[0], safe='')}",
             "lasted": duration((end - span.begin) / 60),
-            "what": state.proof.text if fires and state is not None and state.proof else told,
             "incident": "" if incident is None else incident_path(incident.name),
             "ack": ack if within else None,
         }
@@ -1019,7 +1069,7 @@ def timeline(spans: Sequence[AlarmSpan], now: float) -> Markup:
     for row, (pipeline, alert) in enumerate(alarms):
         y = _TIMELINE_TOP + _ROW_HEIGHT * row
         name = Markup("{}").format(printable(f"{pipeline}/{alert}"))
-        parts.append(f'<text x="0" y="{y + 9}">{name}</text>')
+        parts.append(f'<text x="{_TIMELINE_WIDTH}" y="{y + 9}" text-anchor="end">{name}</text>')
         parts.append(f'<line class="grid" x1="0" y1="{y + 20}" x2="{_TIMELINE_WIDTH}" y2="{y + 20}"/>')
         for span in spans:
             if (span.pipeline, span.alert) == (pipeline, alert):
@@ -1039,6 +1089,7 @@ class RequestSearch(NamedTuple):
         gate: The gate that they fail, `pipeline/gate`.
         trait: What went wrong in them, in the terms of a diagnosis.
         where: A slice, `tag=value`.
+        since, until: When they were made, UTC: `2026-11-28 00:12`.
         trace: The beginning of their trace ids.
         cursor: Where the page begins; "" for the newest.
     """
@@ -1050,6 +1101,8 @@ class RequestSearch(NamedTuple):
     index_hash: str = ""
     where: str = ""
     session: str = ""
+    since: str = ""
+    until: str = ""
     trace: str = ""
     cursor: str = ""
 

@@ -343,6 +343,7 @@ class IncidentSummary(Data, frozen=True, kw_only=True):
         began: Seconds since the epoch.
         ended: Seconds since the epoch; null while it lasts.
         summary: What is wrong, in a sentence.
+        proofs: What each of its alarms fired for, in words; absent where it tells of none.
     """
 
     incident: str
@@ -352,6 +353,7 @@ class IncidentSummary(Data, frozen=True, kw_only=True):
     began: float
     ended: float | None
     summary: str
+    proofs: dict[str, str] = {}
 
 
 class ReportData(Data, frozen=True, kw_only=True):

@@ -519,7 +519,13 @@ def why_json(why: Why, traces: Sequence[Mapping[str, Any]] = ()) -> str:
     return printable_json({**msgspec.to_builtins(why), "traces": list(traces)}, indent=2)
 
 
-def why_text(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | None = None, show: str = "") -> str:
+def why_text(
+    why: Why,
+    traces: Sequence[Mapping[str, Any]] = (),
+    link: str | None = None,
+    show: str = "",
+    fired: Iterable[tuple[str, str]] = (),
+) -> str:
     """A diagnosis as lines of text.
 
     Args:
@@ -527,6 +533,7 @@ def why_text(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | Non
         traces: Failing requests: `trace_id`, `ts`, `build`, `index_hash` and `traits`, each where it is known.
         link: The URL of a trace, with `{trace_id}` in its place; None shows ids.
         show: The command that shows a trace, with `{trace_id}` in its place; "" names none.
+        fired: Alarms of the incident that it explains, and what they fired for.
     """
     clock = _Clock(why.now)
     entries = [
@@ -542,6 +549,8 @@ def why_text(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | Non
     trace_id = next((str(trace["trace_id"]) for trace in traces if trace.get("trace_id")), "")
     if show and trace_id:
         entries.append(("one of them", show.replace("{trace_id}", _name(trace_id))))
+    for n, (alarm, proof) in enumerate(fired):
+        entries.append(("" if n else "fired for", f"{_name(alarm)}: {printable(proof, 1000)}"))
     return "\n".join([*text_table(entries, widths={0: WHY_COLUMN}, gap=1), ""])
 
 
@@ -610,6 +619,7 @@ def incident_summary(incident: Incident, now: float) -> IncidentSummary:
         began=incident.began,
         ended=incident.ended,
         summary=incident_text(incident, now),
+        proofs=incident.proofs,
     )
 
 

@@ -148,6 +148,7 @@ class Incident(msgspec.Struct):
         alarm: The alarm that tells most of it: the one that confirmed it, and until then its first one.
         metrics: The metrics of its alarms, in the order in which they fired.
         alarms: Its alarms, in the order in which they fired.
+        proofs: What each of them fired for, in words; that of the last time where it fired again.
         firing: Those that fire.
         ended: The end of the minute since which all its alarms are silent; None while one fires.
         newest: When an alarm joined last, seconds since the epoch.
@@ -162,6 +163,7 @@ class Incident(msgspec.Struct):
     severity: Severity = "suspected"
     metrics: tuple[str, ...] = ()
     alarms: tuple[str, ...] = ()
+    proofs: dict[str, str] = {}
     firing: tuple[str, ...] = ()
     ended: float | None = None
     newest: float = 0.0
@@ -247,6 +249,7 @@ class IncidentLog:
         incident.due = edge.ts + (AGAIN if is_new else 0.0)
         incident.firing = (*incident.firing, edge.alert)
         incident.alarms = tuple(dict.fromkeys((*incident.alarms, edge.alert)))
+        incident.proofs = {**incident.proofs, edge.alert: edge.proof}
         incident.metrics = tuple(dict.fromkeys((*incident.metrics, edge.metric)))
         if is_confirmed:
             incident.severity, incident.alarm = "confirmed", edge.alert
@@ -319,5 +322,5 @@ def _is_another(cause: Cause | None, other: Cause | None) -> bool:
 def as_incident(incident: Incident) -> dict[str, Any]:
     """An incident in JSON."""
     document: dict[str, Any] = msgspec.to_builtins(incident)
-    shown = ("pipeline", "severity", "metrics", "began", "ended", "alarm", "alarms", "firing", "cause")
+    shown = ("pipeline", "severity", "metrics", "began", "ended", "alarm", "alarms", "proofs", "firing", "cause")
     return {"incident": incident.name, **{name: document[name] for name in shown}}

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
@@ -29,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon.alarms.plan import describe, detectable_now
 from ragmon.config.settings import Settings
-from ragmon.core.constants import ACKS_PATH
+from ragmon.core.constants import ACKS_PATH, FOLDED_SECONDS, HOUR
 from ragmon.core.errors import (
     RagmonError,
     UnavailableError,
@@ -61,6 +62,7 @@ from ragmon.export.pages import (
     PATHS,
     GateFindings,
     PipelineHistory,
+    SpanChoice,
     asset,
     error_page,
     gate_page,
@@ -76,8 +78,8 @@ from ragmon.export.pages import (
 from ragmon.export.prometheus import Collector
 from ragmon.export.status import MonitorSnapshot, status_history
 from ragmon.export.text import incident_text
-from ragmon.gates.history import ChangeMark, GateHistory
-from ragmon.gates.incidents import as_incident
+from ragmon.gates.history import ChangeMark, GateHistory, TimeSpan
+from ragmon.gates.incidents import Incident, as_incident
 from ragmon.monitor.engine import SPANS, MonitorHistory
 
 METHODS: Final = ("GET", "HEAD")
@@ -168,11 +170,11 @@ def html(text: str) -> Response:
     return HTMLResponse(text, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
 
 
-def overview(view: AdminView, _: Request) -> Response:
+def overview(view: AdminView, request: Request) -> Response:
     """The overview of all gates."""
-    status = view.status(view.snapshot())
-    span, history = view.history.overview()
-    return html(overview_page(status, history, span.words, view.history.unread))
+    status, asked = view.status(view.snapshot()), request.query_params.get("span", "")
+    span, history = view.history.overview(asked)
+    return html(overview_page(status, history, _choice(span, asked), view.history.unread))
 
 
 def monitor(view: AdminView, _: Request) -> Response:
@@ -206,16 +208,34 @@ def incident(view: AdminView, request: Request) -> Response:
     if found is None:
         names = [entry.name for entry in current.incidents]
         raise HTTPError(404, UNKNOWN_PATH, f"there is no incident {shorten(asked)}", hint=nearest(asked, names))
-    age = current.snapshot.now - found.began
-    span = next((span for span in SPANS.values() if span.seconds >= 1.2 * age), [*SPANS.values()][-1])
-    _, histories = view.history.of_pipeline(found.pipeline, span.name)
+    span, until = _span_of(found, current.snapshot.now)
+    _, histories = view.history.of_pipeline(found.pipeline, span.name, until)
     status, names = view.status(current), [alarm.partition(":")[0] for alarm in (found.alarm, *found.alarms)]
     gates = {gate["gate"]: gate for gate in status["gates"] if gate["pipeline"] == found.pipeline}
     gate = next((gates[name] for name in names if name in gates and (found.pipeline, name) in histories), None)
     history = None if gate is None else histories[found.pipeline, gate["gate"]]
     diagnosis = view.explain(found.pipeline, found.alarm, found.ended, request)
     transitions = view.history.transitions()
-    return html(incident_page(status, found, current, gate, history, diagnosis, transitions))
+    return html(incident_page(status, found, gate, history, diagnosis, transitions))
+
+
+def _span_of(incident: Incident, now: float) -> tuple[TimeSpan, float]:
+    """The span of time in which the page shows an incident, and the end of the span."""
+    lasts = (incident.ended or now) - incident.began
+    whole = now - incident.began < HOUR  # later, windows of less than five minutes are folded
+    spans = [span for span in SPANS.values() if whole or span.step >= FOLDED_SECONDS]
+    span = next((span for span in spans if span.seconds >= 1.2 * lasts), spans[-1])
+    after = (span.seconds - lasts) / 3  # the rest of the span comes before
+    return span, now if incident.ended is None else min(now, incident.ended + after)
+
+
+def moment(text: str, name: str) -> float:
+    """The time, in seconds since the epoch, that a parameter names; UTC where it names no other zone."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise RagmonError(f"{name} is {shorten(text)}", hint="a time in UTC: 2026-11-28 00:12") from None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def gold(view: AdminView, request: Request) -> Response:
@@ -245,8 +265,15 @@ def pipeline(view: AdminView, request: Request) -> Response:
     window = request.query_params.get("window") or usual_window(status["gates"], name, windows)
     if window not in windows:
         raise UnknownNameError("window", window, windows)
-    history = PipelineHistory(*view.history.series_of(name))
-    return html(pipeline_page(status, current, name, windows, window, history))
+    asked = request.query_params.get("span", "")
+    history = PipelineHistory(*view.history.series_of(name, asked))
+    return html(pipeline_page(status, current, name, windows, window, history, _choice(history.span, asked)))
+
+
+def _choice(span: TimeSpan, asked: str, *, is_past: bool = False) -> SpanChoice:
+    # Of the past there are windows of five minutes and more.
+    spans = [each for each in SPANS.values() if not is_past or each.step >= FOLDED_SECONDS]
+    return SpanChoice(span, spans, f"?span={span.name}" if asked else "")
 
 
 def gate(view: AdminView, request: Request) -> Response:
@@ -259,14 +286,17 @@ def gate(view: AdminView, request: Request) -> Response:
         name = "/".join(names)
         raise HTTPError(404, UNKNOWN_PATH, f"there is no gate {shorten(name)}", hint=nearest(name, shown))
     asked, key = request.query_params.get("span", ""), (found["pipeline"], found["gate"])
-    span, histories = view.history.of_pipeline(found["pipeline"], asked)
+    chosen = request.query_params.get("until", "")
+    until = min(status["now"], moment(chosen, "until")) if chosen else status["now"]
+    span, histories = view.history.of_pipeline(found["pipeline"], asked, until)
     counted = [point.end for point in histories[key].points if point.n] if key in histories else []
     if counted and not asked:  # the shortest span that holds what was counted
-        age = status["now"] - counted[0]
-        asked = next(shorter.name for shorter in SPANS.values() if shorter.seconds >= min(age, span.seconds))
-        span, histories = view.history.of_pipeline(found["pipeline"], asked)
-    history = histories.get(key, GateHistory(span, status["now"], []))
-    reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if ts >= history.now - span.seconds]
+        age = until - counted[0]
+        shorter = next(shorter.name for shorter in SPANS.values() if shorter.seconds >= min(age, span.seconds))
+        span, histories = view.history.of_pipeline(found["pipeline"], shorter, until)
+    history = histories.get(key, GateHistory(span, until, []))
+    begin = history.now - span.seconds
+    reloads = [ChangeMark(ts, "configuration") for ts in view.configured() if begin <= ts <= history.now]
     history = replace(history, marks=sorted([*history.marks, *reloads]))
     pipeline, gate = found["pipeline"], found["gate"]
     has_changed = any(
@@ -279,11 +309,11 @@ def gate(view: AdminView, request: Request) -> Response:
         status,
         found,
         history,
-        SPANS.values(),
+        _choice(span, asked, is_past=bool(chosen)),
         diagnosis=view.diagnose(pipeline, gate, is_broken),
         detectable="" if reach is None else describe(reach),
         current=current,
-        of_pipeline=PipelineHistory(*view.history.series_of(pipeline)),
+        of_pipeline=PipelineHistory(*view.history.series_of(pipeline, span.name, until)),
         has_changed=has_changed,
     )
     return html(page)

@@ -387,8 +387,8 @@ class Engine:
             if transition.state == "firing":
                 fired.append((max(begin, transition.ts), end))
             elif fired:
-                fired[-1] = (fired[-1][0], transition.ts)
-        return {key: [span for span in fired if span[1] > begin] for key, fired in spans.items()}
+                fired[-1] = (fired[-1][0], min(end, transition.ts))
+        return {key: [span for span in fired if span[0] <= end and span[1] > begin] for key, fired in spans.items()}
 
     def dump(self) -> EngineState:
         """All counts and alarms in their saved form, without any text.
@@ -524,11 +524,11 @@ SPANS: Final = {
     "24h": TimeSpan("24h", "last 24 h", 24 * HOUR, HOUR // 2),
     "7d": TimeSpan("7d", "last 7 d", 168 * HOUR, 3 * HOUR),
 }
-"""The spans of a gate's history; the retention of counts may be shorter."""
+"""The spans that a reader can choose; the retention of counts may be shorter."""
 OVERVIEW: Final = (TimeSpan("24h", "last 24 h", 24 * HOUR, HOUR), SPANS["1h"], SPANS["10m"])
-"""Of all gates the first span is shown in which more than a few windows have a value, else the last."""
+"""Unless the reader chooses, the first span of all gates is shown in which more than a few windows have a value."""
 GATE: Final = (SPANS["6h"], SPANS["1h"], SPANS["10m"])
-"""The same for a single gate, unless the reader chooses a span."""
+"""The same for a single gate."""
 FEW: Final = 3  # windows with a value up to which a shorter span is shown
 LATE: Final = 900.0
 """Seconds after which a window that is over is not read again: its point lacks records that come later."""
@@ -550,29 +550,34 @@ class MonitorHistory:
         self._finished: dict[_Windows, dict[int, Any]] = {}
         self._open: dict[_Windows, tuple[float, dict[int, Any]]] = {}
 
-    def overview(self) -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
-        """The last day of every gate, or less of a young monitor; windows that were not read yet are missing."""
-        return self._longest(OVERVIEW, None, BUDGET)
+    def overview(self, span: str = "") -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
+        """Every gate over a span of time; windows that were not read yet are missing.
 
-    def of_pipeline(self, pipeline: str, span: str = "") -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
-        """The gates of a pipeline over a span of time, all windows of it.
+        Args:
+            span: Its name; "" for the last day, or less of a young monitor. This holds for the other methods as well.
 
         Raises:
             UnknownNameError: There is no such span.
         """
-        if span and span not in SPANS:
-            raise UnknownNameError("span", span, SPANS)
-        return self._longest((SPANS[span],) if span else GATE, pipeline, None)
+        return self._longest(_asked(span, OVERVIEW), None, BUDGET)
 
-    def series_of(self, pipeline: str) -> tuple[TimeSpan, float, list[Snapshot]]:
-        """The series of a pipeline over the last day, or less of a young monitor: the span, its end, the windows."""
-        for span in OVERVIEW:
-            now, ends = self._ends(span)
-            read = partial(series_history, step=span.step, pipelines={pipeline})
-            points = self._windows(("series", span.step, pipeline), ends, now, None, read)
+    def of_pipeline(
+        self, pipeline: str, span: str = "", until: float = math.inf
+    ) -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
+        """The gates of a pipeline over a span of time that ends now or earlier, all windows of it."""
+        return self._longest(_asked(span, GATE), pipeline, None, until)
+
+    def series_of(
+        self, pipeline: str, span: str = "", until: float = math.inf
+    ) -> tuple[TimeSpan, float, list[Snapshot]]:
+        """The series of a pipeline over a span of time that ends now or earlier: the span, its end, the windows."""
+        for candidate in _asked(span, OVERVIEW):
+            now, ends = self._ends(candidate, until)
+            read = partial(series_history, step=candidate.step, pipelines={pipeline})
+            points = self._windows(("series", candidate.step, pipeline), ends, now, None, read)
             if sum(any(series.records for series in point.series) for point in points.values()) > FEW:
                 break
-        return span, now, [points[end] for end in ends]
+        return candidate, now, [points[end] for end in ends]
 
     def transitions(self) -> list[AlarmTransition]:
         """The alarm transitions that are kept, in order of time."""
@@ -580,16 +585,19 @@ class MonitorHistory:
             return list(engine.transitions)
 
     def _longest(
-        self, spans: Sequence[TimeSpan], pipeline: str | None, budget: float | None
+        self, spans: Sequence[TimeSpan], pipeline: str | None, budget: float | None, until: float = math.inf
     ) -> tuple[TimeSpan, dict[GateKey, GateHistory]]:
         started = thread_time()
         for span in spans:
             left = None if budget is None else budget - (thread_time() - started)
-            now, ends = self._ends(span)
+            now, ends = self._ends(span, until)
             with self._locked() as (engine, _):
                 fired = engine.alarm_spans(now - span.seconds, now)
                 named = {*engine.settings.pipelines, engine.settings.pipeline} if pipeline is None else {pipeline}
-                marks = {name: changes(engine, name, now - span.seconds) for name in named}
+                marks = {
+                    name: [mark for mark in changes(engine, name, now - span.seconds) if mark.ts <= now]
+                    for name in named
+                }
 
             def read(engine: Engine, end: int, step: int = span.step) -> dict[GateKey, GatePoint]:
                 return gate_history(engine, end, step, pipeline)
@@ -607,10 +615,11 @@ class MonitorHistory:
                 break
         return span, histories
 
-    def _ends(self, span: TimeSpan) -> tuple[float, list[int]]:
+    def _ends(self, span: TimeSpan, until: float = math.inf) -> tuple[float, list[int]]:
         with self._locked() as (engine, now):
             if engine is not self._engine:
                 self._engine, self._finished, self._open = engine, {}, {}
+        now = min(now, until)
         return now, point_ends(now, span.seconds, span.step)
 
     def _windows(
@@ -634,6 +643,14 @@ class MonitorHistory:
                 elif end == ends[-1]:
                     self._open[kind] = (now, {end: windows[end]})
         return windows
+
+
+def _asked(span: str, usual: Sequence[TimeSpan]) -> Sequence[TimeSpan]:
+    if not span:
+        return usual
+    if span not in SPANS:
+        raise UnknownNameError("span", span, SPANS)
+    return (SPANS[span],)
 
 
 def series_history(engine: Engine, end: int, step: int, pipelines: Collection[str] | None = None) -> Snapshot:

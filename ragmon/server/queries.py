@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
+from math import inf
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -45,13 +46,13 @@ from ragmon.gates.request import RequestReport, report, without_content
 from ragmon.gates.suspects import TRAITS as TRAIT_NAMES
 from ragmon.gates.suspects import traits_of
 from ragmon.ingest.receiver import authorise
-from ragmon.monitor.admin import AdminView, JournalQueries, JsonResponse, html, is_local
+from ragmon.monitor.admin import AdminView, JournalQueries, JsonResponse, html, is_local, moment
 from ragmon.monitor.embedded import split
-from ragmon.monitor.engine import Engine, MonitorHistory
+from ragmon.monitor.engine import LATE, Engine, MonitorHistory
 from ragmon.monitor.replay import ReleaseSplitter
 from ragmon.scoring.scorer import Scorer, ScorerFactory
 from ragmon.server.state import Clock, ServerState, entries, recover
-from ragmon.server.store import LATENCY_MS, TRAITS, Failure, FailureQuery, JournalReader, journal_file
+from ragmon.server.store import FOREVER, LATENCY_MS, TRAITS, Failure, FailureQuery, JournalReader, journal_file
 from ragmon.stats.histograms import MICRO
 
 if TYPE_CHECKING:
@@ -375,6 +376,8 @@ class QueryService:
             trait=wanted.trait,
             session=wanted.session,
             trace=wanted.trace,
+            since=moment(wanted.since, "since") if wanted.since else 0.0,
+            until=moment(wanted.until, "until") if wanted.until else inf,
             limit=LIMIT,
             cursor=wanted.cursor or None,
         )
@@ -384,13 +387,20 @@ class QueryService:
     def _recent(self, wanted: RequestSearch) -> tuple[list[dict[str, Any]], str]:
         """The newest requests among so many records of the journal, and the next cursor."""
         found, before = list[dict[str, Any]](), None
+        since = moment(wanted.since, "since") if wanted.since else 0.0
+        until = moment(wanted.until, "until") if wanted.until else inf
         if wanted.cursor:
             if not (match := _PLACE.fullmatch(wanted.cursor)):
                 raise RagmonError(f"this is no cursor: {shorten(wanted.cursor)}", hint="a page links to the next one")
             before = int(match[1]), int(match[2])
         with JournalReader(self._folder) as journal:
+            if before is None and wanted.until:
+                before = journal.last_before(until + LATE), FOREVER
+            oldest = journal.last_before(since - LATE)
             for n, (row, line, record) in enumerate(journal.newest(before), 1):
-                if _is_like(record, wanted):
+                if row <= oldest:
+                    break
+                if _is_like(record, wanted) and since <= (record.ts or 0.0) < until:
                     failure = journal.failure(row, line)
                     source = record.source or constants.REPLAY
                     found.append(self._failure(failure or Failure.of(record, source, {}, ())))

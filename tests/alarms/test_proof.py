@@ -15,9 +15,10 @@ from ragmon.alarms.pipelines import AlarmState
 from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import defaults
 from ragmon.core.policy import Gate, Outcome
-from ragmon.export.pages import overview_page
+from ragmon.export.pages import SpanChoice, overview_page
 from ragmon.export.status import MonitorSnapshot, problems, status
 from ragmon.export.status import gate as shown_gate
+from ragmon.monitor.engine import SPANS
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.stats.histograms import micro
 from tests.support.saved import saved
@@ -102,7 +103,7 @@ def test_no_text_of_a_firing_page_has_an_interval_that_includes_the_gate(drawn, 
         assert not gate.holds(row["upper"])
     data = status(reading, defaults(), 0.0)
     assert data["alarms"][0]["proof"] == (None if proof is None else asdict(proof))
-    cells = re.findall(r">(\d\.\d{3}) to (\d\.\d{3})<", overview_page(data))
+    cells = re.findall(r">(\d\.\d{3}) to (\d\.\d{3})<", overview_page(data, {}, SpanChoice(SPANS["24h"], (), "")))
     assert not [pair for pair in cells if float(pair[0]) < gate.threshold < float(pair[1])]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ragmon.alarms.pipelines import AlarmTransition
 from ragmon.export.families import label
 from ragmon.export.text import incident_text
-from ragmon.gates.incidents import APART, ASKED, JOIN, Cause, Incident, IncidentLog, trait_of
+from ragmon.gates.incidents import APART, ASKED, JOIN, Cause, Incident, IncidentLog, as_incident, trait_of
 from ragmon.gates.suspects import TRAITS
 from ragmon.monitor.embedded import split
 
@@ -20,10 +20,10 @@ NOON = 1_769_860_800.0
 MINUTE = 60.0
 
 
-def fires(minute, alert, since, *, page=False, pipeline="support"):
+def fires(minute, alert, since, *, page=False, pipeline="support", proof=""):
     severity, metric = "page" if page else "look", alert.partition(":")[0]
     began = None if since is None else NOON + since * MINUTE
-    return AlarmTransition(NOON + minute * MINUTE, pipeline, alert, metric, severity, "firing", began)
+    return AlarmTransition(NOON + minute * MINUTE, pipeline, alert, metric, severity, "firing", began, proof)
 
 
 def ends(minute, alert, pipeline="support"):
@@ -87,6 +87,17 @@ def test_what_begins_long_after_the_newest_alarm_is_another_incident():
     assert (first[1], second[1:]) == ("support-20260131T1202", ("support-20260131T1241", "suspected", "firing"))
     assert [(incident, state) for _, incident, _, state in ended] == [(first[1], "resolved"), (second[1], "resolved")]
     assert len(told(fires(10, "hit_rate", 2), fires(99, "latency:look", later - 1))) == 1
+
+
+def test_an_incident_keeps_what_its_alarms_fired_for_when_they_have_ended():
+    log = IncidentLog()
+    first = [fires(9, "coverage:look", 2, proof="60 % of 30"), fires(10, "hit_rate", 2, page=True, proof="40 % of 50")]
+    again = [ends(20, "coverage:look"), fires(25, "coverage:look", 21, proof="50 % of 40")]
+    list(log.see([*first, *again, ends(40, "coverage:look"), ends(41, "hit_rate")]))
+    (incident,) = log.incidents
+    assert incident.ended is not None
+    assert incident.proofs == {"coverage:look": "50 % of 40", "hit_rate": "40 % of 50"}
+    assert as_incident(incident)["proofs"] == incident.proofs
 
 
 def test_an_alarm_on_drift_tells_of_no_fault():

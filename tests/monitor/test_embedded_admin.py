@@ -86,8 +86,9 @@ def test_the_page_shows_what_is_wrong_and_no_link_that_leads_nowhere(monitor):
     assert "ragmon why" not in text
     links = [link.get("href") for link in page.iter("{http://www.w3.org/1999/xhtml}a")]
     head = ["./", "./", "incidents", "gold", "monitor", "runbook", "p/support"]
+    spans = ["?span=1h", "?span=6h", "?span=24h", "?span=7d"]
     wrong, *gates = ["p/support/errors#broke", "p/support", "p/support/errors", "p/support/slow"]
-    assert [link for link in links if link != wrong] == [*head, *gates, "api/status", "metrics"]
+    assert [link for link in links if link != wrong] == [*head, *spans, *gates, "api/status", "metrics"]
     assert wrong in links
     assert all(exchange(monitor, "GET", urldefrag(urljoin("/", link)).url)[0] == 200 for link in links)
 

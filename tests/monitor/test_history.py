@@ -122,6 +122,14 @@ def test_the_time_in_which_an_alarm_fired_is_part_of_the_history(monitored):
     assert end == monitored.now
 
 
+def test_a_gate_is_shown_up_to_a_time_that_is_over(monitored):
+    monitored.run(7200)
+    span, histories = monitored.histories.of_pipeline("support", "1h", START + 3600)
+    history = histories["support", "errors"]
+    assert (span.name, history.now) == ("1h", START + 3600)
+    assert [point.end for point in history.points] == point_ends(START + 3600, 3600, 60)
+
+
 def test_an_overview_that_lacks_windows_says_how_many(tmp_path, monkeypatch):
     monitored = Monitored(tmp_path)
     monitored.run(1800)

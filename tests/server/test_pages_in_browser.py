@@ -17,7 +17,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="the
 GATE = "/p/support/over_refusal_rate"
 INCIDENT, TRACE = "/incidents/support-20251121T0131", "/t/0000000000000000000000000000059d"
 PATHS = [
-    *("/", "/p/support", GATE, f"{GATE}?span=24h", "/monitor", "/incidents", INCIDENT, "/gold", "/runbook", TRACE),
+    *(
+        "/",
+        "/?span=7d",
+        "/p/support",
+        "/p/support?span=6h",
+        GATE,
+        f"{GATE}?span=24h",
+        "/monitor",
+        "/incidents",
+        INCIDENT,
+        "/gold",
+        "/runbook",
+        TRACE,
+    ),
     *("/requests", "/requests?gate=support/over_refusal_rate&trait=refused"),
 ]
 SCREENS = {
@@ -107,7 +120,7 @@ def test_the_chart_is_read_with_the_cursor(running, browser):
         box = over.bounding_box()
         visit.page.mouse.move(box["x"] + 0.98 * box["width"], box["y"] + box["height"] / 2)
         legend = "".join(visit.page.locator(".u-legend").first.inner_text().split())
-        assert re.fullmatch(r"UTC2025-11-21[\d:]+intervalto[\d.]+%from[\d.]+%limit10\.0%value[\d.]+%n\d+", legend)
+        assert re.fullmatch(r"UTC2025-11-21[\d:]+value[\d.]+%95%interval[\d.]+%to[\d.]+%limit10\.0%n\d+", legend)
 
 
 def test_a_page_is_refreshed_without_a_jump(running, browser):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from html import unescape
 
 import pytest
 
@@ -46,6 +48,51 @@ def test_an_incident_is_acknowledged_by_its_name_with_every_alarm_of_it(tmp_path
         assert {entry["alert"] for entry in running.status()["acknowledged"]} == fired
         (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
         assert incident["ended"] is not None
+
+
+def test_what_the_alarms_of_an_incident_fired_for_is_told_after_its_end_and_a_restart(tmp_path):
+    clock, moved = still()
+
+    def told(running):
+        """What is told of the incident, by alarm; it is the same everywhere."""
+        (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
+        page = unescape(running.get(f"/incidents/{incident['incident']}")[1])
+        lines = ragmon("why", incident["incident"], "--url", running.admin).out
+        for alarm, proof in incident["proofs"].items():
+            assert f'<td class="words long">{proof}</td>' in page
+            assert f"{alarm}: {proof}" in lines
+        return incident["ended"], incident["proofs"]
+
+    with serving(tmp_path, PIPELINE, clock=clock) as running:
+        fired = broken(running, moved)
+        ended, proofs = told(running)
+        assert ended is None
+        assert proofs.keys() == fired
+        assert proofs == {alarm["alert"]: alarm["proof"]["text"] for alarm in running.status()["alarms"]}
+        (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
+        ragmon("ack", incident["incident"], "--reason", "rolled back", "--url", running.otlp)
+        accounted(running)
+        ended, kept = told(running)
+        assert ended is not None
+        assert kept == proofs
+    with serving(tmp_path, PIPELINE, clock=clock) as again:
+        assert told(again) == (ended, proofs)
+
+
+def test_an_incident_of_the_day_before_is_shown_in_the_hours_around_it(tmp_path):
+    clock, moved = still()
+    with serving(tmp_path, PIPELINE, clock=clock) as running:
+        broken(running, moved)
+        (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
+        ragmon("ack", incident["incident"], "--reason", "rolled back", "--url", running.otlp)
+        moved.advance(30 * 3600.0)
+        accounted(running)
+        (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
+        page = running.get(f"/incidents/{incident['incident']}")[1]
+        drawn = json.loads(re.search(r'id="drawn">(.*?)</script>', page)[1])
+    assert drawn["begin"] < incident["began"] < incident["ended"] < drawn["end"] < incident["ended"] + 3 * 3600
+    assert drawn["end"] - drawn["begin"] == 6 * 3600
+    assert sum(drawn["n"]) == 4 * 60
 
 
 def test_page_and_api_show_who_when_why_and_until_it_fires_again(tmp_path):

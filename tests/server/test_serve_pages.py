@@ -19,6 +19,7 @@ from tests.support.token_server import post_with_token, serving_with_token
 pytestmark = pytest.mark.slow
 GATE = "/p/support/over_refusal_rate"
 XHTML = "{http://www.w3.org/1999/xhtml}"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +85,76 @@ def test_the_page_of_a_pipeline_has_latency_by_stage_traffic_and_documents(runni
 
 @pytest.mark.parametrize(
     ("path", "error"),
-    [("/p/suport", "there is no pipeline"), ("/p/support?window=2h", "window"), (f"{GATE}?span=2h", "span")],
+    [
+        ("/p/suport", "there is no pipeline"),
+        ("/p/support?window=2h", "window"),
+        *((f"{path}?span=2h", "span") for path in ("/", "/p/support", GATE)),
+    ],
 )
 def test_an_unknown_name_is_not_found_and_the_nearest_is_named(running, path, error):
     code, text = running.get(path)
     assert code == 404
     assert error in text
     assert "hint" in text
+
+
+def links_of(shown):
+    """The first link of a page with each text."""
+    links = reversed([*shown.iter(f"{XHTML}a")])
+    return {" ".join("".join(link.itertext()).split()): link.get("href") for link in links}
+
+
+@pytest.mark.parametrize("path", ["/", "/p/support"])
+def test_a_reader_chooses_the_span_of_the_lines_and_links_keep_it(running, path):
+    shown = page(running, f"{path}?span=10m")
+    headings = {"".join(cell.itertext()) for cell in shown.iter(f"{XHTML}th")}
+    lines = [line.get("aria-label") for line in shown.iter(f"{SVG}svg") if line.get("class") == "sparkline"]
+    assert "last 10 min" in headings
+    assert "last 24 h" not in headings
+    assert lines
+    assert all(", last 10 min: " in words for words in lines)
+    links = links_of(shown)
+    assert {name for name in links if name.startswith("last ")} >= {"last hour", "last 6 h", "last 24 h", "last 7 d"}
+    kept = [href for name, href in links.items() if name in ("overview", "support", "over_refusal_rate")]
+    assert len(kept) == 3
+    assert all(href.endswith("?span=10m") for href in kept)
+    followed = page(running, f"/p/support/{links['over_refusal_rate'].rpartition('/')[2]}")
+    assert [part.text for part in followed.iter(f"{XHTML}strong") if part.get("aria-current") == "page"] == [
+        "last 10 min"
+    ]
+
+
+def test_the_window_of_the_values_and_the_span_of_the_lines_are_chosen_apart(running):
+    links = links_of(page(running, "/p/support?window=1h&span=6h"))
+    assert links["last 24h"] == "?window=24h&span=6h"
+    assert links["last 10 min"] == "?window=1h&span=10m"
+    assert "span" not in links_of(page(running, "/p/support"))["last 24h"], "nobody chose one"
+
+
+def test_the_chart_of_a_gate_is_paged_back_to_an_earlier_time_and_forth(running):
+    def drawn(shown):
+        (data,) = [part.text for part in shown.iter(f"{XHTML}script") if part.get("id") == "drawn"]
+        return json.loads(data)
+
+    now = drawn(page(running, f"{GATE}?span=6h"))
+    past = page(running, f"{GATE}?span=6h&until=2025-11-21 01:00".replace(" ", "%20"))
+    before = drawn(past)
+    assert (before["end"], now["end"]) == (now["end"] - 3600, running.moved.now)
+    assert before["n"][12:] == now["n"][:-12], "the same windows, an hour later"
+    assert before["marks"] == [], "build v2 came later"
+    links = links_of(past)
+    assert links["earlier"] == "?span=6h&until=2025-11-20+19%3A00"
+    assert links["later"] == "?span=6h", "which is now"
+    assert links["last 24 h"] == "?until=2025-11-21+01%3A00&span=24h"
+    assert "last hour" not in links, "there are windows of five minutes alone"
+    assert "later" not in links_of(page(running, f"{GATE}?span=6h"))
+    assert running.get(f"{GATE}?until=soon")[0] == 400
+
+
+def test_the_gates_of_a_pipeline_without_data_are_folded(running):
+    (folded,) = page(running, "/").iter(f"{XHTML}details")
+    assert folded.findtext(f"{XHTML}summary") == "8 gates without data"
+    assert {link.get("href").split("/")[1] for link in folded.iter(f"{XHTML}a")} == {"harbour"}
 
 
 def test_the_page_of_a_gate_says_what_changed_and_how_soon_its_alarm_finds_what(running):
@@ -179,8 +243,8 @@ def test_the_page_of_incidents_shows_what_fires_and_the_budget(running):
     by_name = {f"{alarm['pipeline']}/{alarm['alert']}": alarm for alarm in alarms}
     assert {row[0] for row in rows if row[3] == "fires"} == set(by_name)
     proofs = {name: alarm["proof"]["text"] for name, alarm in by_name.items() if alarm["proof"]}
-    assert {row[0]: row[5] for row in rows if row[0] in proofs} == proofs
-    assert all(f"ragmon ack {row[0]} --reason" in row[6] for row in rows)
+    assert {row[0]: row[5].removesuffix(" incident") for row in rows if row[0] in proofs} == proofs
+    assert all(row[5].endswith(" incident") != (f"ragmon ack {row[0]} --reason" in row[6]) for row in rows)
     (budget,) = [part for part in shown.iter(f"{XHTML}table") if part.get("class") == "figures"]
     cells = [["".join(cell.itertext()) for cell in row] for row in budget.findall(f".//{XHTML}tbody/{XHTML}tr")]
     pages = sum(alarm["severity"] == "page" for alarm in alarms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 from xml.etree import ElementTree as ET
 
 import httpx
@@ -61,6 +61,31 @@ def test_requests_that_fail_a_gate_are_those_of_the_index(running):
     assert listed(running, trait="retrieved nothing") == []
 
 
+def test_requests_are_found_by_the_minute_in_which_they_were_made(running):
+    """Record k of a minute has the number of the minute times the requests a minute, plus k."""
+    minute = {"since": "2025-11-21 01:40", "until": "2025-11-21T01:42"}
+    numbers = [int(name, 16) - 1 for name in listed(running, **minute)]
+    assert numbers == list(reversed(range(100 * PER_MINUTE, 102 * PER_MINUTE)))
+    failing = [int(name, 16) - 1 for name in listed(running, gate="support/over_refusal_rate", **minute)]
+    assert failing
+    assert set(failing) < set(numbers)
+    assert listed(running, until="2025-11-21T00:00") == listed(running, since="2025-11-21 03:00") == []
+
+
+def test_an_incident_links_to_the_requests_that_fail_in_its_time_and_in_each_stretch(running):
+    shown = page(running, "/incidents/support-20251121T0131")
+    links = [link for link in shown.iter(f"{XHTML}a") if "requests?" in link.get("href", "")]
+    stretch, every = [
+        {int(name, 16) - 1 for name in listed(running, **dict(parse_qsl(link.get("href").partition("?")[2])))}
+        for link in links
+    ]
+    assert min(stretch) // PER_MINUTE == 90
+    assert min(every) // PER_MINUTE == 91, "the minute in which the incident began"
+    (failing, _) = table(shown, "failing requests")
+    probes = [number for number in stretch if number % 2]
+    assert len(probes) == int(failing[1])
+
+
 def test_requests_are_found_by_build_session_slice_and_the_beginning_of_their_trace(tmp_path):
     with serving(tmp_path, GATES) as running:
         records = [
@@ -90,6 +115,7 @@ def test_requests_are_found_by_build_session_slice_and_the_beginning_of_their_tr
         ("cursor=x", "this is no cursor"),
         ("gate=support/nope", "gate"),
         ("pipeline=nope&trait=refused", "pipeline"),
+        ("since=yesterday", "a time in UTC"),
         ("x=1", "x"),
     ],
 )

@@ -227,7 +227,23 @@ def test_the_page_is_well_formed_and_fetches_nothing(which, request):
     root = ET.fromstring(body)
     assert root.tag == "{http://www.w3.org/1999/xhtml}html"
     head = {"html", "head", "meta", "title", "link", "script", "noscript", "body", "header", "nav", "main", "footer"}
-    text = {"section", "h1", "h2", "h3", "p", "small", "strong", "code", "a", "div", "span", "img"}
+    text = {
+        "section",
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "small",
+        "strong",
+        "code",
+        "a",
+        "div",
+        "span",
+        "img",
+        "details",
+        "summary",
+        "wbr",
+    }
     table = {"table", "thead", "tbody", "tr", "th", "td"}
     chart = {"svg", "rect", "line", "circle", "polyline"}
     read = Tags(body.decode())

@@ -122,7 +122,11 @@ def test_a_pipeline_alone_asks_for_its_newest_incident(world):
     assert (done.code, done.err) == (0, "")
     sentence, _, rest = done.out.partition("\n")
     assert sentence == incident["summary"]
-    assert rest == ragmon("why", f"support/{incident['alarm']}", "--url", world.admin).out
+    diagnosis = ragmon("why", f"support/{incident['alarm']}", "--url", world.admin).out
+    assert rest.startswith(diagnosis)
+    fired = rest.removeprefix(diagnosis).removeprefix("fired for").splitlines()
+    assert [line.strip() for line in fired] == [f"{alarm}: {proof}" for alarm, proof in incident["proofs"].items()]
+    assert list(incident["proofs"]) == incident["alarms"]
     assert ragmon("why", incident["incident"], "--url", world.admin).out == done.out
     assert "b2" in done.out
     lost = ragmon("why", "sales", "--url", world.admin)
@@ -149,7 +153,7 @@ def test_a_replay_of_the_journal_tells_of_the_same_incident(world, folder, tmp_p
         (incident["incident"], incident["began"], "firing")
     }
     (told,) = json.loads(report.read_text(encoding="utf-8"))["incidents"]
-    assert told["summary"] == incident["summary"]
+    assert (told["summary"], told["proofs"]) == (incident["summary"], incident["proofs"])
 
 
 def test_an_incident_has_a_page_with_its_sentence_its_alarms_and_requests_to_open(world):

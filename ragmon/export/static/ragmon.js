@@ -32,7 +32,11 @@ function label() {
   for (const table of document.querySelectorAll(".wide > table")) {
     const names = [...table.querySelectorAll("thead th")].map((cell) => cell.textContent.trim());
     for (const row of table.tBodies[0].rows) {
-      [...row.cells].forEach((cell, place) => cell.textContent.trim() && cell.setAttribute("data-label", names[place]));
+      [...row.cells].forEach((cell, place) => {
+        const text = cell.textContent.trim();
+        text && cell.setAttribute("data-label", names[place]);
+        cell.classList.toggle("nothing", text === "–");
+      });
     }
     table.parentElement.classList.add("labelled");
   }

@@ -95,24 +95,26 @@ function options(drawn, width, height) {
 function drawValue(place, drawn) {
   const line = color("--link");
   const value = shown(drawn);
+  const interval = (_, upper, __, place) => upper === null || upper === undefined ? "–" : `${value(_, drawn.lower[place])} to ${value(_, upper)}`;
   const tick = (number) => (drawn.shares ? `${Number((100 * number).toPrecision(6))} %` : String(number));
   const none = { stroke: "transparent", width: 0, points: { show: false } };
   const figure = {
     ...options(drawn, place.clientWidth, HEIGHT.value),
     axes: [{ ...axis(30), values: clock }, { ...axis(60), values: (_, ticks) => ticks.map(tick) }],
+    legend: { markers: { show: false } },
     series: [
       { label: "UTC", value: moment },
-      { ...none, label: "interval to", value },
-      { ...none, label: "from", value },
-      { label: "limit", stroke: color("--soft"), dash: [6, 4], width: 1.5, points: { show: false }, value },
       { label: "value", stroke: line, width: 2, points: { size: 5, fill: line }, value },
+      { ...none, label: "95 % interval", value: interval },
+      { ...none, class: "unlisted" },
+      { label: "limit", stroke: color("--soft"), dash: [6, 4], width: 1.5, points: { show: false }, value },
       { ...none, label: "n", scale: "n" },
     ],
-    bands: [{ series: [1, 2], fill: faded("--link", 0.2) }],
+    bands: [{ series: [2, 3], fill: faded("--link", 0.2) }],
     hooks: { drawClear: [background(drawn)], draw: [marks(drawn)], ready: [newest(drawn)], setCursor: [newest(drawn)] },
   };
   const threshold = drawn.times.map(() => drawn.threshold);
-  return new uPlot(figure, [drawn.times, drawn.upper, drawn.lower, threshold, drawn.value, drawn.n], place);
+  return new uPlot(figure, [drawn.times, drawn.value, drawn.upper, drawn.lower, threshold, drawn.n], place);
 }
 
 function drawNumber(place, drawn) {
