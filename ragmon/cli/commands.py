@@ -92,7 +92,7 @@ def table_options(kind: Literal["TRACE", "GOLD"], *, of: str) -> Callable[[_Comm
                 metavar="TEXT",
                 help="What separates the entries of a list in one cell, such as `,` or `\\n`.",
             ),
-            click.option("--encoding", metavar="NAME", help="Of CSV and TSV. Default: UTF-8."),
+            click.option("--encoding", metavar="NAME", help="The encoding of CSV and TSV. Default: UTF-8."),
             click.option("--map", "mapping", metavar="FIELD=COLUMN,…", multiple=True, callback=parse, help=mapped),
         ):
             option(with_tables)
@@ -148,18 +148,18 @@ jobs_option = click.option(
     "--jobs",
     "-j",
     type=click.IntRange(1),
-    help="Processes that score. Default: the free cores for files beyond 64 MiB in all, else 1.",
+    help="How many processes score. Default: the free cores for more than 64 MiB of files, else 1.",
 )
-no_color_option = click.option("--no-color", is_flag=True, help="No colour on a terminal, as NO_COLOR=1.")
+no_color_option = click.option("--no-color", is_flag=True, help="No colour on a terminal; NO_COLOR=1 does the same.")
 labels_option = click.option(
-    "--labels", metavar="FILE", multiple=True, help="What people say of the answers: CSV or JSON Lines. Repeatable."
+    "--labels", metavar="FILE", multiple=True, help="People's labels of the answers: CSV or JSON Lines. Repeatable."
 )
 duplicates_option = click.option(
     "--duplicates",
     type=click.Choice(["all", "last", "first"]),
     default="all",
     show_default=True,
-    help="Which record of a gold question counts; other than `all`, one process scores.",
+    help="Which record of a gold question counts. `last` and `first` score in one process.",
 )
 
 
@@ -186,7 +186,7 @@ max_drop_option = click.option(
 
 @click.command()
 @click.argument("alarm", metavar="[PIPELINE/]ALARM")
-@click.option("--reason", required=True, metavar="TEXT", help="What was found; it stands beside the acknowledgement.")
+@click.option("--reason", required=True, metavar="TEXT", help="What you found; it is shown beside the acknowledgement.")
 @click.option("--by", metavar="NAME", help="Who acknowledges. Default: the name of your login.")
 @click.option("--url", metavar="URL", help="The monitor. Default: the server of the config, else the one in the app.")
 @config_option
@@ -242,7 +242,7 @@ def baseline_freeze() -> None:
 
 @click.command()
 @click.argument("traces", nargs=-1)
-@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: it takes its last day.")
+@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: its last day is compared.")
 @click.option(
     "--by", type=click.Choice(["build", "index_hash"]), required=True, help="What tells the two releases apart."
 )
@@ -250,7 +250,7 @@ def baseline_freeze() -> None:
 @click.option("--candidate", metavar="NAME", required=True, help="The release in question.")
 @gold_option
 @config_option
-@click.option("--pipeline", metavar="NAME", help="Compare on the gates of this pipeline alone.")
+@click.option("--pipeline", metavar="NAME", help="Compare only the gates of this pipeline.")
 @click.option(
     "--max-drop",
     type=click.FloatRange(0, 1, max_open=True),
@@ -351,7 +351,9 @@ def doctor() -> None:
 @click.command()
 @click.option("--trace", metavar="ID", help="The trace: 32 hex digits.")
 @click.option("--tag", metavar="NAME=VALUE", help="All records with this tag, and what belongs to their traces.")
-@click.option("--user", metavar="NAME", help="All records of this user, as they have it, and what belongs to them.")
+@click.option(
+    "--user", metavar="NAME", help="All records of this user, named as in the records, and what belongs to them."
+)
 @click.option(
     "--state-dir", metavar="DIR", help="The folder of the journal. Default: `[serve] state_dir` of the config."
 )
@@ -374,7 +376,7 @@ def forget() -> None:
 @traces_argument
 @gold_option
 @config_option
-@click.option("--pipeline", metavar="NAME", help="Judge the gates of this pipeline alone.")
+@click.option("--pipeline", metavar="NAME", help="Judge only the gates of this pipeline.")
 @click.option(
     "--estimand",
     type=click.Choice(["gold_set", "questions_like_these"]),
@@ -382,7 +384,7 @@ def forget() -> None:
 )
 @baseline_option
 @max_drop_option
-@click.option("--since-build", metavar="BUILD", help="Judge the records of this build alone, as often as you like.")
+@click.option("--since-build", metavar="BUILD", help="Judge only the records of this build, as often as you like.")
 @click.option(
     "--on-insufficient", type=click.Choice(["fail", "pass"]), help="Count insufficient as this. Default: exit 2."
 )
@@ -438,7 +440,7 @@ def generate_dashboard() -> None:
 @click.option(
     "--configured-only",
     is_flag=True,
-    help="For the pipelines that ragmon.toml names alone: where another ragmon's are in the same Prometheus.",
+    help="Only for the pipelines that ragmon.toml names: where another ragmon's are in the same Prometheus.",
 )
 @click.option(
     "--selector",
@@ -450,8 +452,8 @@ def generate_dashboard() -> None:
     "--by",
     multiple=True,
     metavar="LABEL",
-    help="A label that tells deployments apart, in place of [rules] by; may be repeated. RagmonDown then names a "
-    "deployment, too, that Prometheus knew within a day and does not know now.",
+    help="A label that tells deployments apart, in place of [rules] by. Repeatable. RagmonDown then also names a "
+    "deployment that Prometheus knew within the last day and no longer knows.",
 )
 @runs("generate.rules")
 def generate_rules() -> None:
@@ -544,7 +546,7 @@ def gold_diff() -> None:
 def gold_from_table() -> None:
     """Write a gold file from a table (CSV, TSV, Parquet, XLSX, JSON) of questions and right answers.
 
-    Says which metrics the result can judge. A question without qid gets one that depends on its text alone.
+    Says which metrics the result can judge. A question without qid gets one that depends only on its text.
 
     Exit code: 0, or 3 if the table is broken or has no right answers.
     """
@@ -552,7 +554,7 @@ def gold_from_table() -> None:
 
 @click.command()
 @click.argument("traces", nargs=-1)
-@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: of what it has seen.")
+@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: what it has seen is used.")
 @click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold to name in the file, and to judge TRACES by.")
 @click.option(
     "--output",
@@ -563,7 +565,7 @@ def gold_from_table() -> None:
     show_default=True,
     help="The file to write; `-` is stdout.",
 )
-@click.option("--force", is_flag=True, help="Overwrite the file where there is one.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @table_options("TRACE", of="TRACES")
 @click.pass_context
 @runs("init.init")
@@ -572,7 +574,7 @@ def init() -> None:
 
     It names the pipelines, the gold, how ids and citations are written, refusals that are given word for word, and the
     gates that can be judged, with thresholds of the preset `default`. Each has a comment that says what was seen. A
-    gate that cannot be judged stands there as a comment, with the reason.
+    gate that cannot be judged is written as a comment, with the reason.
 
     Exit codes: 0 written, 3 bad input, or the file exists.
     """
@@ -585,7 +587,7 @@ def label() -> None:
 
 @label.command("import")
 @click.argument("files", nargs=-1, required=True)
-@click.option("--rater", metavar="NAME", help="Who gave the labels of rows that do not say.")
+@click.option("--rater", metavar="NAME", help="Who gave the labels of rows that name no rater.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @click.option("--url", metavar="URL", help="The server's write port. Default: [export] endpoint, else [serve] otlp.")
 @output_option
@@ -656,7 +658,9 @@ _published = partial(click.option, hidden=True)
 
 @click.command()
 @click.argument("traces", nargs=-1)
-@click.option("--journal", metavar="DIR", help="The state folder of a server, in place of TRACES: as it was scored.")
+@click.option(
+    "--journal", metavar="DIR", help="The state folder of a server, in place of TRACES: scored as the server did."
+)
 @click.option(
     "--gold", "-g", metavar="FILE", multiple=True, help="Gold, or seed-004's folder. Default: [gold.*] of the config."
 )
@@ -668,7 +672,7 @@ _published = partial(click.option, hidden=True)
     help="What to write. Default: text (the gates) on a terminal, else json.",
 )
 @output_option
-@click.option("--windows", is_flag=True, help="Add every window span at every 5-minute step (JSON).")
+@click.option("--windows", is_flag=True, help="Add the metrics of every window, at every 5-minute step (JSON).")
 @jobs_option
 @duplicates_option
 @labels_option
@@ -754,7 +758,7 @@ def serve() -> None:
 @click.argument("files", nargs=-1)
 @click.option("--url", metavar="URL", help="Ask the server whose admin port this is.")
 @click.option("--state-dir", metavar="DIR", help="Read the journal in this folder.")
-@click.option("--full", is_flag=True, help="Show long texts as a whole.")
+@click.option("--full", is_flag=True, help="Show long texts in full.")
 @form_option("text", "json")
 @gold_option
 @config_option
@@ -810,7 +814,7 @@ def verify() -> None:
     A journal is checked further: every row can be read, none is missing, and the newest checkpoint with the rows after
     it gives what a replay of all rows gives, under the same configuration.
 
-    Exit codes: 0 it is, 1 it is not, 3 no server, no journal or bad configuration.
+    Exit codes: 0 every record is, 1 some are not, 3 no server, no journal or bad configuration.
     """
 
 
@@ -841,5 +845,5 @@ def work() -> None:
     `ragmon serve` with `[serve] from = "stream"` adds up what they count, and judges gates and alarms.
 
     Exit codes: 0 stopped by a signal; 3 bad configuration, or a topic is missing; 75 no broker answers, or chunks
-    cannot be written: to start it again later may help.
+    cannot be written: restarting later may help.
     """

@@ -75,13 +75,13 @@ def forget(trace: str | None, tag: str | None, user: str | None, state_dir: str 
         erased["quarantined request"] = erasure.quarantined
     lines = ["forgotten: " + ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in erased.items())]
     if not any(erased.values()) and erasure.states:
-        lines = ["forgotten: what saved states told of labels"]
+        lines = ["forgotten: what saved states held of labels"]
     elif not any(erased.values()):
         lines = ["nothing was found"]
     if not erasure.wiped:
-        lines.append("somebody read all the while, and it may be on the disk still: the same again wipes it")
-    lines += [f"a damaged journal may hold it still; it can only be deleted: {path}" for path in erasure.unread]
-    for line in [*lines, "stays: counts, which hold no text; keys and ids of traces, until they expire"]:
+        lines.append("another process was reading, so the data may still be on the disk: run the same command again")
+    lines += [f"a damaged journal may still hold it; delete that file: {path}" for path in erasure.unread]
+    for line in [*lines, "kept: counts, which hold no text; keys and ids of traces, until they expire"]:
         click.echo(printable_line(line))
     return 0
 
@@ -116,7 +116,7 @@ def import_command(
     for start in range(0, len(labels), _BATCH_SIZE):
         body = [json.loads(record.encode(label)) for label in labels[start : start + _BATCH_SIZE]]
         accepted += int(post_json(address, LABELS_PATH, body, settings).get("accepted", 0))
-    click.echo(f"{accepted} labels taken")
+    click.echo(f"{accepted} labels accepted")
     return 0
 
 

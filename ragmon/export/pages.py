@@ -345,7 +345,7 @@ def overview_page(
         written = "empty" if oldest is None else f"from {time_text(oldest)}, last written {ago(newest, now)}"
         trust += [
             f"journal of {_size(journal)}, {written}",
-            f"{broken}; the configuration before it is in force" if broken else "the configuration on disk is in force",
+            f"{broken}; the previous configuration is in force" if broken else "the configuration on disk is in force",
         ]
     return _page(
         "overview.html.jinja",
@@ -949,7 +949,9 @@ def incident_page(
     lasted = duration(((incident.ended or now) - incident.began) / 60)
     fired = [f"{span.alert}: {text}" for span, text in alarms if text]
     known = f"{incident.severity} incident {incident.name}, began {time_text(incident.began)}"
-    known += f", lasts {lasted}" if incident.ended is None else f", ended {time_text(incident.ended)} after {lasted}"
+    known += (
+        f", has lasted {lasted}" if incident.ended is None else f", ended {time_text(incident.ended)} after {lasted}"
+    )
     return _page(
         "incident.html.jinja",
         status,

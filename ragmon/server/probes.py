@@ -24,6 +24,7 @@ from time import monotonic
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Final, Self
 
+from ragmon.alarms.plan import rate_text
 from ragmon.capture.exporters import BatchExporter, Exporter, JsonlExporter, close, deliver
 from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec, Settings
@@ -383,7 +384,7 @@ class Prober:
         if result == THROTTLED:
             self._retries.append(replace(answered.question, tries=answered.question.tries + 1))
         if answered.unreachable:
-            warn_once(f"probe {self.spec.name}: nobody answers ({answered.unreachable}); it is tried again and again")
+            warn_once(f"probe {self.spec.name}: nothing answers ({answered.unreachable}); it keeps trying")
         if answered.overloaded:
             self._back_off_for(answered.wait)
         else:
@@ -665,7 +666,7 @@ class ProbeSupervisor:
                 continue
             prober.start()
             self._running[spec.name] = (basis, prober)
-            _log.info("probe %s asks %s, a question every %.3g s", spec.name, spec.asks, prober.interval)
+            _log.info("probe %s asks %s, a question every %s s", spec.name, spec.asks, rate_text(prober.interval))
         for name, trouble in troubles.items():
             _log.error("probe %s does not run: %s (%s)", name, trouble, trouble.hint)
         self.troubles = troubles

@@ -404,7 +404,7 @@ class TestPipelineOfAFile:
     def test_a_gate_on_matched_questions_says_where_none_was_found(self, files):
         (gate,) = self.gates("other.csv")
         assert gate[1] is None
-        assert gate[3].startswith("no data: no question was found in gold")
+        assert gate[3].startswith("no data: no question matches a gold item")
 
 
 def test_ids_that_hold_a_comma_are_kept_whole_and_said(here):

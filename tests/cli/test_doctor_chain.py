@@ -174,7 +174,7 @@ def test_a_receiver_that_takes_the_request_and_refuses_the_record(tmp_path):
         receiver.answers.append(Answer(rejected=1))
         name, told, _ = broken(doctor(tmp_path, receiver.endpoint, "127.0.0.1:9464"))
     place = receiver.endpoint.removeprefix("http://")
-    assert (name, told) == ("exporter", f"{place} said no to the record itself (export_refused)")
+    assert (name, told) == ("exporter", f"{place} refused the record itself (export_refused)")
 
 
 @pytest.mark.slow
@@ -288,7 +288,7 @@ def test_two_servers_are_told_apart(tmp_path):
     second.mkdir()
     with serving(first) as one, serving(second) as other:
         name, told, hint = broken(doctor(tmp_path, one.otlp, other.admin, "--wait", "0.3"))
-    assert (name, told) == ("arrived", "a `ragmon serve` took the trace, and it is not the one that was asked")
+    assert (name, told) == ("arrived", "a `ragmon serve` took the trace, but not the one at this admin port")
     assert "--admin-url" in hint
 
 
@@ -382,7 +382,7 @@ def test_what_is_scored_and_not_on_metrics_is_named(tmp_path):
             assert (name, told) == ("metrics", "/metrics answered with status 500")
         with in_front_of(running.admin, emptied) as admin:
             name, told, _ = broken(doctor(tmp_path, running.otlp, admin))
-            assert (name, told) == ("metrics", "the trace is scored and not on /metrics")
+            assert (name, told) == ("metrics", "the trace was scored but is not on /metrics")
 
 
 @pytest.mark.slow

@@ -253,7 +253,7 @@ def test_the_first_rows_are_missing_where_no_checkpoint_says_what_they_said(fold
     assert account(folder).failed == ("rows 7 to 8 are missing",)
     with database(folder) as connection:
         connection.execute("DELETE FROM checkpoints")
-    assert account(folder).failed == ("rows 1 to 8 are gone, and no checkpoint says what they said",)
+    assert account(folder).failed == ("rows 1 to 8 are gone, and no checkpoint holds their counts",)
 
 
 def test_the_last_rows_are_missing_where_a_checkpoint_knows_of_them(folder):
@@ -364,7 +364,7 @@ def test_only_the_first_faults_are_named(folder):
         rewrite(folder, seq, counts=lambda told: b"[]")
     wrong = account(folder).failed
     assert wrong[:2] == ("row 1 cannot be read", "row 2 cannot be read")
-    assert (len(wrong), wrong[-1]) == (11, "2 more rows are not as they should be")
+    assert (len(wrong), wrong[-1]) == (11, "2 more rows have problems")
 
 
 def test_a_large_journal_is_replayed_when_somebody_says_so(folder, monkeypatch):

@@ -301,7 +301,7 @@ def test_too_little_data_says_so():
     pipeline.run(6, index="i2", missed=1.0)
     why = pipeline.why(PRECISION)
     assert why.change.began is None
-    assert "are too few: no change could be told from chance" in why.change.reason
+    assert "are too few to tell a change from chance" in why.change.reason
     assert why.after.scored == why.after.n > 0
 
 

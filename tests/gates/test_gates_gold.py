@@ -125,7 +125,7 @@ def test_scores_that_are_not_kept_by_item_cannot_be_clustered():
     """A metric that is measured on the text has sums, but no table of items."""
     found = dataclasses.replace(matched([(1, 1.0)] * 90), clusters={})
     outcome = judge(PRECISION, found)
-    assert (outcome.verdict, outcome.reason) == ("insufficient", "its scores are not kept item by item")
+    assert (outcome.verdict, outcome.reason) == ("insufficient", "the scores of this metric are not kept by gold item")
 
 
 class Politeness(Metric):

@@ -241,7 +241,7 @@ def test_of_a_whole_run_through_a_gold_set_the_value_is_exact():
         counted(answers(claims, source="probe", build="new"), gold=FEW), PRECISION, COMPLIANCE
     )
     assert (precision.verdict, precision.value, precision.n_eff) == ("fail", 0.76, None)
-    assert precision.reason == "since build new: exact over 50 gold items; interval: questions like these"
+    assert precision.reason == "since build new: exact over 50 gold items; the interval is for questions like these"
     assert (precision.lower, precision.upper) == betting.confidence_sequence({1.0: 38, 0.0: 12})
     assert (compliance.verdict, compliance.gold, compliance.value) == ("pass", "gold", 1.0)
     like_these = dataclasses.replace(PRECISION, estimand="questions_like_these")
