@@ -58,7 +58,7 @@ def table_options(kind: Literal["TRACE", "GOLD"], *, of: str) -> Callable[[_Comm
         if form is not None:
             written = datetime(2025, 11, 30, 9, tzinfo=UTC).strftime(form)
             if not import_module("ragmon.ingest.values").formatted_time(written, form):
-                raise click.BadParameter(f"{form!r} is no format of dates, such as '%d/%m/%Y %H:%M'")
+                raise click.BadParameter(f"{form!r} is not a format of dates, such as '%d/%m/%Y %H:%M'")
         return form
 
     def add(command: _Command) -> Callable[..., Any]:
@@ -166,7 +166,7 @@ duplicates_option = click.option(
 def reject_nan(explanation: str, _: click.Context, __: click.Parameter, value: float) -> float:
     """Reject NaN, which every range of click lets pass."""
     if math.isnan(value):
-        raise click.BadParameter(f"{value} is no number{explanation}")
+        raise click.BadParameter(f"{value} is not a number{explanation}")
     return value
 
 

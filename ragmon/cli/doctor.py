@@ -353,7 +353,7 @@ def _not_scored(before: ServerStatus, after: ServerStatus, endpoint: str, wait: 
         message = f"the collector's requests are turned away: {_listed(refused)}"
         hint = "give its exporter the server's token and protocol"
     else:
-        message = f"what took the trace is no `ragmon serve`: a collector? It passed nothing on within {wait:g} s"
+        message = f"what took the trace is not a `ragmon serve`: a collector? It passed nothing on within {wait:g} s"
         hint = "look at its log and its exporter; raise --wait if it batches for longer"
     return Check("arrived", ok=False, finding=message, hint=hint)
 

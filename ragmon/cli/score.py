@@ -396,7 +396,7 @@ def seed_judge(
         address = parse_url(judge_url)
     except ValueError:
         hint = "such as https://judge.example/v1"
-        raise RagmonError(f"--judge-url is no address: {shown_url(judge_url)}", hint=hint) from None
+        raise RagmonError(f"--judge-url is not an address: {shown_url(judge_url)}", hint=hint) from None
     key = None if judge_key_file is None else read_key(Path(judge_key_file), "check --judge-key-file")
     endpoint = ModelEndpoint(address, model, key=key)
 

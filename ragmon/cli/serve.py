@@ -227,7 +227,7 @@ def report_page_of(path: str) -> str | None:
             raise InputError(f"the page cannot be read ({reason})", path=path, hint="check name and rights") from error
         if f'<meta name="generator" content="{GENERATOR}' not in page[:HEAD]:
             hint = "`ragmon replay --format html` and `ragmon compare --format html` write pages"
-            raise InputError("this is no page of ragmon", path=path, hint=hint)
+            raise InputError("this is not a page of ragmon", path=path, hint=hint)
         return page
     data = read_report(path, "the report")
     if data is None:

@@ -107,7 +107,7 @@ def otel_receiver(environ: Mapping[str, str], signal: Signal, report: Callable[[
     try:
         split_url(url or _ENDPOINT)
     except ValueError:
-        report(WrongVariable(variable, f"is no address: {shown_url(url)}", f"such as {_ENDPOINT}"))
+        report(WrongVariable(variable, f"is not an address: {shown_url(url)}", f"such as {_ENDPOINT}"))
     if variable == f"{_PREFIX}ENDPOINT":
         url = f"{(url or _ENDPOINT).rstrip('/')}/v1/{signal}"
     headers_variable, headers = found("HEADERS")
@@ -118,7 +118,7 @@ def otel_receiver(environ: Mapping[str, str], signal: Signal, report: Callable[[
     variable, timeout = found("TIMEOUT")
     seconds = float(timeout) if re.fullmatch(r"\d{1,9}(\.\d+)?", timeout) else 0.0
     if timeout and not seconds:
-        report(WrongVariable(variable, "is no time", "seconds, such as 10", timeout))
+        report(WrongVariable(variable, "is not a time", "seconds, such as 10", timeout))
     variable, name = found("COMPRESSION")
     compression = name.lower() or "none"
     if compression not in COMPRESSIONS:
@@ -157,7 +157,7 @@ def header_problem(headers: Mapping[str, str]) -> str | None:
     """Why headers cannot be sent, without any of their values; None if they can."""
     for name, value in headers.items():
         if not HEADER.fullmatch(name):
-            return "has what is no header"
+            return "has what is not a header"
         if name.lower() in OWN_HEADERS:
             return f"has the header {name}, which belongs to the request itself"
         if not HEADER_VALUE.fullmatch(value):
@@ -235,7 +235,7 @@ JudgeKind = Literal["contextual_precision", "faithfulness"]
 
 def _scale(value: tuple[float, ...]) -> tuple[float, ...]:
     if len(value) != 2 or value[0] == value[1]:
-        raise value_error("is no scale", "the worst score, then the best: range = [1, 5]")
+        raise value_error("is not a scale", "the worst score, then the best: range = [1, 5]")
     return value
 
 

@@ -328,7 +328,7 @@ _SYNTAX: Final = re.compile(r"(\\N\{[^}]{1,99}\}|\\.|\(\?(?:P[<=]\w*|#[^)]*|\(\w
 
 def _pattern(value: str) -> str:
     if value == "default":
-        raise value_error("is no pattern", "leave it out: the shipped wordings count beside the list")
+        raise value_error("is not a pattern", "leave it out: the shipped wordings count beside the list")
     try:
         re.compile(value)
     except re.error as error:

@@ -117,7 +117,7 @@ class Deployments:
         Deployments(by=('env', 'cluster'), matchers='cluster=~"a|b"', stay=False)
         """
         if matchers and not re.fullmatch(f"{_MATCHER}(?:,{_MATCHER})*,?", matchers):
-            raise RagmonError(f"--selector is no list of matchers: {matchers}", hint="""--selector 'env="prod"'""")
+            raise RagmonError(f"--selector is not a list of matchers: {matchers}", hint="""--selector 'env="prod"'""")
         named = [match[1] for match in re.finditer(_MATCHER, matchers)]
         return cls(tuple(dict.fromkeys((*by, *named))), matchers.strip().removesuffix(","))
 
@@ -881,7 +881,7 @@ def rule_groups(
     """
     for name in by:
         if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name):
-            raise RagmonError(f"--by is no name of a Prometheus label: {name}", hint="--by env")
+            raise RagmonError(f"--by is not the name of a Prometheus label: {name}", hint="--by env")
     deployments = replace(Deployments.of(by or settings.rules.by, selector), stay=bool(by))
     scopes = rule_scopes(settings, configured_only)
     writer = Writer(settings.unconfigured.links, deployments)

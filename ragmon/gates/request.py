@@ -359,7 +359,7 @@ _SENTENCES: Final[Mapping[str, _Sentence]] = {
     "compliance": _compliance,
     "citation_scope": _scope,
     "coverage": _coverage,
-    "refusal_rate": _whether("refused", "the answer is a refusal", "the answer is no refusal"),
+    "refusal_rate": _whether("refused", "the answer is a refusal", "the answer is not a refusal"),
     "refusal_like_rate": _whether(
         "refusal_like",
         "the answer reads like a refusal without being the refusal token",

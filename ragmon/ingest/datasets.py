@@ -155,7 +155,7 @@ def judgement(row: Mapping[str, Any], options: TableOptions) -> JudgedDocument |
     try:
         is_relevant = not is_absent(score) and float(score) > 0
     except (TypeError, ValueError):
-        raise CellError(f"is no score: {shorten(score)}") from None
+        raise CellError(f"is not a score: {shorten(score)}") from None
     rest = {name: cell for name, cell in row.items() if name != document and (not scores or name != by_name[scores[0]])}
     column = options.columns.get("gold_ids") or "gold_ids"
     return JudgedDocument(key, str(as_id(name)), is_relevant, {**rest, "answerable": True}, column)

@@ -745,7 +745,7 @@ class _FileReader:
                 why = "nothing in it retrieves or asks a model"
             elif mapped.reason == NO_SPAN:
                 why = "only log records of it are there, no span"
-            self.reject(number, mapped.reason, f"a trace is no record: {why}")
+            self.reject(number, mapped.reason, f"a trace is not a record: {why}")
 
 
 def splittable(path: str, options: TableOptions = USUAL) -> bool:

@@ -483,9 +483,9 @@ def read_frozen(path: str | Path, key: bytes | None = None) -> FrozenGoldSet:
         message = f"the frozen gold set cannot be read ({error.strerror})"
         raise GoldError(message, path=str(path), hint=_FREEZE_HINT) from error
     except (ValueError, RecursionError) as error:
-        raise GoldError("the frozen gold set is no JSON", path=str(path), hint=_FREEZE_HINT) from error
+        raise GoldError("the frozen gold set is not JSON", path=str(path), hint=_FREEZE_HINT) from error
     if not isinstance(data, dict) or data.get("kind") != KIND or data.get("v") != FROZEN_VERSION:
-        raise GoldError("this is no frozen gold set", path=str(path), hint=_FREEZE_HINT)
+        raise GoldError("this is not a frozen gold set", path=str(path), hint=_FREEZE_HINT)
     # Reject a file whose signature does not match its content.
     signed = data.get("signed")
     if key is None and signed == HMAC:

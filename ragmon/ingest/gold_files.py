@@ -212,7 +212,7 @@ class _JsonText:
                     stack += node
                 elif isinstance(node, str) and any("\ud800" <= char <= "\udfff" for char in node):
                     hint = "write the character itself, or both halves of its pair"
-                    raise location.error("half of a surrogate pair is no character", node, hint)
+                    raise location.error("half of a surrogate pair is not a character", node, hint)
         self._advance(end)
         return location, value
 
@@ -401,7 +401,7 @@ def _read_item(location: JsonLocation, raw: Any, match: Match) -> GoldItem:
     row = _read_row(GOLD_ROW, location, raw)
     if raw.get("citations") and row.keys().isdisjoint((*_CITATIONS, "gold_contexts", "anchor_section")):
         hint = "gold_citations: the ids of the documents that hold the answer; citations are those of an answer"
-        raise location.error("citations is no field of gold", raw["citations"], hint)
+        raise location.error("citations is not a field of gold", raw["citations"], hint)
     question = _first_given(row, _QUESTION, location) or ""
     # The shapes for retrieval alone have no `answerable`: they name the documents that hold the answer.
     answerable = row.get("answerable", bool(row.get("relevant") or row.get("gold_contexts")) or None)

@@ -551,7 +551,7 @@ def finite(data: bytes) -> bytes:
     except RecursionError:
         raise Rejected(constants.DEPTH, "it is nested too deeply") from None
     except UnicodeError:
-        raise Rejected(constants.INVALID_UTF8, "half a surrogate pair is no character") from None
+        raise Rejected(constants.INVALID_UTF8, "half a surrogate pair is not a character") from None
     except ValueError as error:
         raise Rejected(constants.MALFORMED_JSON, str(error)) from None
 
@@ -659,7 +659,7 @@ def _rejection(line: bytes, error: Exception) -> Rejected:
         try:
             line.decode("utf-8")
         except UnicodeDecodeError as invalid:
-            message = f"byte {invalid.start + 1} of the line is no UTF-8: {invalid.reason}"
+            message = f"byte {invalid.start + 1} of the line is not UTF-8: {invalid.reason}"
         return Rejected(constants.INVALID_UTF8, message)
     offset = _BYTE_OFFSET.search(message)
     is_python_number = offset is not None and line.startswith((b"NaN", b"Infinity"), int(offset[1]))
@@ -668,7 +668,7 @@ def _rejection(line: bytes, error: Exception) -> Rejected:
     if isinstance(error, msgspec.ValidationError):
         return Rejected(constants.INVALID_SCHEMA, message)
     if "surrogate" in message or _LONE_SURROGATE.search(line):
-        return Rejected(constants.INVALID_UTF8, "half a surrogate pair is no character")
+        return Rejected(constants.INVALID_UTF8, "half a surrogate pair is not a character")
     return Rejected(constants.MALFORMED_JSON, message)
 
 

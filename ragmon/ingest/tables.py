@@ -93,7 +93,7 @@ def as_text(value: Any) -> str | None:
         return str(value)
     if isinstance(value, float) and math.isfinite(value):
         return str(int(value)) if value.is_integer() else str(value)
-    raise CellError(f"is no text: {shorten(value)}")
+    raise CellError(f"is not text: {shorten(value)}")
 
 
 def as_written(value: Any) -> float | str | None:
@@ -101,7 +101,7 @@ def as_written(value: Any) -> float | str | None:
     if isinstance(value, str):
         return None if value.strip().lower() in ABSENT else value.strip()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CellError(f"is no number: {shorten(value)}")
+        raise CellError(f"is not a number: {shorten(value)}")
     return value
 
 

@@ -281,11 +281,10 @@ def _moved(signal: DriftSignal, shift: Shift | None) -> str:
     if shift is None:
         return f"compares {name} with its first hour; no later block is full yet"
     begin, end = (datetime.fromtimestamp(minute * _MINUTE, UTC) for minute in (shift.begin, shift.end))
-    verb = "is no longer" if signal.firing is not None else "is as in"
-    unit = _UNITS.get(signal.metric, "")
+    verb = "is no longer what it was in" if signal.firing is not None else "is as in"
     below = f"{shift.below:,.0f}" if shift.below >= _WHOLE else f"{shift.below:.3g}"
+    then, later = f"{100 * shift.before:.1f} %", f"{100 * shift.after:.1f} %"
     return (
-        f"{name} {verb} {'what it was in ' if signal.firing is not None else ''}its first hour: {100 * shift.before:.1f} % "
-        f"of requests were below {below}{unit} then, {100 * shift.after:.1f} % of {shift.n} from "
-        f"{begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC"
+        f"{name} {verb} its first hour: {then} of requests were below {below}{_UNITS.get(signal.metric, '')} then, "
+        f"{later} of {shift.n} from {begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC"
     )

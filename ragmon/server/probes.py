@@ -123,7 +123,7 @@ def probe_exporter(settings: Settings, redact: Redactions, output: str | None) -
     exporter = to_server or trace_log(settings, lambda: redact)
     if exporter is None:
         hint = "--once, --output FILE, or `[export] endpoint`"
-        raise RagmonError("there is nowhere to send what comes back", hint=hint)
+        raise RagmonError("there is nowhere to send the answers", hint=hint)
     try:
         yield ProbeExporter(exporter, EXPORT_WAIT if to_server is not None else 0.0)
     finally:
@@ -149,10 +149,10 @@ def chosen_probes(
     other_gold = any(spec.gold not in set_names for spec in specs)
     if len(specs) > 1 and (target is not None or other_gold):
         hint = f"--name, one of: {', '.join(spec.name for spec in specs)}"
-        raise RagmonError("the configuration has several probes, and --gold or --target is for one of them", hint=hint)
+        raise RagmonError("the configuration has several probes, but --gold and --target are for one", hint=hint)
     if not specs:
         if target is None:
-            raise RagmonError("nothing is to be probed", hint="--gold FILE --target module:function, or [probe.NAME]")
+            raise RagmonError("no probe is configured", hint="--gold FILE --target module:function, or [probe.NAME]")
         gold = _only_set(sets)
         pipeline = gold.pipeline or settings.pipeline
         specs = [ProbeSpec(name=NAME, pipeline=pipeline, gold=gold.name, target=_checked_target(target))]
@@ -165,8 +165,8 @@ def chosen_probes(
 
 def _only_set(sets: Sequence[GoldSet]) -> GoldSet:
     if len(sets) != 1:
-        problem = "no gold set" if not sets else f"{len(sets)} gold sets, and no word which one"
-        raise RagmonError(f"there is {problem} to ask the questions of", hint="--gold FILE")
+        problem = "no gold set" if not sets else f"{len(sets)} gold sets and no choice between them"
+        raise RagmonError(f"there are no questions to ask: {problem}", hint="--gold FILE")
     return sets[0]
 
 
@@ -378,7 +378,7 @@ class Prober:
             try:
                 result = result if self._take(record) else LOST
             except Exception as error:  # noqa: BLE001 - the next question is sent whatever happens here
-                log_error(f"probe {self.spec.name} cannot hand on an answer", error)
+                log_error(f"probe {self.spec.name} cannot pass on an answer", error)
                 result = LOST
         self._counts.add(self.spec.name, result)
         if result == THROTTLED:
@@ -622,9 +622,12 @@ class ProbeSupervisor:
                     pipelines = bursts.see(self._writer.server_state.engine.incidents.incidents, monotonic())
                 for _, prober in list(self._running.values()):
                     if prober.spec.pipeline in pipelines and prober.burst():
-                        _log.info("probe %s asks a burst: is the incident true, or over?", prober.spec.name)
+                        _log.info(
+                            "probe %s asks a burst of questions, to see if the incident is real or over",
+                            prober.spec.name,
+                        )
             except Exception as error:  # noqa: BLE001 - the next poll may succeed
-                log_error("probes could not be looked after", error)
+                log_error("probes could not be started or checked", error)
 
         self._end(self._running)
         if self._capture is not None:

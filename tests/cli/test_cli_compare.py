@@ -245,7 +245,7 @@ class TestRefusals:
         """A line that is no trace would be named first."""
         done = compare([{"broken": 1}], "--max-drop", "nan")
         assert done.error == (
-            "Invalid value for '--max-drop': nan is no number. 0.02 is 2 points",
+            "Invalid value for '--max-drop': nan is not a number. 0.02 is 2 points",
             "ragmon compare --help",
         )
 

@@ -186,7 +186,7 @@ def test_traces_without_a_build_are_refused(judge):
 
 def test_a_drop_that_is_no_number_is_refused(judge):
     done = judge(OLD_AND_NEW, "--baseline", "earlier.json", "--max-drop", "nan")
-    assert done.error[0] == "Invalid value for '--max-drop': nan is no number. 0.02 is 2 points"
+    assert done.error[0] == "Invalid value for '--max-drop': nan is not a number. 0.02 is 2 points"
 
 
 @pytest.mark.slow

@@ -341,7 +341,7 @@ def test_this_machine_acknowledges(address):
 def test_other_machines_do_not(address):
     """Whoever may scrape may not silence."""
     code, told, came = acknowledging((address, 1))
-    assert (code, told["error"], came) == (403, "acknowledgements are taken from this machine alone", [])
+    assert (code, told["error"], came) == (403, "acknowledgements are accepted only from this machine", [])
 
 
 @pytest.mark.parametrize(

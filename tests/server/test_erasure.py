@@ -113,7 +113,7 @@ def test_where_nothing_is_found_that_is_said_and_is_no_failure(tmp_path, options
 )
 def test_what_is_no_trace_id_is_refused(tmp_path, trace):
     message, hint = command(tmp_path, "--trace", trace).error
-    assert message == f"--trace is no trace id: {trace!r}"
+    assert message == f"--trace is not a trace id: {trace!r}"
     assert hint == "32 hex digits, without dashes"
 
 
@@ -129,7 +129,7 @@ def test_what_is_no_tag_is_refused(tmp_path, tag):
 @pytest.mark.parametrize("options", [[], ["--trace", "ab" * 16, "--tag", "a=b"]])
 def test_one_thing_is_forgotten_at_a_time(tmp_path, options):
     message, hint = command(tmp_path, *options).error
-    assert message == "what is to be forgotten?"
+    assert message == "nothing says what to delete"
     assert hint == "--trace ID, --tag NAME=VALUE or --user NAME, one of them"
 
 

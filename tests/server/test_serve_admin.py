@@ -209,8 +209,8 @@ def test_pages_have_neither_holes_nor_repeats_while_more_arrive(tmp_path):
         ("records?since=0", "since is '0'", "30m, 2h"),
         ("records?since=nan", "since is 'nan'", "30m, 2h"),
         ("records?since=1e999", "since is '1e999'", "30m, 2h"),
-        ("records?cursor=abc", "this is no cursor: 'abc'", "the one that came with the page before"),
-        ("records?cursor=%C3%A9", "this is no cursor", "the one that came with the page before"),
+        ("records?cursor=abc", "this is not a cursor: 'abc'", "the one that came with the page before"),
+        ("records?cursor=%C3%A9", "this is not a cursor", "the one that came with the page before"),
         ("records?build=b1&build=b2", "the parameter build is given twice", "once"),
         ("records?gate=support/slow", "no request alone fails slow", "/api/why"),
         ("records?gate=support/errors&metric=coverage", "gate errors judges error_rate, not coverage", "one of them"),
@@ -291,7 +291,7 @@ def exchange(running, method, path, **headers):
 def test_the_port_only_reads(filled, method, path):
     code, headers, body = exchange(filled[0], method, path)
     assert (code, headers["Allow"]) == (405, "GET, HEAD")
-    assert json.loads(body)["hint"] == "labels and acknowledgements are POSTed to the write port: `[serve] otlp`"
+    assert json.loads(body)["hint"] == "POST labels and acknowledgements to the write port: `[serve] otlp`"
 
 
 ROUTES = (

@@ -151,7 +151,7 @@ def test_a_beginning_is_enough_where_one_trace_has_it_and_what_is_not_there_says
     assert "[sampling] rate" in hint
     assert hint.endswith(f"https://traces.example/{'ab' * 16}")
     assert ragmon("show", "abc", *where).error == (
-        "'abc' is no trace id",
+        "'abc' is not a trace id",
         "32 hex digits, or the first 8 and more of them",
     )
     assert get(f"{running.admin}/api/traces/{TRACE}?x=1")[0] == 400
