@@ -27,7 +27,7 @@ SERIES: Final = "prometheus.series"
 PROBLEMS: Final = 1
 WIDE: Final = 40
 """Width of the value column; a longer value shifts its own origin to the right."""
-_MORE: Final = 'more gold items, or a smaller min_samples; for exact runs in CI alone: source = "probe" or "replay"'
+_MORE: Final = 'add gold items, or lower min_samples; if the gate is for exact runs in CI: source = "probe" or "replay"'
 
 
 def rows(settings: Settings) -> list[tuple[str, object, str]]:

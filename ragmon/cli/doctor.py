@@ -76,7 +76,7 @@ SHOWN: Final = 5
 HINT: Final = "docs/runbook.md, RagmonRecordsDropped, says how to look at one; `ragmon forget --trace` deletes it"
 NO_RECORD: Final = (NOT_RAG, UNKNOWN_CONVENTION)
 NOTHING_READ: Final = (
-    "no span retrieves or asks a model: instrument the model's client and the retriever, or decorate the call with"
+    "no span retrieves or calls a model: instrument the model's client and the retriever, or decorate the call with"
     " @ragmon.trace; docs/how-to/spans.md"
 )
 NOT_READ: Final = (

@@ -326,7 +326,7 @@ class LabelValuesTable(Table):
     def _disjoint(self) -> LabelValuesTable:
         shared = {word.casefold() for word in self.true} & {word.casefold() for word in self.false}
         if shared:
-            raise value_error(f"has {min(shared)!r} for both true and false", "a word means one of them")
+            raise value_error(f"has {min(shared)!r} for both true and false", "a word means either true or false")
         return self
 
 
@@ -347,7 +347,7 @@ class LabelsTable(Table):
             Text,
             checked(
                 lambda value: value == Groundedness.name or value.startswith(JUDGE_PREFIX),
-                "names no score that every answer has",
+                "is not a score that every answer has",
                 f'"{JUDGE_PREFIX}…" for a judge, or "{Groundedness.name}"',
             ),
         ]

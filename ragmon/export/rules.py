@@ -171,7 +171,7 @@ def rule_scopes(settings: Settings, configured_only: bool = False) -> list[RuleS
     """
     if configured_only and not settings.pipelines:
         hint = "[pipeline] name, or [pipelines.NAME]; else leave --configured-only out"
-        raise RagmonError("the configuration names no pipeline that rules could be for", hint=hint)
+        raise RagmonError("the configuration names no pipeline to write rules for", hint=hint)
     common = _gates(settings.unconfigured, settings)
     own_gates = {name: _gates(pipeline, settings) for name, pipeline in settings.pipelines.items()}
     shared = tuple(name for name, gates in own_gates.items() if gates == common)

@@ -234,10 +234,10 @@ def _expected(assertions: Sequence[str]) -> dict[str, Any]:
             phrases += values
         else:
             unread.append(text)
-            warn_once(f"assertions `{kind}` of promptfoo say no phrase and are not read")
+            warn_once(f"assertions `{kind}` of promptfoo name no phrase and are not read")
     if phrases:
         fields["gold_claim_substr"] = phrases
     if unread and not fields:
         read = "contains, icontains, contains-any, equals and is-refusal are read"
-        raise UnreadAssertionError(f"its `__expected` is {shorten(unread[0])}, which says no phrase: {read}")
+        raise UnreadAssertionError(f"its `__expected` is {shorten(unread[0])}, which names no phrase: {read}")
     return fields

@@ -56,7 +56,7 @@ def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
         (line, first_message), *others = wrong
         details = [f"line {line}: {message}" for line, message in others[: NAMED - 1]]
         details += [f"{len(others) - len(details)} more"] if len(others) > len(details) else []
-        hint = "; ".join(details) or "mend the row, or say in [labels] how the file spells it"
+        hint = "; ".join(details) or "fix the row, or say in [labels] how the file writes it"
         raise InputError(first_message, path=str(path), line=line, hint=hint)
     return labels
 
@@ -191,7 +191,7 @@ def template(rows: Iterable[Mapping[str, object]], words: LabelSpelling) -> str:
     """A sheet to fill in: rows of a labelling queue as CSV, with the columns that `read_labels` expects."""
     records = list(rows)
     if not records:
-        raise RagmonError("there is nothing to label", hint="answers are queued as they come in")
+        raise RagmonError("there is nothing to label", hint="answers are queued as they arrive")
     column_of = {name: words.columns.get(name, name) for name in records[0]}
     columns = [*column_of.values(), *(words.columns[name] for name in COLUMNS)]
     text = io.StringIO()

@@ -593,7 +593,9 @@ def _decode_any_format(line: bytes, unknown: Unknown, options: TableOptions) -> 
         return decode(_repaired(line, error), unknown, options)
     except ValueError as error:
         raise Rejected(constants.INVALID_SCHEMA, str(error)) from None
-    raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {fields.kind!r:.80}")
+    raise Rejected(
+        constants.INVALID_SCHEMA, f"a line's kind is totals or label, or the line has no kind: {fields.kind!r:.80}"
+    )
 
 
 def _add_usual_names(fields: Any, line: bytes, options: TableOptions, unknown: Unknown) -> None:

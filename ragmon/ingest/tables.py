@@ -714,7 +714,7 @@ _NO_REFERENCE: Final = frozenset(("unanswerable", "not answerable", "no answer",
 _WRITTEN: Final = {"gold_ids": "gold_citations"}
 """Names of fields in gold files, where the table's field has another one."""
 _QID_DIGITS: Final = 12
-TRACES_AS_GOLD: Final = "these are traces, which say what was answered, and no gold, which says what is right"
+TRACES_AS_GOLD: Final = "these are traces, which say what was answered, not gold, which says what is right"
 TRACES_HINT: Final = "traces come first, gold after --gold"
 
 
@@ -788,7 +788,9 @@ def question_id(question: str) -> str:
 def gold_as_traces(path: str) -> InputError:
     """The error about a gold file where traces are expected."""
     hint = f"traces come first, gold after --gold: ragmon replay TRACES --gold {path or 'GOLD'}"
-    return InputError("this is gold, which says what is right, and no trace of what was answered", path=path, hint=hint)
+    return InputError(
+        "this is gold, which says what is right, not traces, which say what was answered", path=path, hint=hint
+    )
 
 
 def is_gold(row: Mapping[str, Any]) -> bool:
@@ -1099,7 +1101,7 @@ def binary_table(path: str, kind: str, options: TableOptions) -> TableRows:
 
 
 def _missing_extra(path: str, package: str) -> RagmonError:
-    return RagmonError(f"{path}: {package} is not installed, which reads it", hint="pip install 'ragmon[table]'")
+    return RagmonError(f"{path}: {package}, which reads it, is not installed", hint="pip install 'ragmon[table]'")
 
 
 def _unreadable(path: str, error: Exception) -> InputError:

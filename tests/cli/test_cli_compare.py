@@ -105,8 +105,8 @@ class TestOutput:
     def test_the_errors_are_told(self, compare):
         done = compare(run("a") + run("b"))
         assert (
-            "note: a false `worse` at all: 2.5 % at most, shared by 2 gates; a false `not worse` of a gate "
-            "(a drop of 2 points): 2.5 % at most; at all looks together"
+            "note: a false `worse` has a probability of at most 2.5 % over all 2 gates; a false `not worse`, of a drop "
+            "of 2 points, one of at most 2.5 % per gate; both hold however often you look"
         ) in done.out.splitlines()
 
     @pytest.mark.slow

@@ -45,7 +45,7 @@ def ask(monitor, *arguments, **options):
 def test_it_says_what_broke(monitor):
     done = ask(monitor, "answer_precision")
     assert (done.code, done.err) == (0, "")
-    assert "suspect     index_hash i2: first seen 01:40, answers 100.0 % since" in done.out
+    assert "suspect     index_hash i2: first seen 01:40, in 100.0 % of requests since" in done.out
     assert "what broke  retrieved no gold document: " in done.out
     assert f"traces      01:59:50  {'ab' * 16}  index_hash i2  retrieved no gold document" in done.out
     assert len(done.out.splitlines()) < 25

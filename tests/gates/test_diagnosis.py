@@ -272,7 +272,7 @@ def test_nothing_broke(seed):
         why = pipeline.why(gate)
         assert (why.change.began, why.before, why.suspects) == (None, None, ())
         assert why.change.reason.startswith("nothing became worse")
-        assert "separates good requests from bad ones: every build fares alike, every lang" in why.notes[0]
+        assert "tells failing requests from the others: no build is worse than the others, no lang" in why.notes[0]
 
 
 def test_what_became_better_did_not_break():

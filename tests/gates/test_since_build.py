@@ -8,7 +8,7 @@ from tests.support.command_line import gold, lines, ragmon, traces
 
 ALL_WRONG = {*(f"a{n}" for n in range(40)), *(f"u{n}" for n in range(20))}
 OLD_AND_NEW = [*traces(wrong=ALL_WRONG, build="1.0"), *traces(build="1.1")]
-ASKED = "however often it is asked"
+ASKED = "however often you look"
 
 
 def users(sessions, each, bad=0, **fields):
@@ -74,7 +74,10 @@ def test_a_run_that_is_under_way_proves_nothing_however_often_it_is_asked(judge)
 def test_for_questions_like_these_it_takes_more_items_than_the_set_has(judge):
     done = judge(OLD_AND_NEW, "--since-build", "1.1", "--estimand", "questions_like_these")
     assert done.code == 2
-    assert "since build 1.1: proven kept by 40 gold items, however often it" in rows(done)["default/answer_precision"]
+    assert (
+        "since build 1.1: proven within the limit by 40 gold items, however often you"
+        in rows(done)["default/answer_precision"]
+    )
     assert "since build 1.1: only 20 gold items (min_samples is 30); about 115 gold items needed" in done.out
 
 
@@ -112,7 +115,7 @@ def test_the_requests_of_a_session_are_one_observation(judge):
     assert gate["upper"] > 0.3
     done = judge(users(600, 1, bad=120), "--since-build", "1.1", config=EMPTY)
     assert done.code == 0
-    assert f"since build 1.1: proven kept by 600 observations, {ASKED}" in done.out
+    assert f"since build 1.1: proven within the limit by 600 observations, {ASKED}" in done.out
 
 
 @pytest.mark.slow

@@ -201,7 +201,7 @@ class TestRefused:
     def test_nobody_there(self, asked):
         done = asked("http://127.0.0.1:1/", "--once")
         assert done.code == 3
-        assert "error: nobody answers at http://127.0.0.1:1/: Connection refused" in done.err
+        assert "error: nothing answers at http://127.0.0.1:1/: Connection refused" in done.err
         assert "hint: is the application running?" in done.err
 
     @pytest.mark.slow
