@@ -183,7 +183,7 @@ def test_user_traffic_is_two_samples_of_sessions(users):
     done = users(40, 10)
     assert (done.code, done.err) == (2, "")
     assert rows(done)["default/compliance"].split("  ")[1:4] == ["100.0 % of 40", "90.0 % of 40", "–"]
-    note = "note: where no items are paired, a cluster of requests is one observation ([metrics] cluster)"
+    note = "note: where no items are paired, a cluster of requests counts as one observation ([metrics] cluster)"
     assert note in done.out.splitlines()
     assert users(400, 1).code == 1
 
@@ -192,7 +192,7 @@ def test_user_traffic_is_two_samples_of_sessions(users):
 def test_notes_of_json_go_to_stderr(users):
     done = users(40, 10, "--format", "json", named=False)
     assert (done.code, done.json["gates"][0]["candidate"]) == (1, {"value": 0.9, "n": 400})
-    nameless = [line for line in done.err.splitlines() if "carry nothing that [metrics] cluster names" in line]
+    nameless = [line for line in done.err.splitlines() if "have nothing that [metrics] cluster names" in line]
     assert [line.split()[1:5] for line in nameless] == [["400", "requests", "of", name] for name in ("i1", "i2")]
 
 

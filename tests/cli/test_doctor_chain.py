@@ -154,7 +154,7 @@ def test_somebody_listens_and_says_nothing(tmp_path):
         (415, "name a receiver of OTLP over HTTP"),
         (418, "its log says why"),
         (429, "sample less"),
-        (503, "can write nothing at the moment"),
+        (503, "cannot write at the moment"),
     ],
 )
 def test_each_refusal_has_its_hint(tmp_path, status, hint):
@@ -192,7 +192,7 @@ def test_the_admin_port_is_no_place_to_write(tmp_path):
     with serving(tmp_path) as running:
         name, told, _ = broken(doctor(tmp_path, running.admin, running.admin))
     assert name == "exporter"
-    assert "status 405 (it takes no records: of `ragmon serve`, `[serve] otlp` does, and not `admin`)" in told
+    assert "status 405 (it accepts no records: of `ragmon serve`, use the port `[serve] otlp`, not `admin`)" in told
 
 
 @pytest.mark.slow
@@ -260,7 +260,7 @@ def test_what_cannot_be_seen_is_no_success(tmp_path):
         name, told, hint = broken(doctor(tmp_path, running.otlp, f"http://127.0.0.1:{port}"))
         assert running.books()["scored"] == 1
     assert name == "server"
-    assert told.startswith(f"it cannot be seen what became of the trace: no answer from 127.0.0.1:{port} (")
+    assert told.startswith(f"what became of the trace cannot be seen: no answer from 127.0.0.1:{port} (")
     assert hint.startswith("--admin-url URL")
 
 
@@ -299,7 +299,7 @@ def test_somebody_else_took_the_trace(tmp_path):
         (record,) = receiver.records()
     name, told, hint = broken(done)
     assert record.pipeline == "ragmon-doctor"
-    assert (name, "no `ragmon serve`: a collector? It passed nothing on within 0.3 s" in told) == ("arrived", True)
+    assert (name, "not a `ragmon serve`: a collector? It passed nothing on within 0.3 s" in told) == ("arrived", True)
     assert "--wait" in hint
 
 
@@ -397,7 +397,7 @@ def test_a_server_that_cannot_write_is_named_before_and_after_a_trace_was_sent(t
     with serving(tmp_path) as running, receiving() as receiver, in_front_of(running.admin, troubled) as admin:
         late = 1
         name, told, _ = broken(doctor(tmp_path, receiver.endpoint, admin))
-        assert (name, told) == ("server", "it takes nothing: the disk is full")
+        assert (name, told) == ("server", "it accepts nothing: the disk is full")
         late = len(looks) + 2
         name, told, _ = broken(doctor(tmp_path, receiver.endpoint, admin, "--wait", "0.3"))
         assert (name, told) == ("journal", "it cannot be written: the disk is full")

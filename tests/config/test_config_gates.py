@@ -208,7 +208,12 @@ CASES = {
         "is not the name of a metric",
         "did you mean mrr?",
     ),
-    "a judge's score": ("[gates.judge_tone]\nat_least = 0.5\n", 1, "judge's score", "never gates alone"),
+    "a judge's score": (
+        "[gates.judge_tone]\nat_least = 0.5\n",
+        1,
+        "the score of a judge",
+        "no gate may use its score alone",
+    ),
     "an unknown preset": ('[gates]\npreset = "wfgy-evil"\n', 2, "is not a preset", "did you mean wfgy-eval"),
     "an unknown key": (f"{GATE}at_last = 0.5\nat_least = 0.5\n", 3, "is not a known key", "did you mean at_least"),
     "an unknown source": (f'{GATE}at_least = 0.5\nsource = "prob"\n', 4, "must be", "did you mean probe?"),
@@ -265,7 +270,7 @@ CASES = {
     "a value nobody declared": (
         f'{GATE}at_least = 0.5\nslice = {{ lang = "dee" }}\n[slices]\nlang = ["de", "en"]\n',
         4,
-        "has a value of lang nobody declared",
+        "has a value of lang that is not declared",
         "de",
     ),
     "a page on the good side": (f"{GATE}at_least = 0.5\npage_below = 0.6\n", 4, "beyond the threshold", "below 0.5"),

@@ -165,4 +165,4 @@ def test_a_pipeline_table_without_a_name_names_no_pipeline(settings):
 def test_no_gold_set_is_called_as_labels_are(settings):
     with pytest.raises(ConfigError, match=r"gold\.labels is taken") as refused:
         settings('[gold.labels]\npath = "g"\n')
-    assert "what people say of answers" in refused.value.hint
+    assert "labels are shown as gold" in refused.value.hint

@@ -156,7 +156,7 @@ def test_a_build_that_came_a_while_before():
 def test_a_build_that_was_bad_all_along():
     pipeline = Pipeline()
     pipeline.run(30, build=lambda rng: rng.choice(["b1", "b2"]), change=bad_where(of_b2))
-    assert re.match(r"build b2: 0\.0 % of \d+, all others 9\d\.\d % of \d+, as long as was", told(pipeline, COVERAGE))
+    assert re.match(r"build b2: 0\.0 % of \d+, all others 9\d\.\d % of \d+, over the whole", told(pipeline, COVERAGE))
 
 
 def test_a_bad_build_that_got_more_of_the_traffic():

@@ -35,7 +35,7 @@ def test_beside_the_exact_value_stands_the_interval_for_questions_like_these():
     run = gold_run(45, 50, traced=100)
     outcome = judge(PRECISION, run, golds=(SET,), whole_run=True)
     assert (outcome.lower, outcome.upper) == clustered_or_missing(run.clusters["answer_precision"])[:2]
-    assert outcome.reason.endswith("interval: questions like these")
+    assert outcome.reason.endswith("the interval is for questions like these")
 
 
 @pytest.mark.parametrize(

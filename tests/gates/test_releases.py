@@ -530,7 +530,7 @@ def test_the_error_of_a_false_alarm_is_shared_by_the_gates_and_that_of_a_false_a
     assert verdicts(against(traffic, PRECISION, *others, max_drop=0.0))["precision"] == "insufficient"
     alone, among = (against(traffic, PRECISION, *more, max_drop=0.05)[0] for more in ((), others))
     assert alone.verdict == among.verdict == "pass"
-    assert alone.reason == "a drop is proven, one of 5.0 points is ruled out"
+    assert alone.reason == "a drop is proven, but one of 5.0 points is ruled out"
     assert among.reason == "a drop of 5.0 points is ruled out"
 
 
@@ -545,7 +545,7 @@ def test_an_unknown_release_and_an_impossible_margin_are_refused():
     traffic = counted(live(1, build="old"), live(1, build="new"))
     with pytest.raises(UnknownNameError, match="unknown build: 'newer'"):
         against(traffic, COMPLIANCE, names=("old", "newer"))
-    with pytest.raises(RagmonError, match="margin 1 is no difference"):
+    with pytest.raises(RagmonError, match="margin 1 is not a difference"):
         against(traffic, COMPLIANCE, max_drop=1)
 
 

@@ -235,7 +235,7 @@ class TestUnreadableFiles:
     def test_a_truncated_gzip_file(self, refusal):
         message, hint = refusal(gzip.compress(json.dumps(ROW).encode())[:-9], "gold.jsonl.gz")
         assert message.startswith("gold.jsonl.gz: broken gzip file: ")
-        assert "pack the file again" in hint
+        assert "compress the file again" in hint
 
     @pytest.mark.parametrize("content", ["", "\n \n", "\ufeff", "[]", " [ ] \n"])
     def test_an_empty_file_holds_no_item(self, refusal, content):

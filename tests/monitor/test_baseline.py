@@ -90,7 +90,7 @@ def test_a_drop_beyond_the_allowed_one_fails_a_gate_that_holds(bench):
     assert verdicts(report) == {"precision": "fail", "refusal": "pass", "compliance": "pass"}
     assert report.verdict == "fail"
     (precision, *_) = report.outcomes
-    assert precision.reason == "15.0 points worse than the baseline, at most 2.0 allowed"
+    assert precision.reason == "15.0 points worse than the baseline, 2.0 are allowed"
     assert precision.value == pytest.approx(0.85)
 
 

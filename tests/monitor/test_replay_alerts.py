@@ -173,8 +173,8 @@ def stray():
     return [*records[:2_400], *late, *untimed, *records[2_400:]]
 
 
-UNTIMED = "2 records carry no time and are in no alarm"
-LATE = "3 records stand more than ten minutes behind later ones: alarms counted them in a later minute"
+UNTIMED = "2 records have no time, so no alarm counts them"
+LATE = "3 records come more than ten minutes after later ones: alarms counted them in a later minute"
 
 
 @pytest.mark.slow
@@ -214,7 +214,7 @@ def test_several_processes_write_the_same_lines(tmp_path, jobs):
     assert lines
     assert (several.code, found) == (0, lines)
     assert (several.err, several.out) == (one.err, one.out)
-    assert "1 records carry no time and are in no alarm" in one.err
+    assert "1 records have no time, so no alarm counts them" in one.err
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

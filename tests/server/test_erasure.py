@@ -26,7 +26,7 @@ from tests.support.waiting import wait_for
 SECRET = "the-lady-with-the-dog"
 FULL = '[capture]\ncontent = "full"\n'
 PATIENT = AssemblyLimits(idle=300.0, rootless=300.0, age=600.0)
-STAYS = "stays: counts, which hold no text; keys and ids of traces, until they expire\n"
+STAYS = "kept: counts, which hold no text; keys and ids of traces, until they expire\n"
 
 
 def ids(folder):
@@ -156,7 +156,7 @@ def test_journals_that_were_set_aside_are_named_since_they_may_hold_it(tmp_path)
     aside = tmp_path / "state" / "journal.db.corrupt-20250101T000000Z"
     aside.write_bytes(b"?")
     done = command(tmp_path, "--trace", "ab" * 16)
-    assert f"a damaged journal may hold it still; it can only be deleted: {aside}\n" in done.out
+    assert f"a damaged journal may still hold it; delete that file: {aside}\n" in done.out
 
 
 def test_somebody_who_reads_all_the_while_keeps_the_bytes_and_it_is_said(tmp_path, monkeypatch):
@@ -169,7 +169,7 @@ def test_somebody_who_reads_all_the_while_keeps_the_bytes_and_it_is_said(tmp_pat
             reader.execute("SELECT * FROM rows").fetchall()
             options = ["--state-dir", str(tmp_path / "state"), "--trace", "ab" * 16]
             told = CliRunner().invoke(forget, options, standalone_mode=False).output
-            assert "somebody read all the while, and it may be on the disk still" in told
+            assert "another process was reading, so the data may still be on the disk" in told
         again = CliRunner().invoke(forget, options, standalone_mode=False).output
     assert "somebody read" not in again
 

@@ -200,7 +200,7 @@ BROKEN = {
     "a plugin nobody has": ("plugins = ['not_a_module_of_anybody']\n", "not_a_module_of_anybody"),
     "no end of brackets": (f"a = {'[' * 5000}\n", "is nested too deeply"),
     "the home of nobody": ("extend = '~nobody-lives-here/ragmon.toml'\n", "RuntimeError"),
-    "a name no file has": ('extend = "\\u0000"\n', "extend names a file nobody can use"),
+    "a name no file has": ('extend = "\\u0000"\n', "extend names a file that cannot be used"),
     "nothing at all": (None, "there is no such file"),
 }
 
@@ -236,7 +236,7 @@ def test_a_broken_configuration_leaves_the_old_one_in_force_until_it_is_repaired
     assert doubt["what"] == status["config"]["broken"]
     assert began - 1 <= doubt["since"] <= time.time()
     trusted = unescape(get(f"{running.admin}/")[1].partition("Can it be trusted?")[2].partition("<h2>")[0])
-    assert f"{printable_line(status['config']['broken'])}; the configuration before it is in force" in trusted
+    assert f"{printable_line(status['config']['broken'])}; the previous configuration is in force" in trusted
     logged(running, "ERROR the configuration on disk is not in force: ")
     assert gate(running)["threshold"] == 0.5
     assert accounted(running)["scored"] == 100

@@ -91,7 +91,7 @@ def reading(**how):
             {"books": {"received": 1000, "scored": 900, "dropped": {"too_old": 100}}},
             "ingest: 100 of 1000 records dropped: too_old 100",
         ),
-        ({"served": {"resets": 1}}, "the journal was damaged and begun anew: 1"),
+        ({"served": {"resets": 1}}, "damaged journals that were set aside: 1"),
         ({"served": {"missing": 11}}, "11 records that producers sent have not arrived"),
         ({"served": {"lost": {"queue_full": 30}}}, "producers lost 30 records themselves: queue_full 30"),
         ({"last_scored": 4399.0}, "no record was scored lately, so the numbers are old"),
