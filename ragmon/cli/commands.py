@@ -134,7 +134,9 @@ traces_argument = click.argument("traces", nargs=-1, required=True)
 config_option = click.option(
     "--config", "-c", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
 )
-gold_option = click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold. Default: [gold.*] of the config.")
+gold_option = click.option(
+    "--gold", "-g", metavar="FILE", multiple=True, help="A gold file. Default: [gold.*] of the config."
+)
 url_option = click.option("--url", metavar="URL", help="The monitor. Default: `[serve] admin` of the config.")
 
 
@@ -196,7 +198,7 @@ def ack() -> None:
 
     The page and /api/status show for a week who acknowledged it, when and why.
 
-    Exit codes: 0, 3 there is no such alarm, or no monitor.
+    Exit codes: 0 done, 3 there is no such alarm, or no monitor.
     """
 
 
@@ -215,7 +217,7 @@ def why() -> None:
     Name a pipeline (its newest incident), an incident, a gate, or another alarm: `hit_rate:baseline`,
     `top_score:drift`.
 
-    Exit codes: 0, 3 there is no such alarm, or no monitor.
+    Exit codes: 0 done, 3 there is no such alarm, or no monitor.
     """
 
 
@@ -236,7 +238,7 @@ def baseline_freeze() -> None:
     The file holds every metric that alarms compare with its own past, the p95 of the latency, and how each gold item
     was answered.
 
-    Exit codes: 0, 3 bad input or configuration.
+    Exit codes: 0 done, 3 bad input or configuration.
     """
 
 
@@ -300,7 +302,7 @@ def config_check() -> None:
     Gold files are read as well. Warnings name what is valid but probably a mistake: a gate that can never fail with
     this gold, an environment variable that is almost one of ragmon's.
 
-    Exit codes: 0 clean, or warnings alone, 1 problems, 3 the file cannot be read.
+    Exit codes: 0 clean, or only warnings, 1 problems, 3 the file cannot be read.
     """
 
 
@@ -312,14 +314,16 @@ def config_check() -> None:
 def config_show() -> None:
     """Print every value with its origin: default, file and line, or the environment. Secrets are masked.
 
-    Exit codes: 0, 1 the file has problems, 3 it cannot be read.
+    Exit codes: 0 done, 1 the file has problems, 3 it cannot be read.
     """
 
 
 @click.command()
 @config_option
 @click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), help="Observations a minute, to say what is found when."
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Observations per minute, to say how soon alarms find a fault.",
 )
 @click.option("--admin-url", metavar="URL", help="The server's admin port. Default: `[serve] admin` of the config.")
 @click.option(
@@ -426,7 +430,7 @@ def generate_dashboard() -> None:
     Overview, retrieval, answers, traffic, health; for Grafana 11.6 and later, on the series of /metrics. Generate them
     again when you add gates or judges; thresholds are read from series and follow by themselves.
 
-    Exit codes: 0, 1 with --check where files differ, 3 bad configuration or usage.
+    Exit codes: 0 done, 1 with --check where files differ, 3 bad configuration or usage.
     """
 
 
@@ -459,12 +463,12 @@ def generate_dashboard() -> None:
 def generate_rules() -> None:
     """Write recording rules and alerts, for the pipelines of ragmon.toml and for all that are not named there.
 
-    Exit codes: 0, 1 --check found a difference, 3 bad configuration.
+    Exit codes: 0 done, 1 --check found a difference, 3 bad configuration.
     """
 
 
 _paths = click.argument("paths", nargs=-1, required=True)
-_key = click.option("--key-file", metavar="FILE", help="The secret frozen sets are signed with.")
+_key = click.option("--key-file", metavar="FILE", help="The secret with which frozen sets are signed.")
 
 
 @click.group(cls=Commands)
@@ -570,7 +574,7 @@ def gold_from_table() -> None:
 @click.pass_context
 @runs("init.init")
 def init() -> None:
-    """Write ragmon.toml from what is seen in TRACES (any file that `ragmon replay` reads), or by a running monitor.
+    """Write ragmon.toml from TRACES (any file that `ragmon replay` reads), or from what a monitor has seen.
 
     It names the pipelines, the gold, how ids and citations are written, refusals that are given word for word, and the
     gates that can be judged, with thresholds of the preset `default`. Each has a comment that says what was seen. A
@@ -599,7 +603,7 @@ def label_import() -> None:
     [labels] says which column is which, and which words mean true and false. Importing a file again changes nothing.
     With --output the labels are written as lines for `replay` and `gate` instead.
 
-    Exit codes: 0, 3 a file is broken, or no server takes the labels.
+    Exit codes: 0 done, 3 a file is broken, or no server takes the labels.
     """
 
 
@@ -617,7 +621,7 @@ def label_queue() -> None:
 
     First comes a random sample, shuffled, so you may stop anywhere; then the answers whose scores are least certain.
 
-    Exit codes: 0, 3 there is nothing to label.
+    Exit codes: 0 done, 3 there is nothing to label.
     """
 
 
@@ -640,7 +644,8 @@ def probe() -> None:
     Without --once it keeps asking at the configured rate, and sends the answers to `[export] endpoint`, or writes them
     to --output.
 
-    Exit codes: 0, 3 bad input or configuration, or the pipeline does not answer; with --gate those of `ragmon gate`.
+    Exit codes: 0 done, 3 bad input or configuration, or the pipeline does not answer; with --gate those of
+    `ragmon gate`.
     """
 
 
@@ -723,7 +728,7 @@ def replay() -> None:
     With --baseline, a gated metric that dropped too far fails its gate. Gold items that flipped are listed if the
     baseline is traces; a report has values only.
 
-    Exit codes: 0, 3 bad input or configuration. `ragmon gate` is the command whose exit code is the verdict.
+    Exit codes: 0 done, 3 bad input or configuration. `ragmon gate` is the command whose exit code is the verdict.
     """
 
 
@@ -770,7 +775,7 @@ def show() -> None:
     `[serve] state_dir` where there is one on this machine; else at `[serve] admin`. Over HTTP, content is shown with
     the token of `[serve] token_file`. Times are UTC.
 
-    Exit codes: 0, 3 there is no record of TRACE, or no monitor.
+    Exit codes: 0 done, 3 there is no record of TRACE, or no monitor.
     """
 
 
@@ -795,7 +800,7 @@ def top() -> None:
     q and Ctrl-C quit; the arrow keys scroll. A monitor that stops answering is shown as stale until it answers again.
     If stdout is no terminal, the state is printed once. Times are UTC.
 
-    Exit codes: 0, 3 no monitor answers.
+    Exit codes: 0 done, 3 no monitor answers.
     """
 
 
@@ -831,7 +836,7 @@ def view() -> None:
     `compare` wrote, as JSON or HTML; JSON has no results of single questions and no charts over time. Nothing is
     written. Ctrl-C ends it.
 
-    Exit codes: 0, 3 there is nothing to show, or it cannot be read.
+    Exit codes: 0 done, 3 there is nothing to show, or it cannot be read.
     """
 
 

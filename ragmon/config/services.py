@@ -491,12 +491,12 @@ class StreamTable(Table):
         metrics: The topic of the totals that producers report.
         chunks: The topic of what workers counted.
         group: The consumer group of the workers.
-        partitioner: How whoever else writes to the topic of requests places a key: librdkafka's `partitioner`.
+        partitioner: How other programs that write to the topic of requests place a key: librdkafka's `partitioner`.
         period: How much time of arrival a chunk holds.
         memory: How long a message is remembered at least, so that one that comes again is a duplicate.
         samples: How many whole records a chunk of Kafka holds beside its counts; besides, 8 that fail, for each gate.
             With 0 it holds none.
-        patience: How long alarms wait for a part that is silent; None: until it speaks again.
+        patience: How long alarms wait for a part that is silent; None: until it reports again.
         kafka: Settings that are passed to librdkafka as they are; of `NAME_file`, what is in the file.
     """
 
@@ -531,7 +531,7 @@ class ExportTable(Table):
 
     Attributes:
         endpoint: The address of an OTLP receiver; `otel` takes OpenTelemetry's standard variables, all of them.
-        protocol: How it is spoken to: `http/protobuf`.
+        protocol: The protocol: `http/protobuf`.
         headers: Headers of each request, such as the token of another receiver than `ragmon serve`.
         certificate: A PEM file of the certificates to trust; None: those of the system.
         client_certificate: A PEM file of this client's certificate and its key.
