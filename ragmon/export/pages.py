@@ -54,6 +54,7 @@ from ragmon.export.text import (
     evidence,
     flipped,
     incident_text,
+    number,
     percent,
     shares,
     value,
@@ -469,10 +470,10 @@ def pipeline_page(
     gates.sort(key=lambda gate: ORDER.index(gate["verdict"]))
     verdicts = Counter(gate["verdict"] for gate in gates)
     failing, undecided = verdicts["fail"], verdicts["insufficient"]
-    state = f"{failing or 'none'} of {_number(len(gates), 'gate', 'gates')} {'fail' if failing > 1 else 'fails'}"
-    state += f", {_number(undecided, 'has', 'have')} too little data" if undecided else ""
+    state = f"{failing or 'none'} of {number(len(gates), 'gate', 'gates')} {'fail' if failing > 1 else 'fails'}"
+    state += f", {number(undecided, 'has', 'have')} too little data" if undecided else ""
     firing = sum(gate["firing"] is not None for gate in gates)
-    state += f", {_number(firing, 'alarm fires', 'alarms fire')}" if firing else ""
+    state += f", {number(firing, 'alarm fires', 'alarms fire')}" if firing else ""
     shown = [s for s in exported_series(current.snapshot) if s.pipeline == pipeline and s.window == window]
     keys = {key for series in shown for key in series.metrics}
     gated = [gate for gate in gates if gate["metric"] in keys]
@@ -494,10 +495,6 @@ def pipeline_page(
         documents=list(_documents(current, pipeline)),
         builds=[(build, index) for name, build, index in current.builds if name == pipeline],
     )
-
-
-def _number(n: int, one: str, several: str) -> str:
-    return f"{n} {one if n == 1 else several}"
 
 
 def usual_window(gates: Sequence[Mapping[str, Any]], pipeline: str, windows: Sequence[str]) -> str:
@@ -768,7 +765,7 @@ def gold_page(
     """The page of gold, labels and judges: ids, facts and numbers, neither texts nor the names of raters."""
     windows = list(settings.windows)
     broke = sum(findings.broke for findings in found.sets.values())
-    title = f"{_number(broke, 'gold question', 'gold questions') if broke else 'No gold question'} got worse"
+    title = f"{number(broke, 'gold question', 'gold questions') if broke else 'No gold question'} got worse"
     return _page(
         "gold.html.jinja",
         status,
@@ -1028,7 +1025,7 @@ def incidents_page(
     return _page(
         "incidents.html.jinja",
         status,
-        f"ragmon: {_number(lasting, 'incident is', 'incidents are') if lasting else 'No incident is'} open",
+        f"ragmon: {number(lasting, 'incident is', 'incidents are') if lasting else 'No incident is'} open",
         incidents=incidents,
         days=DAYS,
         chart=timeline(spans, now),

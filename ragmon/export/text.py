@@ -228,9 +228,11 @@ def _about(data: ReportData, notes: Sequence[str]) -> list[str]:
     records = data.records
     entries = [escape(note) for note in notes]
     if records.duplicate:
-        entries.append(f"{records.duplicate} records repeat a gold question that was already answered")
+        repeats = number(records.duplicate, "record repeats", "records repeat")
+        entries.append(f"{repeats} a gold question that was already answered")
     if records.unmatched:
-        entries.append(f"{records.unmatched} records belong to no gold item: only label-free metrics count them")
+        unmatched = number(records.unmatched, "record matches", "records match")
+        entries.append(f"{unmatched} no gold item: only label-free metrics count them")
     entries += [f"{n} rejected: {escape(reason)}" for reason, n in records.rejected.items()]
     entries += [f"{n} unknown: {escape(field)}" for field, n in records.unknown.items()]
     for gold in data.gold:
@@ -255,6 +257,15 @@ def _gate_rows(gates: Sequence[GateSummary], shown: Callable[[str], str]) -> Ite
     for gate in gates:
         interval = bounds_text(gate.lower, gate.upper) + kinds.get(interval_kind(gate), "")
         yield shown(gate.name), value(gate), interval, bound(gate), str(gate.n), gate.verdict, shown(why(gate))
+
+
+def number(n: int, one: str, several: str) -> str:
+    """A count and its noun.
+
+    >>> number(1, "record", "records"), number(1200, "record", "records")
+    ('1 record', '1,200 records')
+    """
+    return f"{n:,} {one if n == 1 else several}"
 
 
 def percent(value: float | None) -> str:
@@ -314,8 +325,8 @@ def why(gate: GateSummary) -> str:
     """The reason of a verdict, and how many more observations a decision needs."""
     if not gate.needed:
         return gate.reason
-    unit = " gold items" if gate.estimand == constants.QUESTIONS_LIKE_THESE else ""
-    return f"{gate.reason}; about {gate.needed}{unit} needed"
+    unit = "gold items" if gate.estimand == constants.QUESTIONS_LIKE_THESE else "samples"
+    return f"{gate.reason}; about {gate.needed:,} {unit} needed"
 
 
 def _drops(drops: Sequence[BaselineDrop]) -> list[str]:
@@ -444,7 +455,7 @@ def counts(report: RunResults) -> str:
     text = f"{verdicts['fail']} of {gates} fail" if verdicts["fail"] else f"{verdicts['pass']} of {gates} pass"
     if verdicts["insufficient"]:
         text += f", {verdicts['insufficient']} insufficient"
-    return f"{text}; {report.read:,} records, {report.scored:,} scored"
+    return f"{text}; {number(report.read, 'record', 'records')}, {report.scored:,} scored"
 
 
 def brief(report: RunResults) -> str:

@@ -21,7 +21,7 @@ from ragmon.stats.histograms import MICRO, quantile
 from ragmon.stats.intervals import clustered_or_missing, needed_for_pass, needed_to_decide, wilson
 from ragmon.stats.strata import Estimate
 
-NO_GOLD: Final = "no gold is configured: [gold.NAME] path names the questions whose answers are known"
+NO_GOLD: Final = "no gold is configured: [gold.NAME] path names a file of questions with known answers"
 """Why a gate on gold has no data in an application that has none."""
 MAX_UNOBSERVED: Final = 0.02
 """Largest share of all calls that may lie in strata without a scored request."""
