@@ -299,9 +299,9 @@ def read_frozen(path: Path) -> dict[str, FrozenPipeline]:
     except OSError as error:
         raise ConfigError(f"the baseline cannot be read ({error.strerror})", path=str(path), hint=_HINT) from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError("the baseline is no JSON", path=str(path), hint=_HINT) from error
+        raise ConfigError("the baseline is not JSON", path=str(path), hint=_HINT) from error
     if not isinstance(data, dict) or data.get("kind") != KIND or data.get("v") != VERSION:
-        raise ConfigError("this is no baseline file", path=str(path), hint=_HINT)
+        raise ConfigError("this is not a baseline file", path=str(path), hint=_HINT)
     if data.get("version") != version(data.get("pipelines")):
         stated = data.get("version")
         raise ConfigError("the baseline was changed after it was frozen", path=str(path), value=stated, hint=_HINT)

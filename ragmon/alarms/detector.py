@@ -306,12 +306,12 @@ def shown(proof: Proof, rule: AlarmRule) -> ShownProof:
         value_text, level_text = f"{100 * value:.{decimals}f} %", f"{100 * level:.{decimals}f} %"
         if value_text != level_text:
             break
-    counted = " in gold items as good as at first" if rule.kind == "paired" else ""
+    counted = " gold items as good as in their first answers" if rule.kind == "paired" else ""
     if rule.metric == constants.LATENCY:
         counted = f" slower than {rule.ratio:g} x the usual p95"
     text = (
         f"{value_text} of {proof.n}{counted} since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC, "
-        f"{'its own past asks' if rule.kind == 'baseline' else 'asked'} for "
+        f"{'its own past says' if rule.kind == 'baseline' else 'should be'} "
         f"{'at least' if rule.at_least else 'at most'} {level_text}; "
         f"by chance at most once in {duration(rule.threshold)}"
     )

@@ -240,7 +240,7 @@ def describe(detectability: Detectability) -> str:
     verb = "drop" if detectability.gate.at_least else "rise"
     change = f"a {verb} to {100 * detectability.at:.3g} %"
     if detectability.labels is None:
-        return f"{change} is never found: it lies too close to the gate"
+        return f"{change} is never found: it is too close to the limit"
     count = f"{detectability.labels:,.0f} observations"
     if detectability.minutes is None or detectability.per_minute is None:
         return f"{change} takes about {count}"

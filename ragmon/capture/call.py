@@ -787,7 +787,7 @@ def count_outcome(call: Call, stratum: str | None, seconds: float, result: Any =
         if plan.runtime is not None:
             plan.runtime.submit(call)
     except Exception as error:  # noqa: BLE001 - the application must not see it
-        warn_once(f"a captured call could not be handed over: {error_location(error)}")
+        warn_once(f"a captured call could not be passed on: {error_location(error)}")
 
 
 def shallow_copy(value: Any) -> Any:

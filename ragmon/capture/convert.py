@@ -676,7 +676,7 @@ def stream_fields(items: Sequence[Any], function: TracedFunction, recorded: Mapp
     claim = reader.answer() if items else ""
     if claim is None and not reader.is_broken and recorded.get("claim") is None:
         unread["claim", "not_understood"] += 1
-        seen = "; ".join(f"`{shape}`" for shape in reader.strange) or "none is an answer"
+        seen = "; ".join(f"`{shape}`" for shape in reader.strange) or "no event is an answer"
         warn_once(
             f"a stream has no answer, as its events are not understood ({seen}): @ragmon.trace(reduce=...) makes the "
             "answer of its items, or ragmon.record(claim=...) in the call says it"

@@ -73,7 +73,7 @@ def deliver(sink: Exporter | BatchExporter, records: Sequence[Record]) -> dict[s
             if send is not None:
                 found = {reason: int(n) for reason, n in send(batch).items()}
                 if any(n < 0 for n in found.values()) or sum(found.values()) > len(batch):
-                    raise ValueError(f"a sink says it lost {found} of {len(batch)} records")  # noqa: TRY301 - caught below
+                    raise ValueError(f"an exporter lost {found} of {len(batch)} records")  # noqa: TRY301 - caught below
                 lost.update(found)
             elif submit is not None:
                 submit(batch[0])
@@ -291,7 +291,7 @@ class JsonlExporter:
                     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
                     self._path.rename(self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}"))
             except OSError as error:
-                warn_once(f"{self._path} cannot be put aside ({error.strerror}) and goes on growing")
+                warn_once(f"{self._path} cannot be rotated ({error.strerror}) and keeps growing")
                 self._size = self._age = None
             finally:
                 fcntl.flock(file, fcntl.LOCK_UN)

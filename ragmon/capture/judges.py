@@ -193,7 +193,7 @@ def judge(name: str) -> Callable[[F], F]:
     def keep(function: F) -> F:
         if not callable(function):
             raise RagmonError(
-                f"judge {name} is no function: {shorten(function)}", hint="a callable that takes a record"
+                f"judge {name} is not a function: {shorten(function)}", hint="a callable that takes a record"
             )
         existing = _functions.get(name)
         if existing is not None and _qualified_name(existing) != _qualified_name(function):
@@ -307,7 +307,7 @@ def completion(body: bytes) -> str:
         choice = response["choices"][0]
         content, finish_reason = choice["message"]["content"], choice.get("finish_reason")
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise _error("its server's answer is no chat completion") from None
+        raise _error("its server's answer is not a chat completion") from None
     if finish_reason in ("length", "content_filter"):
         raise _error(f"the reply was cut short ({finish_reason})")
     if not isinstance(content, str):
@@ -328,7 +328,7 @@ def findings(reply: str, count: int, *, reasons: bool) -> tuple[ItemJudgement, .
     for number, entry in enumerate(items, start=1):
         word = entry.get("verdict") if isinstance(entry, dict) else None
         if not isinstance(word, str):
-            raise _error(f"verdict {number} of the reply is no word")
+            raise _error(f"verdict {number} of the reply is not a word")
         if entry.get("number", number) != number:
             raise _error(f"verdict {number} of the reply has another number")
         reason = entry.get("reason") if reasons else None
@@ -341,7 +341,7 @@ def parse_claims(reply: str) -> tuple[str, ...]:
     """The claims in a reply."""
     claims = _list_of(reply, "claims")
     if not all(isinstance(claim, str) and claim.strip() for claim in claims):
-        raise _error("the reply lists a claim that is no text")
+        raise _error("the reply lists a claim that is not text")
     if len(claims) > MOST_CLAIMS:
         raise _error(f"the reply lists {len(claims)} claims, and {MOST_CLAIMS} are the most")
     return tuple(claims)
@@ -370,7 +370,7 @@ def _json(text: str | bytes, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise _error(f"{what} is no JSON") from None
+        raise _error(f"{what} is not JSON") from None
 
 
 def _error(why: str) -> JudgeError:
@@ -512,7 +512,7 @@ def follow(url: str, location: str) -> str:
         target = urljoin(url, location)
         parsed = split_url(target)
     except ValueError:
-        raise JudgeError(JUDGE_ERROR, "its server redirects to what is no address") from None
+        raise JudgeError(JUDGE_ERROR, "its server redirects to what is not an address") from None
     if parsed.origin == split_url(url).origin and not parsed.has_user:
         return target
     host = parsed.host
@@ -601,7 +601,7 @@ class ModelEndpoint:
                 self._paused_until = max(self._paused_until, monotonic() + pause)
             if attempt + 1 == ATTEMPTS or self.breaker.is_open or monotonic() + pause >= deadline:
                 if response is None:
-                    raise JudgeError(JUDGE_ERROR, "nobody answers at its address")
+                    raise JudgeError(JUDGE_ERROR, "nothing answers at its address")
                 result = RATE_LIMITED if status == _TOO_MANY_REQUESTS else JUDGE_ERROR
                 raise JudgeError(result, f"its server answers {status}", status=status)
             await asyncio.sleep(pause)
@@ -612,15 +612,15 @@ class ModelEndpoint:
 
     async def _try(self, client: httpx.AsyncClient, deadline: float, prompt: Prompt) -> HttpResponse | None:
         if not self.breaker.admits():
-            raise JudgeError(JUDGE_ERROR, "its server fails, and is left alone for a while")
+            raise JudgeError(JUDGE_ERROR, "its server fails; the next try is later")
         wait = self._paused_until - monotonic()
         if wait > 0:
             if monotonic() + wait >= deadline:
-                why = "its server wants to be left alone for longer"
+                why = "its server asks for a longer pause"
                 raise JudgeError(RATE_LIMITED, why, status=_TOO_MANY_REQUESTS)
             await asyncio.sleep(wait)
         if not self._spend():
-            raise JudgeError(BUDGET, "the budget of today is spent")
+            raise JudgeError(BUDGET, "today's budget is spent")
         messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
         fields: dict[str, Any] = {"model": self.model, "messages": messages}
         if not self._omit_optional_fields:
@@ -781,16 +781,16 @@ class Judge:
             # The opinion of a function of the application.
             function = self._model_or_function
             if not self._spend():
-                raise JudgeError(BUDGET, "the budget of today is spent")
+                raise JudgeError(BUDGET, "today's budget is spent")
             returned = function(record)
             if inspect.isawaitable(returned):
                 returned = await returned
             score, reason = (returned.score, returned.reason) if isinstance(returned, Verdict) else (returned, None)
             if score is None:
-                raise JudgeError(SKIPPED, "it has nothing to say")
+                raise JudgeError(SKIPPED, "it gave no score")
             if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
                 kind = "another number" if isinstance(score, int | float) else type(score).__name__
-                raise JudgeError(JUDGE_ERROR, f"it returned {kind}, which is no score from 0 to 1")
+                raise JudgeError(JUDGE_ERROR, f"it returned {kind}, which is not a score from 0 to 1")
             kept_reason = reason if self.settings.include_reason and isinstance(reason, str) else None
             return SCORED, Opinion(
                 float(score), kept_reason, (), None if record.contexts is None else len(record.contexts)

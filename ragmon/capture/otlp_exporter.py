@@ -80,7 +80,7 @@ LONGEST_PAUSE: Final = 5.0
 _HINTS: Final[dict[int, str]] = {
     HTTPStatus.FORBIDDEN: "the token is not allowed to write there",
     HTTPStatus.NOT_FOUND: "the address of an OTLP/HTTP receiver, without /v1/traces",
-    HTTPStatus.METHOD_NOT_ALLOWED: "it takes no records: of `ragmon serve`, `[serve] otlp` does, and not `admin`",
+    HTTPStatus.METHOD_NOT_ALLOWED: "it accepts no records: of `ragmon serve`, use the port `[serve] otlp`, not `admin`",
 }
 # Private names, but all instrumentations read them; older ones read the plain string.
 _SUPPRESSED: Final = (
@@ -181,7 +181,7 @@ class OtlpSession(requests.Session):
             if not re.fullmatch(r"[!-~]+", bare_token):
                 raise RagmonError("the export token cannot be sent", hint="one line of printable ASCII without spaces")
             self._headers["Authorization"] = f"Bearer {bare_token}"
-        self._unauthorized = "the token is missing, or is not the receiver's"
+        self._unauthorized = "the token is missing or is not the receiver's"
         if token_location:
             is_sent = token is not None or headers
             self._unauthorized = f"the token {'is that of' if is_sent else 'is missing in'} {token_location}"

@@ -157,14 +157,14 @@ def _wrap(function: Any, make: Callable[[Callable[..., Any]], TracedFunction]) -
         takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         if start not in parameters and not takes_any:  # the path would never find a value
             name = getattr(function, "__qualname__", shorten(function))
-            message = f"question starts at {shorten(start)}, which is no parameter of {name}"
+            message = f"question starts at {shorten(start)}, which is not a parameter of {name}"
             raise RagmonError(message, hint=nearest(str(start), parameters))
     source = None if traced_function.question is not None else _brings_many(traced_function.signature)
     if source is not None:
         name = getattr(function, "__qualname__", shorten(function))
         warn_once(
-            f"@ragmon.trace leaves {name} alone: its {source} brings many questions, and a record is of one. Decorate "
-            "the function that answers one question; traced functions inside are requests of their own"
+            f"@ragmon.trace leaves {name} alone: its {source} holds many questions, and a record is about one. "
+            "Decorate the function that answers one question; traced functions inside are requests of their own"
         )
         return function
     traced = wrap(traced_function)

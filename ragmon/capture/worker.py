@@ -437,7 +437,7 @@ class Worker:
             if self._periodic is not None:
                 self._periodic(flush_id > self._flushed)
         except Exception as error:  # noqa: BLE001 - the thread must go on
-            warn_once(f"counts could not be told: {error_location(error)}")
+            warn_once(f"counts could not be reported: {error_location(error)}")
         sleep_if_inherited(process)
         with self._condition:
             if self._done >= self._target:
@@ -473,7 +473,7 @@ class Worker:
             try:
                 records = self._processor.take(records, self._drain_deadline)
             except Exception as error:  # noqa: BLE001 - the thread must go on, and the records must be exported
-                warn_once(f"records go on unjudged: {error_location(error)}")
+                warn_once(f"records continue without a judge: {error_location(error)}")
         sleep_if_inherited(process)
         for start in range(0, len(records), self._at_once):
             batch = records[start : start + self._at_once]

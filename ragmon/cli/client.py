@@ -140,11 +140,11 @@ def _send_request(
     except OSError as error:
         hint = f"start `ragmon serve` or your application, or pass its address, such as {_EXAMPLE}"
         if "certificate" in str(error):
-            hint = "SSL_CERT_FILE names the certificates to trust; `[serve] tls` the server's own"
+            hint = "set SSL_CERT_FILE to the certificates to trust; `[serve] tls` names the server's own"
         raise NoResponseError(f"no answer from {server.authority} ({error})", hint=hint) from error
     if response.is_cut:
         message = f"the answer of {server.authority} is larger than {MAX_BODY} bytes"
-        raise NoResponseError(message, hint=f"is this the address of ragmon? Such as {_EXAMPLE}")
+        raise NoResponseError(message, hint=f"is this the address of ragmon? It looks like {_EXAMPLE}")
     return response
 
 
@@ -163,7 +163,7 @@ def read_page(url: str, path: str, part: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = str(error)
     message = f"what answers on {parse_server_url(url).authority} is not the admin port of `ragmon serve` ({reason})"
-    raise NoResponseError(message, hint="`[serve] admin` of the server's configuration says where that is")
+    raise NoResponseError(message, hint="its address is `[serve] admin` in the server's configuration")
 
 
 def read_back(data: object, kind: type[T], what: str) -> T:
@@ -171,7 +171,9 @@ def read_back(data: object, kind: type[T], what: str) -> T:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise RagmonError(f"this is no {what}: {error}", hint="is the monitor of this version?") from error
+        raise RagmonError(
+            f"this is no {what}: {error}", hint="does the monitor have the same version of ragmon?"
+        ) from error
 
 
 def counter_delta(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
@@ -235,5 +237,5 @@ def _json_object(response: HttpResponse, server: Url) -> dict[str, Any]:
         return value
     fields = value if isinstance(value, dict) else {}
     message = str(fields.get("error") or f"{server.authority} answered {response.status}")
-    hint = str(fields.get("hint") or "--url names a monitor of another kind?")
+    hint = str(fields.get("hint") or "is --url a monitor of another kind?")
     raise ErrorResponseError(message, response.status, hint=hint)

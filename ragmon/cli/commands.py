@@ -58,7 +58,7 @@ def table_options(kind: Literal["TRACE", "GOLD"], *, of: str) -> Callable[[_Comm
         if form is not None:
             written = datetime(2025, 11, 30, 9, tzinfo=UTC).strftime(form)
             if not import_module("ragmon.ingest.values").formatted_time(written, form):
-                raise click.BadParameter(f"{form!r} is no format of dates, such as '%d/%m/%Y %H:%M'")
+                raise click.BadParameter(f"{form!r} is not a format of dates, such as '%d/%m/%Y %H:%M'")
         return form
 
     def add(command: _Command) -> Callable[..., Any]:
@@ -92,7 +92,7 @@ def table_options(kind: Literal["TRACE", "GOLD"], *, of: str) -> Callable[[_Comm
                 metavar="TEXT",
                 help="What separates the entries of a list in one cell, such as `,` or `\\n`.",
             ),
-            click.option("--encoding", metavar="NAME", help="Of CSV and TSV. Default: UTF-8."),
+            click.option("--encoding", metavar="NAME", help="The encoding of CSV and TSV. Default: UTF-8."),
             click.option("--map", "mapping", metavar="FIELD=COLUMN,…", multiple=True, callback=parse, help=mapped),
         ):
             option(with_tables)
@@ -134,7 +134,9 @@ traces_argument = click.argument("traces", nargs=-1, required=True)
 config_option = click.option(
     "--config", "-c", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
 )
-gold_option = click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold. Default: [gold.*] of the config.")
+gold_option = click.option(
+    "--gold", "-g", metavar="FILE", multiple=True, help="A gold file. Default: [gold.*] of the config."
+)
 url_option = click.option("--url", metavar="URL", help="The monitor. Default: `[serve] admin` of the config.")
 
 
@@ -148,25 +150,25 @@ jobs_option = click.option(
     "--jobs",
     "-j",
     type=click.IntRange(1),
-    help="Processes that score. Default: the free cores for files beyond 64 MiB in all, else 1.",
+    help="How many processes score. Default: the free cores for more than 64 MiB of files, else 1.",
 )
-no_color_option = click.option("--no-color", is_flag=True, help="No colour on a terminal, as NO_COLOR=1.")
+no_color_option = click.option("--no-color", is_flag=True, help="No colour on a terminal; NO_COLOR=1 does the same.")
 labels_option = click.option(
-    "--labels", metavar="FILE", multiple=True, help="What people say of the answers: CSV or JSON Lines. Repeatable."
+    "--labels", metavar="FILE", multiple=True, help="People's labels of the answers: CSV or JSON Lines. Repeatable."
 )
 duplicates_option = click.option(
     "--duplicates",
     type=click.Choice(["all", "last", "first"]),
     default="all",
     show_default=True,
-    help="Which record of a gold question counts; other than `all`, one process scores.",
+    help="Which record of a gold question counts. `last` and `first` score in one process.",
 )
 
 
 def reject_nan(explanation: str, _: click.Context, __: click.Parameter, value: float) -> float:
     """Reject NaN, which every range of click lets pass."""
     if math.isnan(value):
-        raise click.BadParameter(f"{value} is no number{explanation}")
+        raise click.BadParameter(f"{value} is not a number{explanation}")
     return value
 
 
@@ -186,7 +188,7 @@ max_drop_option = click.option(
 
 @click.command()
 @click.argument("alarm", metavar="[PIPELINE/]ALARM")
-@click.option("--reason", required=True, metavar="TEXT", help="What was found; it stands beside the acknowledgement.")
+@click.option("--reason", required=True, metavar="TEXT", help="What you found; it is shown beside the acknowledgement.")
 @click.option("--by", metavar="NAME", help="Who acknowledges. Default: the name of your login.")
 @click.option("--url", metavar="URL", help="The monitor. Default: the server of the config, else the one in the app.")
 @config_option
@@ -196,7 +198,7 @@ def ack() -> None:
 
     The page and /api/status show for a week who acknowledged it, when and why.
 
-    Exit codes: 0, 3 there is no such alarm, or no monitor.
+    Exit codes: 0 done, 3 there is no such alarm, or no monitor.
     """
 
 
@@ -215,7 +217,7 @@ def why() -> None:
     Name a pipeline (its newest incident), an incident, a gate, or another alarm: `hit_rate:baseline`,
     `top_score:drift`.
 
-    Exit codes: 0, 3 there is no such alarm, or no monitor.
+    Exit codes: 0 done, 3 there is no such alarm, or no monitor.
     """
 
 
@@ -236,13 +238,13 @@ def baseline_freeze() -> None:
     The file holds every metric that alarms compare with its own past, the p95 of the latency, and how each gold item
     was answered.
 
-    Exit codes: 0, 3 bad input or configuration.
+    Exit codes: 0 done, 3 bad input or configuration.
     """
 
 
 @click.command()
 @click.argument("traces", nargs=-1)
-@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: it takes its last day.")
+@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: its last day is compared.")
 @click.option(
     "--by", type=click.Choice(["build", "index_hash"]), required=True, help="What tells the two releases apart."
 )
@@ -250,7 +252,7 @@ def baseline_freeze() -> None:
 @click.option("--candidate", metavar="NAME", required=True, help="The release in question.")
 @gold_option
 @config_option
-@click.option("--pipeline", metavar="NAME", help="Compare on the gates of this pipeline alone.")
+@click.option("--pipeline", metavar="NAME", help="Compare only the gates of this pipeline.")
 @click.option(
     "--max-drop",
     type=click.FloatRange(0, 1, max_open=True),
@@ -300,7 +302,7 @@ def config_check() -> None:
     Gold files are read as well. Warnings name what is valid but probably a mistake: a gate that can never fail with
     this gold, an environment variable that is almost one of ragmon's.
 
-    Exit codes: 0 clean, or warnings alone, 1 problems, 3 the file cannot be read.
+    Exit codes: 0 clean, or only warnings, 1 problems, 3 the file cannot be read.
     """
 
 
@@ -312,14 +314,16 @@ def config_check() -> None:
 def config_show() -> None:
     """Print every value with its origin: default, file and line, or the environment. Secrets are masked.
 
-    Exit codes: 0, 1 the file has problems, 3 it cannot be read.
+    Exit codes: 0 done, 1 the file has problems, 3 it cannot be read.
     """
 
 
 @click.command()
 @config_option
 @click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), help="Observations a minute, to say what is found when."
+    "--rate",
+    type=click.FloatRange(0, min_open=True),
+    help="Observations per minute, to say how soon alarms find a fault.",
 )
 @click.option("--admin-url", metavar="URL", help="The server's admin port. Default: `[serve] admin` of the config.")
 @click.option(
@@ -351,7 +355,9 @@ def doctor() -> None:
 @click.command()
 @click.option("--trace", metavar="ID", help="The trace: 32 hex digits.")
 @click.option("--tag", metavar="NAME=VALUE", help="All records with this tag, and what belongs to their traces.")
-@click.option("--user", metavar="NAME", help="All records of this user, as they have it, and what belongs to them.")
+@click.option(
+    "--user", metavar="NAME", help="All records of this user, named as in the records, and what belongs to them."
+)
 @click.option(
     "--state-dir", metavar="DIR", help="The folder of the journal. Default: `[serve] state_dir` of the config."
 )
@@ -374,7 +380,7 @@ def forget() -> None:
 @traces_argument
 @gold_option
 @config_option
-@click.option("--pipeline", metavar="NAME", help="Judge the gates of this pipeline alone.")
+@click.option("--pipeline", metavar="NAME", help="Judge only the gates of this pipeline.")
 @click.option(
     "--estimand",
     type=click.Choice(["gold_set", "questions_like_these"]),
@@ -382,7 +388,7 @@ def forget() -> None:
 )
 @baseline_option
 @max_drop_option
-@click.option("--since-build", metavar="BUILD", help="Judge the records of this build alone, as often as you like.")
+@click.option("--since-build", metavar="BUILD", help="Judge only the records of this build, as often as you like.")
 @click.option(
     "--on-insufficient", type=click.Choice(["fail", "pass"]), help="Count insufficient as this. Default: exit 2."
 )
@@ -424,7 +430,7 @@ def generate_dashboard() -> None:
     Overview, retrieval, answers, traffic, health; for Grafana 11.6 and later, on the series of /metrics. Generate them
     again when you add gates or judges; thresholds are read from series and follow by themselves.
 
-    Exit codes: 0, 1 with --check where files differ, 3 bad configuration or usage.
+    Exit codes: 0 done, 1 with --check where files differ, 3 bad configuration or usage.
     """
 
 
@@ -438,7 +444,7 @@ def generate_dashboard() -> None:
 @click.option(
     "--configured-only",
     is_flag=True,
-    help="For the pipelines that ragmon.toml names alone: where another ragmon's are in the same Prometheus.",
+    help="Only for the pipelines that ragmon.toml names: where another ragmon's are in the same Prometheus.",
 )
 @click.option(
     "--selector",
@@ -450,19 +456,19 @@ def generate_dashboard() -> None:
     "--by",
     multiple=True,
     metavar="LABEL",
-    help="A label that tells deployments apart, in place of [rules] by; may be repeated. RagmonDown then names a "
-    "deployment, too, that Prometheus knew within a day and does not know now.",
+    help="A label that tells deployments apart, in place of [rules] by. Repeatable. RagmonDown then also names a "
+    "deployment that Prometheus knew within the last day and no longer knows.",
 )
 @runs("generate.rules")
 def generate_rules() -> None:
     """Write recording rules and alerts, for the pipelines of ragmon.toml and for all that are not named there.
 
-    Exit codes: 0, 1 --check found a difference, 3 bad configuration.
+    Exit codes: 0 done, 1 --check found a difference, 3 bad configuration.
     """
 
 
 _paths = click.argument("paths", nargs=-1, required=True)
-_key = click.option("--key-file", metavar="FILE", help="The secret frozen sets are signed with.")
+_key = click.option("--key-file", metavar="FILE", help="The secret with which frozen sets are signed.")
 
 
 @click.group(cls=Commands)
@@ -544,7 +550,7 @@ def gold_diff() -> None:
 def gold_from_table() -> None:
     """Write a gold file from a table (CSV, TSV, Parquet, XLSX, JSON) of questions and right answers.
 
-    Says which metrics the result can judge. A question without qid gets one that depends on its text alone.
+    Says which metrics the result can judge. A question without qid gets one that depends only on its text.
 
     Exit code: 0, or 3 if the table is broken or has no right answers.
     """
@@ -552,7 +558,7 @@ def gold_from_table() -> None:
 
 @click.command()
 @click.argument("traces", nargs=-1)
-@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: of what it has seen.")
+@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: what it has seen is used.")
 @click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold to name in the file, and to judge TRACES by.")
 @click.option(
     "--output",
@@ -563,16 +569,16 @@ def gold_from_table() -> None:
     show_default=True,
     help="The file to write; `-` is stdout.",
 )
-@click.option("--force", is_flag=True, help="Overwrite the file where there is one.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @table_options("TRACE", of="TRACES")
 @click.pass_context
 @runs("init.init")
 def init() -> None:
-    """Write ragmon.toml from what is seen in TRACES (any file that `ragmon replay` reads), or by a running monitor.
+    """Write ragmon.toml from TRACES (any file that `ragmon replay` reads), or from what a monitor has seen.
 
     It names the pipelines, the gold, how ids and citations are written, refusals that are given word for word, and the
     gates that can be judged, with thresholds of the preset `default`. Each has a comment that says what was seen. A
-    gate that cannot be judged stands there as a comment, with the reason.
+    gate that cannot be judged is written as a comment, with the reason.
 
     Exit codes: 0 written, 3 bad input, or the file exists.
     """
@@ -585,7 +591,7 @@ def label() -> None:
 
 @label.command("import")
 @click.argument("files", nargs=-1, required=True)
-@click.option("--rater", metavar="NAME", help="Who gave the labels of rows that do not say.")
+@click.option("--rater", metavar="NAME", help="Who gave the labels of rows that name no rater.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @click.option("--url", metavar="URL", help="The server's write port. Default: [export] endpoint, else [serve] otlp.")
 @output_option
@@ -597,7 +603,7 @@ def label_import() -> None:
     [labels] says which column is which, and which words mean true and false. Importing a file again changes nothing.
     With --output the labels are written as lines for `replay` and `gate` instead.
 
-    Exit codes: 0, 3 a file is broken, or no server takes the labels.
+    Exit codes: 0 done, 3 a file is broken, or no server takes the labels.
     """
 
 
@@ -615,7 +621,7 @@ def label_queue() -> None:
 
     First comes a random sample, shuffled, so you may stop anywhere; then the answers whose scores are least certain.
 
-    Exit codes: 0, 3 there is nothing to label.
+    Exit codes: 0 done, 3 there is nothing to label.
     """
 
 
@@ -638,7 +644,8 @@ def probe() -> None:
     Without --once it keeps asking at the configured rate, and sends the answers to `[export] endpoint`, or writes them
     to --output.
 
-    Exit codes: 0, 3 bad input or configuration, or the pipeline does not answer; with --gate those of `ragmon gate`.
+    Exit codes: 0 done, 3 bad input or configuration, or the pipeline does not answer; with --gate those of
+    `ragmon gate`.
     """
 
 
@@ -656,7 +663,9 @@ _published = partial(click.option, hidden=True)
 
 @click.command()
 @click.argument("traces", nargs=-1)
-@click.option("--journal", metavar="DIR", help="The state folder of a server, in place of TRACES: as it was scored.")
+@click.option(
+    "--journal", metavar="DIR", help="The state folder of a server, in place of TRACES: scored as the server did."
+)
 @click.option(
     "--gold", "-g", metavar="FILE", multiple=True, help="Gold, or seed-004's folder. Default: [gold.*] of the config."
 )
@@ -668,7 +677,7 @@ _published = partial(click.option, hidden=True)
     help="What to write. Default: text (the gates) on a terminal, else json.",
 )
 @output_option
-@click.option("--windows", is_flag=True, help="Add every window span at every 5-minute step (JSON).")
+@click.option("--windows", is_flag=True, help="Add the metrics of every window, at every 5-minute step (JSON).")
 @jobs_option
 @duplicates_option
 @labels_option
@@ -719,7 +728,7 @@ def replay() -> None:
     With --baseline, a gated metric that dropped too far fails its gate. Gold items that flipped are listed if the
     baseline is traces; a report has values only.
 
-    Exit codes: 0, 3 bad input or configuration. `ragmon gate` is the command whose exit code is the verdict.
+    Exit codes: 0 done, 3 bad input or configuration. `ragmon gate` is the command whose exit code is the verdict.
     """
 
 
@@ -754,7 +763,7 @@ def serve() -> None:
 @click.argument("files", nargs=-1)
 @click.option("--url", metavar="URL", help="Ask the server whose admin port this is.")
 @click.option("--state-dir", metavar="DIR", help="Read the journal in this folder.")
-@click.option("--full", is_flag=True, help="Show long texts as a whole.")
+@click.option("--full", is_flag=True, help="Show long texts in full.")
 @form_option("text", "json")
 @gold_option
 @config_option
@@ -766,7 +775,7 @@ def show() -> None:
     `[serve] state_dir` where there is one on this machine; else at `[serve] admin`. Over HTTP, content is shown with
     the token of `[serve] token_file`. Times are UTC.
 
-    Exit codes: 0, 3 there is no record of TRACE, or no monitor.
+    Exit codes: 0 done, 3 there is no record of TRACE, or no monitor.
     """
 
 
@@ -791,7 +800,7 @@ def top() -> None:
     q and Ctrl-C quit; the arrow keys scroll. A monitor that stops answering is shown as stale until it answers again.
     If stdout is no terminal, the state is printed once. Times are UTC.
 
-    Exit codes: 0, 3 no monitor answers.
+    Exit codes: 0 done, 3 no monitor answers.
     """
 
 
@@ -810,7 +819,7 @@ def verify() -> None:
     A journal is checked further: every row can be read, none is missing, and the newest checkpoint with the rows after
     it gives what a replay of all rows gives, under the same configuration.
 
-    Exit codes: 0 it is, 1 it is not, 3 no server, no journal or bad configuration.
+    Exit codes: 0 every record is, 1 some are not, 3 no server, no journal or bad configuration.
     """
 
 
@@ -827,7 +836,7 @@ def view() -> None:
     `compare` wrote, as JSON or HTML; JSON has no results of single questions and no charts over time. Nothing is
     written. Ctrl-C ends it.
 
-    Exit codes: 0, 3 there is nothing to show, or it cannot be read.
+    Exit codes: 0 done, 3 there is nothing to show, or it cannot be read.
     """
 
 
@@ -841,5 +850,5 @@ def work() -> None:
     `ragmon serve` with `[serve] from = "stream"` adds up what they count, and judges gates and alarms.
 
     Exit codes: 0 stopped by a signal; 3 bad configuration, or a topic is missing; 75 no broker answers, or chunks
-    cannot be written: to start it again later may help.
+    cannot be written: restarting later may help.
     """

@@ -27,7 +27,7 @@ SERIES: Final = "prometheus.series"
 PROBLEMS: Final = 1
 WIDE: Final = 40
 """Width of the value column; a longer value shifts its own origin to the right."""
-_MORE: Final = 'more gold items, or a smaller min_samples; for exact runs in CI alone: source = "probe" or "replay"'
+_MORE: Final = 'add gold items, or lower min_samples; if the gate is for exact runs in CI: source = "probe" or "replay"'
 
 
 def rows(settings: Settings) -> list[tuple[str, object, str]]:
@@ -60,7 +60,7 @@ def check_command(context: click.Context, path: str | None) -> None:
     listed, errors = problems.listed, len(problems.errors)
     for problem in listed:
         click.echo(f"{'warning: ' if problem.warning else ''}{_problem_text(problem)}")
-    name = "no ragmon.toml here, the defaults hold" if settings.path is None else str(settings.path)
+    name = "no ragmon.toml here, the defaults are in force" if settings.path is None else str(settings.path)
     counts = f"{errors or 'no'} problem{'' if errors == 1 else 's'}"
     if warnings := len(listed) - errors:
         counts += f", {warnings} warning{'' if warnings == 1 else 's'}"

@@ -73,10 +73,10 @@ CONVENTIONS: Final = "spans"
 TOOLS: Final = "tools"
 SHOWN: Final = 5
 """Requests, instrumentations or tools that are named, at most."""
-HINT: Final = "docs/runbook.md, RagmonDropsRecords, says how to look at one; `ragmon forget --trace` deletes it"
+HINT: Final = "docs/runbook.md, RagmonRecordsDropped, says how to look at one; `ragmon forget --trace` deletes it"
 NO_RECORD: Final = (NOT_RAG, UNKNOWN_CONVENTION)
 NOTHING_READ: Final = (
-    "no span retrieves or asks a model: instrument the model's client and the retriever, or decorate the call with"
+    "no span retrieves or calls a model: instrument the model's client and the retriever, or decorate the call with"
     " @ragmon.trace; docs/how-to/spans.md"
 )
 NOT_READ: Final = (
@@ -96,9 +96,9 @@ _HINTS: Final[dict[int, str]] = {
     HTTPStatus.NOT_FOUND: "`[export] endpoint` is the base address of an OTLP/HTTP receiver, without /v1/traces",
     HTTPStatus.METHOD_NOT_ALLOWED: "this is a web server and no OTLP/HTTP receiver: correct `[export] endpoint`",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "a record of 1 KB is too large: raise the limit of the proxy in between",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "it takes no protobuf, or no gzip: name a receiver of OTLP over HTTP",
-    HTTPStatus.TOO_MANY_REQUESTS: "it has too much to do: give it more, or sample less",
-    HTTPStatus.SERVICE_UNAVAILABLE: "it can write nothing at the moment: its log and `/readyz` say why",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "it accepts no protobuf, or no gzip: name a receiver of OTLP over HTTP",
+    HTTPStatus.TOO_MANY_REQUESTS: "it is overloaded: give it more resources, or sample less",
+    HTTPStatus.SERVICE_UNAVAILABLE: "it cannot write at the moment: its log and `/readyz` say why",
 }
 
 
@@ -144,7 +144,7 @@ def send_record(settings: Settings, endpoint: Url, record: Record) -> Check:
         log.removeHandler(handler)
     if not dropped:
         return Check(EXPORTER, ok=True, finding=f"{endpoint.authority} took a trace")
-    refused = f"{endpoint.authority} said no to the record itself ({', '.join(dropped)})"
+    refused = f"{endpoint.authority} refused the record itself ({', '.join(dropped)})"
     reason = " ".join(handler.messages) or refused
     return Check(EXPORTER, ok=False, finding=reason, hint=_hint(reason, endpoint))
 
@@ -154,7 +154,7 @@ def _hint(reason: str, address: Url) -> str:
     if status_code is not None:
         return _HINTS.get(int(status_code[1]), "its log says why")
     if "does not answer in time" in reason:
-        return "its log; or something in between takes requests and passes none on"
+        return "read its log; or something in between takes requests and passes none on"
     if "certificate is not trusted" in reason:
         return "`[export] certificate` names a file of the certificates to trust"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -195,8 +195,8 @@ def quarantine_checks(quarantined: Iterable[QuarantinedItem]) -> Iterator[Check]
     for request in newest[:SHOWN]:
         arrived = datetime.fromtimestamp(request.arrival, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         trace = f"trace {request.trace_id}" if request.trace_id else "a line without a trace"
-        names.append(f"{trace}, {request.size} bytes, came {arrived}, while {request.step}")
-    finding = f"after the process ended over it twice: {', '.join(names)}{remainder}"
+        names.append(f"{trace}, {request.size} bytes, arrived {arrived}, failed while {request.step}")
+    finding = f"because the process ended over it twice: {', '.join(names)}{remainder}"
     yield Check(QUARANTINE, ok=True, finding=finding, hint=HINT)
 
 
@@ -234,7 +234,7 @@ def traffic_checks(found: ServerStatus) -> Iterator[Check]:
     yield from request_checks(found)
     yield from tool_checks(found.tools_without_documents)
     for name in found.uncovered:
-        finding = f"records of {shorten(name)}, and no gates or rules for it"
+        finding = f"pipeline {shorten(name)} has records, but no gates and no rules"
         yield Check("gates", ok=False, finding=finding, hint="[gates] at the top level, or [pipelines.NAME.gates]")
 
 
@@ -250,7 +250,7 @@ def running_monitor(admin: str) -> Iterator[Check]:
         yield Check(CAPTURED, ok=False, finding=str(error), hint=error.hint)
     else:
         if not any(check.name == CAPTURED for check in found):
-            hint = "send requests; `@ragmon.trace` stands below `@app.post`, or the framework calls the bare function"
+            hint = "send requests; put `@ragmon.trace` below `@app.post`, else the framework calls the bare function"
             yield Check(CAPTURED, ok=None, finding="nothing yet: the monitor has no records", hint=hint)
         yield from found
 
@@ -302,7 +302,7 @@ def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
     try:
         server_status = status(admin)
     except RagmonError as error:
-        message = f"it cannot be seen what became of the trace: {error}"
+        message = f"what became of the trace cannot be seen: {error}"
         return None, Check("server", ok=False, finding=message, hint=f"--admin-url URL; {error.hint}")
     authority = parse_server_url(admin).authority
     if server_status.journal is None:
@@ -310,7 +310,7 @@ def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
         hint = "--admin-url names the admin port of `ragmon serve`"
         return None, Check("server", ok=False, finding=message, hint=hint)
     if server_status.trouble:
-        message = f"it takes nothing: {server_status.trouble}"
+        message = f"it accepts nothing: {server_status.trouble}"
         return None, Check("server", ok=False, finding=message, hint="its log says why")
     message, offset = f"ragmon {server_status.version} on {authority}", server_status.now - time.time()
     if abs(offset) > _CLOCK_TOLERANCE:
@@ -347,14 +347,14 @@ def _not_scored(before: ServerStatus, after: ServerStatus, endpoint: str, wait: 
         is_ragmon = get_page(endpoint, "/").body.startswith(PURPOSE.partition(":")[0].encode())
     refused = counter_delta(before.refused, after.refused)
     if is_ragmon:
-        message = "a `ragmon serve` took the trace, and it is not the one that was asked"
-        hint = "--admin-url names its admin port, or `[export] endpoint` leads to another server"
+        message = "a `ragmon serve` took the trace, but not the one at this admin port"
+        hint = "pass its admin port with --admin-url, or correct `[export] endpoint`"
     elif refused:
         message = f"the collector's requests are turned away: {_listed(refused)}"
         hint = "give its exporter the server's token and protocol"
     else:
-        message = f"what took the trace is no `ragmon serve`: a collector? It passed nothing on within {wait:g} s"
-        hint = "its log and its exporter; --wait, where it gathers for longer"
+        message = f"what took the trace is not a `ragmon serve`: a collector? It passed nothing on within {wait:g} s"
+        hint = "look at its log and its exporter; raise --wait if it batches for longer"
     return Check("arrived", ok=False, finding=message, hint=hint)
 
 
@@ -380,7 +380,7 @@ def _metrics(admin: str) -> Check:
         message = f"/metrics answered with status {response.status}"
         return Check("metrics", ok=False, finding=message, hint="the server's log says why")
     if not any(f'pipeline="{DOCTOR_PIPELINE}"' in line for line in lines):
-        message = "the trace is scored and not on /metrics"
+        message = "the trace was scored but is not on /metrics"
         return Check("metrics", ok=False, finding=message, hint="report this: it is a bug")
     return Check("metrics", ok=True, finding=f"it is seen among {len(lines)} lines of /metrics")
 
@@ -408,7 +408,7 @@ def doctor(context: click.Context, config: str | None, rate: float | None, admin
     if problems:
         context.exit(1)
     settings = load(config)
-    click.echo(f"config    ok    {settings.path or 'no ragmon.toml, the defaults hold'}")
+    click.echo(f"config    ok    {settings.path or 'no ragmon.toml, the defaults are in force'}")
     bad = False
     for result in checks(settings, admin=admin_url, wait=wait):
         bad |= result.ok is False
@@ -418,7 +418,7 @@ def doctor(context: click.Context, config: str | None, rate: float | None, admin
             click.echo(f"{'':15} hint: {printable_line(result.hint)}")
     installed = instrumentations(settings)
     if installed:
-        click.echo("\nInstrumentations that are installed here, and what is lost of their spans:")
+        click.echo("\nInstrumentations installed here, and what their spans lack:")
     for instrumentation in installed:
         lost = printable_line(instrumentation.loss or instrumentation.note or "nothing")
         click.echo(f"{instrumentation.name}: {lost}")

@@ -89,7 +89,7 @@ def _blocked(report: CaptureReport) -> bool:
 def place_checks(needed: int | None) -> Iterator[Check]:
     """Name the setting that gives every pipeline its gates."""
     if needed is not None:
-        finding = "pipelines found no place and have no gates: they are counted as __other__"
+        finding = "pipelines found no room and have no gates: they are counted as __other__"
         hint = f"[serve] {more_places(needed)}, or [pipelines.NAME] for each"
         yield Check("pipelines", ok=False, finding=finding, hint=hint)
 
@@ -416,7 +416,7 @@ def _topics(stream: StreamTable, topics: StreamTopics) -> Check:
     found = {**topics.inputs, stream.chunks: topics.chunks}
     finding = ", ".join(f"{name} with {number} partitions" for name, number in found.items())
     if len({topics.inputs[stream.spans], topics.chunks}) > 1:
-        hint = "the same number for both, so that each worker's chunks have a partition of their own"
+        hint = "use the same number for both, so that each worker's chunks have a partition of their own"
         return Check("topics", ok=False, finding=finding, hint=hint)
     hint = "" if stream.metrics in topics.inputs else f"there is no {stream.metrics}: samples are not weighted"
     return Check("topics", ok=True, finding=finding, hint=hint)
@@ -471,7 +471,7 @@ def _counted(stream: StreamTable, topics: StreamTopics) -> Check:
         hint = "docs/runbook.md, RagmonStreamIncomplete: a log cut off"
         return Check("counted", ok=False, finding=finding, hint=hint)
     if recreated:
-        finding = f"made anew since they were counted last: {', '.join(recreated)}"
+        finding = f"created again since they were counted last: {', '.join(recreated)}"
         return Check("counted", ok=True, finding=finding, hint="workers count them from their beginning")
     return Check("counted", ok=True, finding=f"{len(last)} of {len(parts)} partitions have been counted")
 
@@ -492,8 +492,8 @@ def _keys(kafka: Any, consumer: Any, stream: StreamTable, topics: StreamTopics) 
         return Check("keys", ok=True, finding=f"not tried: they are placed by {stream.partitioner}")
     wrong = [m for m in messages if fnv1a_partition(m.key(), number) != m.partition()]
     if wrong:
-        finding = f"{len(wrong)} of {len(messages)} messages of {stream.spans} do not lie where fnv1a places their key"
-        hint = "the spans of a trace do not meet; set the same partitioner for whoever writes to it"
+        finding = f"{len(wrong)} of {len(messages)} messages of {stream.spans} are not where fnv1a places their key"
+        hint = "the spans of a trace are in several partitions; set the same partitioner for every program that writes"
         return Check("keys", ok=False, finding=finding, hint=hint)
-    finding = f"{len(messages)} messages of {stream.spans} lie where fnv1a places their key"
+    finding = f"{len(messages)} messages of {stream.spans} are where fnv1a places their key"
     return Check("keys", ok=True, finding=finding)

@@ -30,7 +30,7 @@ def compare(files: Mapping[Path, str]) -> int:
         existing = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
         if existing != text:
             differ = DIFFERS
-            click.echo(f"{printable_line(str(path))}: {'missing' if existing is None else 'not what would be written'}")
+            click.echo(f"{printable_line(str(path))}: {'missing' if existing is None else 'out of date'}")
     return differ
 
 

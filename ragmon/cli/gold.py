@@ -124,7 +124,7 @@ def from_table_command(path: str, tables: TableOptions, empty_reference: str | N
 
 def _assessment(gold_set: GoldSet, skipped: int) -> Iterator[str]:
     answerable = sum(item.answerable for item in gold_set)
-    left_out = f"; left out for want of a reference: {skipped}" if skipped else ""
+    left_out = f"; skipped without a reference: {skipped}" if skipped else ""
     yield f"items {len(gold_set)}: {answerable} answerable, {len(gold_set) - answerable} not{left_out}"
     snapshot = replay(map(_right_answer, gold_set), gold_set).snapshot
     metrics = next((series.metrics for series in snapshot.series if series.gold), {})

@@ -174,7 +174,7 @@ def _add_settings(file: _File, report: CaptureReport, state: State, scope: KeyPa
     counts, base = CitationCounts(*state.citations.get(report.pipeline, ())), (*scope, "citations", "base")
     if counts.citing and base not in file.entries:
         form, by_number = counts.form, counts.by_rank > HALF * counts.citing
-        ways = {"by number, such as [1]": counts.by_rank, "by names that are no retrieved ids": counts.unlike}
+        ways = {"by number, such as [1]": counts.by_rank, "by names that are not retrieved ids": counts.unlike}
         parts = [f"{percent(n / counts.citing)} {way}" for way, n in ways.items() if n]
         told = f"{counts.citing:,} answers cite: {', '.join(parts) or 'all by the ids of documents'}"
         if by_number and form.base is None:

@@ -23,7 +23,7 @@ INTERRUPTED: Final = 130
 """The exit code shells expect of a program that was stopped with Ctrl-C."""
 
 COMMANDS: Final = {
-    "ack": "Acknowledge an alarm: it is silent until it fires anew.",
+    "ack": "Acknowledge an alarm: it is silent until it fires again.",
     "baseline": "Freeze what is normal, so that alarms can compare with it.",
     "compare": "Say whether one release is worse than another.",
     "config": "Check ragmon.toml, and show which values are in force.",
@@ -43,7 +43,7 @@ COMMANDS: Final = {
     "top": "Show the gates of a running monitor on this terminal.",
     "verify": "Check that every record is accounted for.",
     "view": "Open the pages on a journal, on trace files or on a report.",
-    "work": "Count partitions of a Kafka topic, for a server that adds up.",
+    "work": "Count partitions of a Kafka topic, for a server that adds up the counts.",
     "why": "Say what broke a gate, since when, and what changed.",
 }
 """The help line of each command, so that the overview needs none of their declarations."""

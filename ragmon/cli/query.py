@@ -57,11 +57,13 @@ _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 def forget(trace: str | None, tag: str | None, user: str | None, state_dir: str | None, config: str | None) -> int:
     """Take a trace, or all records with a tag or of a user, out of a server's journal and off the disk."""
     if [trace, tag, user].count(None) != 2:
-        raise RagmonError("what is to be forgotten?", hint="--trace ID, --tag NAME=VALUE or --user NAME, one of them")
+        raise RagmonError(
+            "nothing says what to delete", hint="--trace ID, --tag NAME=VALUE or --user NAME, one of them"
+        )
     if user == "":
         raise RagmonError("--user names nobody", hint="--user ada, as the records have it")
     if trace is not None and not _TRACE.fullmatch(trace):
-        raise RagmonError(f"--trace is no trace id: {shorten(trace)}", hint="32 hex digits, without dashes")
+        raise RagmonError(f"--trace is not a trace id: {shorten(trace)}", hint="32 hex digits, without dashes")
     parsed_tag = None
     if tag is not None:
         name, _, value = tag.partition("=")
@@ -75,13 +77,13 @@ def forget(trace: str | None, tag: str | None, user: str | None, state_dir: str 
         erased["quarantined request"] = erasure.quarantined
     lines = ["forgotten: " + ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in erased.items())]
     if not any(erased.values()) and erasure.states:
-        lines = ["forgotten: what saved states told of labels"]
+        lines = ["forgotten: what saved states held of labels"]
     elif not any(erased.values()):
         lines = ["nothing was found"]
     if not erasure.wiped:
-        lines.append("somebody read all the while, and it may be on the disk still: the same again wipes it")
-    lines += [f"a damaged journal may hold it still; it can only be deleted: {path}" for path in erasure.unread]
-    for line in [*lines, "stays: counts, which hold no text; keys and ids of traces, until they expire"]:
+        lines.append("another process was reading, so the data may still be on the disk: run the same command again")
+    lines += [f"a damaged journal may still hold it; delete that file: {path}" for path in erasure.unread]
+    for line in [*lines, "kept: counts, which hold no text; keys and ids of traces, until they expire"]:
         click.echo(printable_line(line))
     return 0
 
@@ -116,7 +118,7 @@ def import_command(
     for start in range(0, len(labels), _BATCH_SIZE):
         body = [json.loads(record.encode(label)) for label in labels[start : start + _BATCH_SIZE]]
         accepted += int(post_json(address, LABELS_PATH, body, settings).get("accepted", 0))
-    click.echo(f"{accepted} labels taken")
+    click.echo(f"{accepted} labels accepted")
     return 0
 
 
@@ -164,7 +166,7 @@ def show(
         raise click.UsageError("FILES, --url and --state-dir are three places: name one of them")
     if not trace.strip():
         hint = f"32 hex digits, or the first {SHORTEST} and more of them; in FILES any id that a record has"
-        raise RagmonError(f"TRACE is {shorten(trace)}, which is no trace id", hint=hint)
+        raise RagmonError(f"TRACE is {shorten(trace)}, which is not a trace id", hint=hint)
     if files:
         settings, sets = settings_and_gold(config, gold)
         scorer = ScorerFactory(settings, sets)()
@@ -253,7 +255,7 @@ def seconds(value: str) -> float:
         if back > 0:
             return back
     hint = "a duration (500s, 30m, 2h, 1d) or a time in the past (2026-11-28 00:12, UTC)"
-    raise click.BadParameter(f"{value!r} is no start to look back to: {hint}", param_hint="'--since'")
+    raise click.BadParameter(f"{value!r} is not a time to look back to: {hint}", param_hint="'--since'")
 
 
 class _Incident(msgspec.Struct):

@@ -90,10 +90,10 @@ def gate(
     check_max_drop(context)
     if since_build is not None:
         reasons = {
-            "baseline": "it holds for one look; `ragmon compare` holds for all",
+            "baseline": "it holds for one look; `ragmon compare` holds for all looks",
             "duplicates": "it chooses among the answers of all builds",
             "jobs": "one process keeps the requests of a session together",
-            "labels": "they come too late to be looked at as often as one likes",
+            "labels": "they arrive too late for a verdict that holds at all looks",
         }
         for name, reason in reasons.items():
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -141,8 +141,8 @@ def _report_since_build(
     policy, notes = _without_baseline_gates(policy_for(seen=run.pipelines()))
     outcomes = unless_lost(judge(release, scorer.table, policy, golds=scorer.gold.infos()), run.lost)
     build_notes = [
-        f"records of build {build} alone; the gates' intervals hold at all looks together, those of the series at one",
-        "a cluster of requests is one observation ([metrics] cluster)",
+        f"only records of build {build}; intervals of gates hold at all looks together, those of series at one",
+        "a cluster of requests counts as one observation ([metrics] cluster)",
     ]
     report = run.report(policy, questions=False, notes=[*build_notes, *releases.notes(), *notes])
     series = tuple(replace(series, of="") for series in report.snapshot.series)
@@ -156,7 +156,7 @@ def _without_baseline_gates(policy: Policy) -> tuple[Policy, list[str]]:
     left_out = [gate.name for gate in policy.gates if gate.kind == "quantile_ratio"]
     if left_out and not gates:
         hint = "without --since-build, with --baseline FILE"
-        raise RagmonError(f"no gate can be judged on a build alone: {', '.join(left_out)}", hint=hint)
+        raise RagmonError(f"no gate can be judged on one build: {', '.join(left_out)}", hint=hint)
     return replace(policy, gates=gates), [f"not judged: {', '.join(left_out)} (no baseline)"] if left_out else []
 
 
@@ -396,7 +396,7 @@ def seed_judge(
         address = parse_url(judge_url)
     except ValueError:
         hint = "such as https://judge.example/v1"
-        raise RagmonError(f"--judge-url is no address: {shown_url(judge_url)}", hint=hint) from None
+        raise RagmonError(f"--judge-url is not an address: {shown_url(judge_url)}", hint=hint) from None
     key = None if judge_key_file is None else read_key(Path(judge_key_file), "check --judge-key-file")
     endpoint = ModelEndpoint(address, model, key=key)
 

@@ -21,6 +21,7 @@ import click
 from click.core import ParameterSource
 from starlette.types import ASGIApp
 
+from ragmon.alarms.plan import rate_text
 from ragmon.cli.client import read_back
 from ragmon.cli.commands import STDIN
 from ragmon.cli.main import fail
@@ -137,7 +138,7 @@ def _send_once(spec: ProbeSpec, gold: GoldSet, client: ProbeClient, ordered: Rec
     for answered in run_round(ProbeWorkers(client, spec.concurrency), gold_questions):
         if is_first and answered.unreachable:
             hint = "is the application running? --target, or [probe.NAME] target, is its address"
-            raise RagmonError(f"nobody answers at {spec.asks}: {answered.unreachable}", hint=hint)
+            raise RagmonError(f"nothing answers at {spec.asks}: {answered.unreachable}", hint=hint)
         is_first = False
         counts.add(spec.name, answered.result)
         if answered.result != THROTTLED:
@@ -147,9 +148,9 @@ def _send_once(spec: ProbeSpec, gold: GoldSet, client: ProbeClient, ordered: Rec
             _print_progress(spec, f"{ordered.placed} of {len(gold_questions)}")
     ordered.close()
     results = ", ".join(f"{n} {result}" for (_, result), n in sorted(counts.read().items()))
-    _print_progress(spec, f"{ordered.placed} of {len(gold_questions)} answered for: {results}")
+    _print_progress(spec, f"{ordered.placed} of {len(gold_questions)} accounted for: {results}")
     if ordered.placed < len(gold_questions):
-        hint = f"{spec.concurrency} calls do not return: find out why, or ask over HTTP, where a request can be ended"
+        hint = f"{spec.concurrency} calls do not return: find out why, or ask over HTTP, where a request times out"
         raise RagmonError(f"{len(gold_questions) - ordered.placed} questions could not be sent", hint=hint)
 
 
@@ -172,7 +173,7 @@ def _run_until_signal(
             probers.append(Prober(spec, gold_questions, client, exporter.put, counts=counts, quota=quota))
         for prober in probers:
             prober.start()
-            _print_progress(prober.spec, f"asks {prober.spec.asks}, a question every {prober.interval:.3g} s")
+            _print_progress(prober.spec, f"asks {prober.spec.asks}, a question every {rate_text(prober.interval)} s")
         while True:
             with suppress(Empty):
                 signals.get(timeout=_DELIVERY_INTERVAL)
@@ -226,7 +227,7 @@ def report_page_of(path: str) -> str | None:
             raise InputError(f"the page cannot be read ({reason})", path=path, hint="check name and rights") from error
         if f'<meta name="generator" content="{GENERATOR}' not in page[:HEAD]:
             hint = "`ragmon replay --format html` and `ragmon compare --format html` write pages"
-            raise InputError("this is no page of ragmon", path=path, hint=hint)
+            raise InputError("this is not a page of ragmon", path=path, hint=hint)
         return page
     data = read_report(path, "the report")
     if data is None:
@@ -287,7 +288,7 @@ def work(config: str | None) -> int:
             server.stop(0.0)
     except UnavailableError as error:
         fail(str(error), error.hint, TEMPORARY)
-    click.echo("stopping: the next owner goes on from the last chunk", err=True)
+    click.echo("stopping: the next owner continues from the last chunk", err=True)
     return 0
 
 
@@ -332,7 +333,7 @@ def serve(config: str | None, insecure: bool) -> int:
                         server.reloading.reload()
                     else:
                         server.reloading.poll()
-                click.echo("stopping: what was accepted is put on disk", err=True)
+                click.echo("stopping: writing what was accepted to disk", err=True)
             return 0
     except UnavailableError as error:
         fail(str(error), error.hint, TEMPORARY)
@@ -358,7 +359,7 @@ def _raise_file_limit() -> None:
             descriptors.append(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         message = f"only {len(descriptors)} files can be opened, {FILES} are needed ({error.strerror})"
-        hint = "a larger `ulimit -n`, or LimitNOFILE= in the unit; where the whole machine is short of files, later"
+        hint = "raise `ulimit -n`, or LimitNOFILE= in the unit; if the whole machine is short of files, try later"
         raise UnavailableError(message, hint=hint) from error
     finally:
         for descriptor in descriptors:

@@ -179,7 +179,7 @@ def draw(
     status, width = poll.status, console.width
     head = [_title(status, address, width)]
     if now is not None:
-        why = poll.error or "the answer takes long"
+        why = poll.error or "waiting for an answer"
         words = f"stale: no answer since {_clock(poll.at, now)} ({ago(poll.at, now)}): {printable_line(why)}"
         head += _wrapped(console, Text(words, "bold reverse yellow"))
     head += _wrong(console, status, None if height is None else height // 3 - len(head))

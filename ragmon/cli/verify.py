@@ -71,7 +71,7 @@ def of_server(url: str) -> AuditResult:
         missing=server_status.producers.missing,
         lost=server_status.producers.dropped,
         spans=server_status.spans_dropped,
-        failed=(f"the server takes nothing: {server_status.trouble}",) if server_status.trouble else (),
+        failed=(f"the server accepts nothing: {server_status.trouble}",) if server_status.trouble else (),
     )
 
 
@@ -119,9 +119,9 @@ def _lines(result: AuditResult) -> list[str]:
         lines += _reasons(f"{stage} ignored", counters.ignored) + _reasons(f"{stage} dropped", counters.dropped)
     lines += _reasons("spans of no record", result.spans) + _reasons("lost by producers", result.lost)
     if result.missing:
-        lines.append(f"missing: {result.missing}, which producers sent; some may be on their way")
+        lines.append(f"sent by producers and not received: {result.missing}; some may be on their way")
     if result.forgotten:
-        lines.append(f"note: records that were forgotten on request: {result.forgotten}")
+        lines.append(f"note: records forgotten on request: {result.forgotten}")
     unaccounted = (
         f"records of {stage} that are unaccounted for: {result.stages[stage].residual}" for stage in result.unbalanced
     )
@@ -157,7 +157,7 @@ class RowsAudit:
     def faults(self) -> list[str]:
         """The first faults, and the number of the others."""
         unlisted = len(self.wrong) - MAX_LISTED_FAULTS
-        more = [f"{unlisted} more rows are not as they should be"] if unlisted > 0 else []
+        more = [f"{unlisted} more rows have problems"] if unlisted > 0 else []
         return self.wrong[:MAX_LISTED_FAULTS] + more
 
 
@@ -192,12 +192,12 @@ def audit_rows(journal: JournalReaderBase) -> RowsAudit:
         if base_checkpoint is None:
             if rows.first > 1 or (last and not rows.count):
                 gone = _row_range(1, (rows.first or last + 1) - 1)
-                rows.wrong.append(f"{gone} gone, and no checkpoint says what they said")
+                rows.wrong.append(f"{gone} gone, and no checkpoint holds their counts")
         elif base_checkpoint.seq and rows.first > base_checkpoint.seq + 1:
             rows.wrong.append(f"{_row_range(base_checkpoint.seq + 1, rows.first - 1)} missing")
         newest = journal.checkpoint()
         if newest is not None and newest.seq > last:
-            rows.wrong.append(f"a checkpoint knows of row {newest.seq}, and the newest row is {last}")
+            rows.wrong.append(f"a checkpoint includes row {newest.seq}, but the newest row is {last}")
     except JournalError as error:
         if error.reason != "corrupt":
             raise
@@ -247,15 +247,15 @@ def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) ->
             passed = [summary if rows.count else "there is no row yet"]
             failed, notes = list[str](), list[str]()
             if deep is None and rows.lines > DEEP:
-                notes.append(f"rows were not replayed: they hold more than {DEEP:,} lines; --deep does it all the same")
+                notes.append(f"rows were not replayed: they hold more than {DEEP:,} lines; --deep replays them anyway")
             elif deep is not False and rows.forgotten:
-                notes.append("checkpoints were not held against a replay: records were forgotten on request")
+                notes.append("checkpoints were not compared with a replay: records were forgotten on request")
             elif deep is not False:
                 replayed = replay(settings, journal)
                 stored_counts, replayed_counts = server_state.counts.dump(), replayed.counts.dump()
                 if replayed_counts != stored_counts:
                     differing = f"{stored_counts.decode()} and {replayed_counts.decode()}"
-                    failed.append(f"checkpoint and replay differ in what came in: {differing}")
+                    failed.append(f"checkpoint and replay differ in what was received: {differing}")
                 stored, recomputed = (state.engine.scorer.state.digest() for state in (server_state, replayed))
                 short, other = stored[:_DIGEST_DIGITS], recomputed[:_DIGEST_DIGITS]
                 if stored == recomputed and server_state.engine.scorer.dropped == replayed.engine.scorer.dropped:

@@ -103,7 +103,7 @@ def resolve_gates(gates: GatesTable, common: GatesTable, context: GateContext, p
             resolved[gate.name] = replace(gate, pipeline=context.pipeline, window=window)
     elif preset is not None:
         hint = nearest(preset, PRESETS)
-        problems.report(("gates", "preset"), "names no preset", scope=context.scope, value=preset, hint=hint)
+        problems.report(("gates", "preset"), "is not a preset", scope=context.scope, value=preset, hint=hint)
     for name, table in gates.own.items():
         gate_problems = list(_problems(name, table, context))
         for key, message, value, hint in gate_problems:
@@ -149,7 +149,7 @@ def _problems(name: str, table: GateTable, context: GateContext) -> Iterator[_Pr
         yield "", "is not usable as a name", None, NAME_HINT
     elif ":" in name:
         hint = f'"{name.replace(":", "-")}"'
-        yield "", "has a colon in its name, which parts a metric from its alarms", None, hint
+        yield "", "has a colon in its name, which separates a metric from its alarms", None, hint
     yield from _metric_problems(name, table, context)
     yield from _range_problems(table.direction, table.threshold, table)
     page_key, side = ("page_below", "below") if table.direction == "at_least" else ("page_above", "above")
@@ -163,10 +163,10 @@ def _problems(name: str, table: GateTable, context: GateContext) -> Iterator[_Pr
     if table.window is not None and table.window not in context.windows:
         further = json.dumps([*context.windows, table.window])
         hint = f"windows = {further} adds it; {nearest(table.window, context.windows)}"
-        yield "window", "names no window", table.window, hint
+        yield "window", "is not a window", table.window, hint
     gold = context.gold.get(table.gold or "")
     if table.gold is not None and table.gold not in context.gold_names:
-        yield "gold", "names no gold set", table.gold, nearest(table.gold, context.gold_names)
+        yield "gold", "is not a gold set", table.gold, nearest(table.gold, context.gold_names)
     elif table.gold is not None and table.source == constants.LIVE:
         yield "gold", "does not go with source live", table.gold, 'source = "match": questions found in the gold'
     elif gold is not None and table.source in (constants.PROBE, constants.MATCH) and table.source not in gold.use:
@@ -185,11 +185,11 @@ def _problems(name: str, table: GateTable, context: GateContext) -> Iterator[_Pr
         specs = [spec for spec in context.gold.values() if table.gold in (None, spec.name)]
         declared = {*context.slices.get(tag, ()), *(spec.tags[tag] for spec in specs if tag in spec.tags)}
         if declared and value not in declared:
-            yield "slice", f"has a value of {tag} nobody declared", value, nearest(value, declared)
+            yield "slice", f"has a value of {tag} that is not declared", value, nearest(value, declared)
         elif not declared:
             tags = {*context.slices, *(tag for spec in specs for tag in spec.tags)}
             hint = f'declare it: [slices] {tag} = ["{value}"]'
-            yield "slice", "names a tag nobody declared", tag, f"{hint}; {nearest(tag, tags)}" if tags else hint
+            yield "slice", "names a tag that is not declared", tag, f"{hint}; {nearest(tag, tags)}" if tags else hint
 
 
 def _metric_problems(name: str, table: GateTable, context: GateContext) -> Iterator[_Problem]:
@@ -200,7 +200,7 @@ def _metric_problems(name: str, table: GateTable, context: GateContext) -> Itera
             yield "metric", f"does not go with kind {table.kind}", metric, f'leave it out, or "{fixed}"'
         return
     if metric.startswith(constants.JUDGE_PREFIX):
-        yield key, "gates on a judge's score", metric, "a judge is a proxy and never gates alone"
+        yield key, "judges by the score of a judge", metric, "a judge is a proxy: no gate may use its score alone"
         return
     try:
         parse(metric)
@@ -209,7 +209,7 @@ def _metric_problems(name: str, table: GateTable, context: GateContext) -> Itera
     except UnknownNameError as error:
         if not context.foreign_metrics:
             surely = get_close_matches(metric, families(), n=1, cutoff=0.95)  # a letter or two, and no other is as near
-            yield key, "names no metric", metric, nearest(metric, surely) if surely else error.hint
+            yield key, "is not the name of a metric", metric, nearest(metric, surely) if surely else error.hint
 
 
 def _range_problems(key: str, value: float, table: GateTable) -> Iterator[_Problem]:

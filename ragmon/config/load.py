@@ -77,9 +77,9 @@ _PRESET: Final = ("gates", "preset")
 _MATCHER_COUNTS: Final = ("refusal", "matcher_counts")
 _NOT_INHERITED: Final = ("gold", "probe")  # by a pipeline from the top level
 _POSITION: Final = re.compile(r" \((?:at line (\d+), column (\d+)|at end of document)\)$")
-_BACKSLASH: Final = "a path stands in 'single quotes', or has / in place of \\"
+_BACKSLASH: Final = "put a path in 'single quotes', or write / in place of \\"
 _SYNTAX_HINTS: Final = {
-    "Invalid value": 'text and durations stand in quotes: window = "5m"',
+    "Invalid value": 'put text and durations in quotes: window = "5m"',
     "Expected '=' after a key": 'a line is key = value, a table is [name]; "recall@5" is quoted',
     "Invalid statement": "a line is key = value, [table] or a comment",
     "Unclosed array": "a list ends with ]",
@@ -233,13 +233,13 @@ def gather(path: Path, report: Report) -> tuple[SourceLocation, Tree]:
         files = (*extending, _resolved(path))
         if (base_file := _resolved(base_path)) in files:
             cycle = f"extend goes in a circle: {' -> '.join(file.name for file in (*files, base_file))}"
-            report(Problem(location.path, line, "extend", cycle, hint="drop one extend"))
+            report(Problem(location.path, line, "extend", cycle, hint="remove one extend"))
             return tree
         label = os.path.relpath(base_file, main_folder)
         try:
             base = read(base_path, SourceLocation(str(base_path), None, label, base_path.parent), files)
         except ConfigError as error:
-            message = f"extend names a file nobody can use: {error}"
+            message = f"extend names a file that cannot be used: {error}"
             hint = f"the path is relative to {location.path}; {error.hint}"
             report(Problem(location.path, line, "extend", message, hint=hint))
             return tree
@@ -443,7 +443,7 @@ def _import_plugins(modules: Sequence[str], problems: Problems) -> None:
         try:
             importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - a plugin is third-party code and may raise anything
-            hint = f"{type(error).__name__}: {error}; a plugin is installed or stands on PYTHONPATH"
+            hint = f"{type(error).__name__}: {error}; a plugin must be installed or on PYTHONPATH"
             problems.report(("plugins", index), "cannot be imported", value=module, hint=hint)
     for point in entry_points(group=PLUGINS):
         try:
@@ -529,18 +529,18 @@ class _EffectiveTables:
             report = partial(self._problems.report, scope=scope_of(pipeline))
             for name, table in view.gold.items():
                 if name in specs:
-                    hint = "gold sets are told apart by their names in every series: choose another"
+                    hint = "gold sets are told apart by their names: choose another"
                     report(("gold", name), "is defined twice", hint=hint)
                 if name == constants.LABELS:
-                    hint = "what people say of answers is shown as gold of this name: choose another"
+                    hint = "labels are shown as gold of this name: choose another"
                     report(("gold", name), "is taken", hint=hint)
                 named = table.pipeline
                 if named is not None and pipeline is not None and named != pipeline:
-                    hint = f"it stands inside {pipeline} and belongs to it: leave pipeline out"
-                    report(("gold", name, "pipeline"), "contradicts its place", value=named, hint=hint)
+                    hint = f"it is inside {pipeline} and belongs to it: leave pipeline out"
+                    report(("gold", name, "pipeline"), "contradicts the table it is in", value=named, hint=hint)
                 elif named is not None and named not in self.pipelines:
                     hint = f'{nearest(named, self.pipelines)}; or declare it: [pipelines."{named}"]'
-                    report(("gold", name, "pipeline"), "names no pipeline", value=named, hint=hint)
+                    report(("gold", name, "pipeline"), "is not a pipeline", value=named, hint=hint)
                 found = {"name": name, "pipeline": named or pipeline}
                 specs[name] = GoldSpec.model_construct(**dict(table) | found)
         return dict(sorted(specs.items(), key=lambda item: item[1].pipeline is None))
@@ -561,7 +561,7 @@ class _EffectiveTables:
                     continue
                 gold_name = table.gold or next(iter(self.gold_names))
                 if gold_name not in self.gold_names:
-                    report(path, "names no gold set", value=gold_name, hint=nearest(gold_name, self.gold_names))
+                    report(path, "is not a gold set", value=gold_name, hint=nearest(gold_name, self.gold_names))
                     continue
                 if (gold_set := gold.get(gold_name)) is None:
                     continue

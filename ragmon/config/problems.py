@@ -349,7 +349,7 @@ def _explain(error: Mapping[str, Any], path: KeyPath, model: type[Table]) -> tup
             examples = table.model_fields[key].examples if table is not None else None
             return "is missing", f'{key} = "{examples[0]}"' if examples else ""
         if model is not ConfigDocument and len(path) == 1 and key in ConfigDocument.model_fields:
-            return "is not a known key", f"{key} holds for all pipelines: it stands at the top of the file"
+            return "is not a known key", f"{key} holds for all pipelines: put it at the top of the file"
         return "is not a known key", nearest(key, table.model_fields) if table is not None else ""
     if kind == "literal_error":
         allowed = re.findall(r"'([^']*)'", context["expected"])

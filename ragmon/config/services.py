@@ -107,7 +107,7 @@ def otel_receiver(environ: Mapping[str, str], signal: Signal, report: Callable[[
     try:
         split_url(url or _ENDPOINT)
     except ValueError:
-        report(WrongVariable(variable, f"is no address: {shown_url(url)}", f"such as {_ENDPOINT}"))
+        report(WrongVariable(variable, f"is not an address: {shown_url(url)}", f"such as {_ENDPOINT}"))
     if variable == f"{_PREFIX}ENDPOINT":
         url = f"{(url or _ENDPOINT).rstrip('/')}/v1/{signal}"
     headers_variable, headers = found("HEADERS")
@@ -118,7 +118,7 @@ def otel_receiver(environ: Mapping[str, str], signal: Signal, report: Callable[[
     variable, timeout = found("TIMEOUT")
     seconds = float(timeout) if re.fullmatch(r"\d{1,9}(\.\d+)?", timeout) else 0.0
     if timeout and not seconds:
-        report(WrongVariable(variable, "is no time", "seconds, such as 10", timeout))
+        report(WrongVariable(variable, "is not a time", "seconds, such as 10", timeout))
     variable, name = found("COMPRESSION")
     compression = name.lower() or "none"
     if compression not in COMPRESSIONS:
@@ -157,7 +157,7 @@ def header_problem(headers: Mapping[str, str]) -> str | None:
     """Why headers cannot be sent, without any of their values; None if they can."""
     for name, value in headers.items():
         if not HEADER.fullmatch(name):
-            return "has what is no header"
+            return "has what is not a header"
         if name.lower() in OWN_HEADERS:
             return f"has the header {name}, which belongs to the request itself"
         if not HEADER_VALUE.fullmatch(value):
@@ -235,7 +235,7 @@ JudgeKind = Literal["contextual_precision", "faithfulness"]
 
 def _scale(value: tuple[float, ...]) -> tuple[float, ...]:
     if len(value) != 2 or value[0] == value[1]:
-        raise value_error("is no scale", "the worst score, then the best: range = [1, 5]")
+        raise value_error("is not a scale", "the worst score, then the best: range = [1, 5]")
     return value
 
 
@@ -326,7 +326,7 @@ class LabelValuesTable(Table):
     def _disjoint(self) -> LabelValuesTable:
         shared = {word.casefold() for word in self.true} & {word.casefold() for word in self.false}
         if shared:
-            raise value_error(f"has {min(shared)!r} for both true and false", "a word means one of them")
+            raise value_error(f"has {min(shared)!r} for both true and false", "a word means either true or false")
         return self
 
 
@@ -347,7 +347,7 @@ class LabelsTable(Table):
             Text,
             checked(
                 lambda value: value == Groundedness.name or value.startswith(JUDGE_PREFIX),
-                "names no score that every answer has",
+                "is not a score that every answer has",
                 f'"{JUDGE_PREFIX}…" for a judge, or "{Groundedness.name}"',
             ),
         ]
@@ -491,12 +491,12 @@ class StreamTable(Table):
         metrics: The topic of the totals that producers report.
         chunks: The topic of what workers counted.
         group: The consumer group of the workers.
-        partitioner: How whoever else writes to the topic of requests places a key: librdkafka's `partitioner`.
+        partitioner: How other programs that write to the topic of requests place a key: librdkafka's `partitioner`.
         period: How much time of arrival a chunk holds.
         memory: How long a message is remembered at least, so that one that comes again is a duplicate.
         samples: How many whole records a chunk of Kafka holds beside its counts; besides, 8 that fail, for each gate.
             With 0 it holds none.
-        patience: How long alarms wait for a part that is silent; None: until it speaks again.
+        patience: How long alarms wait for a part that is silent; None: until it reports again.
         kafka: Settings that are passed to librdkafka as they are; of `NAME_file`, what is in the file.
     """
 
@@ -531,7 +531,7 @@ class ExportTable(Table):
 
     Attributes:
         endpoint: The address of an OTLP receiver; `otel` takes OpenTelemetry's standard variables, all of them.
-        protocol: How it is spoken to: `http/protobuf`.
+        protocol: The protocol: `http/protobuf`.
         headers: Headers of each request, such as the token of another receiver than `ragmon serve`.
         certificate: A PEM file of the certificates to trust; None: those of the system.
         client_certificate: A PEM file of this client's certificate and its key.

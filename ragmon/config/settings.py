@@ -110,13 +110,13 @@ class GateTable(Table):
             people's labels, or a replay. None: users'; of a metric on gold the first of `probe`, `match`, `replay` and
             `label` that ever had data; of `answer_correct` labels.
         gold: The gold set, where there are several.
-        slice: One tag and its value, `{ lang = "de" }`: the gate judges these records alone.
+        slice: One tag and its value, `{ lang = "de" }`: the gate judges only these records.
         window: A name of `windows`; none takes `1h`.
         estimand: What a number over gold stands for: this gold set, or questions like these.
         min_samples: Requests below which the verdict is insufficient.
         page_below: The level worth a page of a floor; none takes 0.10 beyond the threshold.
         page_above: The level worth a page of a ceiling.
-        severity: What its alarm is.
+        severity: The severity of its alarm.
         kind: A threshold on a share, a quantile against its baseline, or the number of distinct values.
     """
 
@@ -240,14 +240,14 @@ class AlarmsTable(Table):
 
 
 class ErrorsTable(Table):
-    """What is no error of the pipeline.
+    """What does not count as an error of the pipeline.
 
     A caller who leaves, a cancelled task, an interrupt and a status below 500 that the web framework raises to its own
-    client are none without this table.
+    client do not count by default.
 
     Attributes:
-        ignore: Further exceptions that are none, by the name of their class or of a base, with or without its module;
-            `*` stands for any characters.
+        ignore: Further exceptions that do not count, by the name of their class or of a base, with or without its
+            module; `*` stands for any characters.
     """
 
     ignore: Many[Text] = ()
@@ -297,9 +297,10 @@ class CaptureTable(Table):
         probe_content: The same for gold questions, which are not user data.
         id_from: The field that holds a document's id; None tries the usual fields.
         retrievers: Tools, tasks, functions and spans of other instrumentations that retrieve, by their names, whatever
-            they return; `*` stands for any characters. A tool that returns a list of documents with ids is known by it.
+            they return; `*` stands for any characters. A tool that returns a list of documents with ids
+            needs no entry.
         reasoning: What models call their thoughts, beside the usual names (`think`, `thinking`, `reasoning` ...): text
-            between `<NAME>` and `</NAME>`, or `[NAME]` and `[/NAME]`, is no part of an answer.
+            between `<NAME>` and `</NAME>`, or `[NAME]` and `[/NAME]`, is not part of an answer.
         merge: How several retrievals of a request are merged, if spans of other instrumentations report them: the last
             list, all lists concatenated, or their reciprocal rank fusion.
         pipeline: What names the pipeline of spans of other instrumentations: the service (`service.name`), or the name
@@ -328,7 +329,7 @@ _SYNTAX: Final = re.compile(r"(\\N\{[^}]{1,99}\}|\\.|\(\?(?:P[<=]\w*|#[^)]*|\(\w
 
 def _pattern(value: str) -> str:
     if value == "default":
-        raise value_error("is no pattern", "leave it out: the shipped wordings count beside the list")
+        raise value_error("is not a pattern", "leave it out: the shipped wordings count beside the list")
     try:
         re.compile(value)
     except re.error as error:
@@ -357,7 +358,7 @@ class RefusalTable(Table):
 
     Attributes:
         tokens: Answers that are a refusal as a whole, whatever their case and surrounding space.
-        replace: Whether `patterns` stand in place of the shipped wordings; `[]` then switches the matcher off.
+        replace: Whether `patterns` replace the shipped wordings; `[]` then switches the matcher off.
         patterns: Regular expressions of wordings that look like a refusal, beside the shipped ones. Answers are folded
             first (NFKC, casefold), so patterns are in small letters. `"default"` is the same as `[]`.
         window: Characters from the start of an answer in which the patterns are searched.
@@ -383,7 +384,7 @@ class CitationsTable(Table):
     """How the answers cite.
 
     Attributes:
-        base: What citations that are no retrieved ids stand for: 0 or 1, the first rank of numbers such as `[1]`;
+        base: What citations mean that are not retrieved ids: 0 or 1, the first rank of numbers such as `[1]`;
             "ids", they are ids as they are written; "titles", they name documents otherwise and are not assessed.
             Without it numbers are ranks from 1; from 0 where at least 2 % of the answers with numbers have a 0 and none
             the number of its documents; names are not assessed where nine in ten answers cite nothing that looks like

@@ -191,7 +191,7 @@ def id_forms(value: object) -> tuple[IdForm, ...]:
     forms: list[IdForm] = value if isinstance(value, list) else [value]  # type: ignore[list-item]
     known = get_args(IdForm)
     if not all(form in known for form in forms):
-        raise value_error("names no form of ids", f"one of {', '.join(known)}, or a list of them")
+        raise value_error("is not a form of ids", f"one of {', '.join(known)}, or a list of them")
     if EXACT in forms and len(forms) > 1:
         raise value_error("has exact beside another form", "exact alone, or the others")
     return unique(tuple(forms))

@@ -513,7 +513,7 @@ async def read_body(request: Request, most: int, deadline: float, hold: Callable
                     hold(len(chunk))
                 chunks += chunk
     except TimeoutError:
-        raise HTTPError(408, TIMEOUT, f"the body did not come within {deadline:g} seconds") from None
+        raise HTTPError(408, TIMEOUT, f"the body did not arrive within {deadline:g} seconds") from None
     return bytes(chunks)
 
 
@@ -522,7 +522,7 @@ def read_json(body: bytes, example: str) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise HTTPError(400, constants.MALFORMED_JSON, "this is no JSON", hint=example) from None
+        raise HTTPError(400, constants.MALFORMED_JSON, "this is not JSON", hint=example) from None
 
 
 LONGEST_ACK: Final = 64 << 10
@@ -558,7 +558,7 @@ def acknowledgement(body: bytes) -> Acknowledgement:
         raise oversize(LONGEST_ACK)
     data = read_json(body, _EXAMPLE)
     if not isinstance(data, dict) or not {"gate", "reason"} <= data.keys():
-        raise HTTPError(400, constants.INVALID_SCHEMA, "this is no acknowledgement", hint=_EXAMPLE)
+        raise HTTPError(400, constants.INVALID_SCHEMA, "this is not an acknowledgement", hint=_EXAMPLE)
     by = data.get("by", "")
     if not isinstance(by, str) or len(by) > LONGEST_NAME:
         hint = f"a name of at most {LONGEST_NAME} characters"

@@ -108,7 +108,7 @@ def parse_url(text: str, name: str, *, hint: str, base: bool = False) -> Url:
     if url is not None and url.has_user:
         raise RagmonError(f"{name} names a user", hint=hint)
     if url is None or not _PRINTABLE.fullmatch(url.target) or (base and ("?" in text or "#" in text)):
-        raise RagmonError(f"{name} is no address: {shown_url(text)}", hint=hint)
+        raise RagmonError(f"{name} is not an address: {shown_url(text)}", hint=hint)
     return url._replace(path=url.path.rstrip("/")) if base else url
 
 

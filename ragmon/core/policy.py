@@ -69,7 +69,7 @@ class Gate:
         if self.direction not in ("at_least", "at_most"):
             raise RagmonError(f"gate {self.name}: unknown direction {self.direction!r}", hint="at_least or at_most")
         if self.kind == "threshold" and not 0 <= self.threshold <= 1:
-            raise RagmonError(f"gate {self.name}: threshold {self.threshold} is no share", hint="0.80 is 80 %")
+            raise RagmonError(f"gate {self.name}: threshold {self.threshold} is not a share", hint="0.80 is 80 %")
 
     @property
     def at_least(self) -> bool:

@@ -185,7 +185,7 @@ def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
     except (ImportError, AttributeError) as error:
         raise RagmonError(f"{setting}: {path} is not there ({error})", hint=example) from error
     if not callable(function):
-        raise RagmonError(f"{setting}: {path} is no function", hint=example)
+        raise RagmonError(f"{setting}: {path} is not a function", hint=example)
     return cast("Callable[..., Any]", function)
 
 

@@ -323,7 +323,7 @@ def parse(text: str, parameter: str) -> Path:
     ('messages', -1, 'content')
     """
     if not isinstance(text, str) or not _PATH.fullmatch(text):
-        raise RagmonError(f"{parameter} is no path: {shorten(text)}", hint="a path such as messages[-1].content")
+        raise RagmonError(f"{parameter} is not a path: {shorten(text)}", hint="a path such as messages[-1].content")
     return tuple(name or int(index) for name, index in _STEP.findall(text))
 
 

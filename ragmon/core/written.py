@@ -180,7 +180,7 @@ def _evaluated(node: ast.expr) -> Any:
     if isinstance(node, ast.Dict):
         keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
         if not all(isinstance(key, str) for key in keys):
-            raise ValueError("a key is no text")
+            raise ValueError("a key is not text")
         return dict(zip(keys, map(_evaluated, node.values), strict=True))
     if isinstance(node, ast.Call) and not node.args:
         members = {str(keyword.arg): _evaluated(keyword.value) for keyword in node.keywords}

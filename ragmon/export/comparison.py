@@ -92,12 +92,12 @@ def subject(canary: Canary) -> str:
 def remarks(canary: Canary) -> list[str]:
     """The notes for the reader; the first is on the probabilities of wrong verdicts."""
     n, error = len(canary.gates), f"{100 * ALPHA / 2:g} %"
-    shared = f", shared by {n} gates" if n > 1 else ""
-    worse = f"a false `worse` at all: {error} at most{shared}"
-    not_worse = f"a false `not worse` of a gate (a drop of {100 * canary.max_drop:g} points): {error} at most"
-    lines = [f"{worse}; {not_worse}; at all looks together"]
+    over_all = f" over all {n} gates" if n > 1 else ""
+    worse = f"a false `worse` has a probability of at most {error}{over_all}"
+    not_worse = f"a false `not worse`, of a drop of {100 * canary.max_drop:g} points, one of at most {error} per gate"
+    lines = [f"{worse}; {not_worse}; both hold however often you look"]
     if any(comparison.items is None for comparison in canary.gates):
-        lines.append("where no items are paired, a cluster of requests is one observation ([metrics] cluster)")
+        lines.append("where no items are paired, a cluster of requests counts as one observation ([metrics] cluster)")
     return [*lines, *canary.notes]
 
 

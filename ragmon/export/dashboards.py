@@ -408,7 +408,7 @@ def health(_: Settings) -> Rows:
     says = "Records nobody can account for: received less scored, ignored, dropped, duplicate and pending. 0, or a bug."
     yield number("Unaccounted records", says, residual, limit=1)
     age = f"time() - min by (instance) ({at(declared.LAST_SCORED)})"
-    says = "How long ago a record was scored last."
+    says = "How long ago the last record was scored."
     yield number("Last scored", says, age, SECONDS, legend="{{instance}}", limit=STALE)
     says = "Whether the configuration in force is the one on disk, everywhere."
     yield number("Configuration loaded", says, f"min({at(declared.RELOADED)})", appearance=YES)
@@ -418,7 +418,7 @@ def health(_: Settings) -> Rows:
     yield number("Replicas", "How many answer.", f"count({at(declared.BUILD_INFO)})")
 
     yield "Accounting"
-    says = "Records that came in, were counted, or were there already, a second, by stage."
+    says = "Records received, scored, and received before, per second, by stage."
     queries = {
         rate(declared.RECEIVED, "stage"): "{{stage}} received",
         rate(declared.RECORDS_SCORED, "stage"): "{{stage}} scored",
@@ -432,7 +432,7 @@ def health(_: Settings) -> Rows:
     says = "Records that are not RAG, and that were lost."
     yield lines("Ignored and dropped", says, queries, PER_SECOND, stacked=True)
     queries = {f"sum by (stage) ({at(declared.PENDING)})": "{{stage}}"}
-    yield lines("Pending", "Records that wait.", queries, NUMBER, ceiling=1)
+    yield lines("Pending", "Records received and not scored yet.", queries, NUMBER, ceiling=1)
     queries = {f"sum by (stage, instance) ({at(declared.RESIDUAL)})": "{{stage}} {{instance}}"}
     says = "0; anything else is a bug in ragmon."
     yield lines("Unaccounted records by stage", says, queries, NUMBER, floor=None, ceiling=1)
@@ -440,47 +440,47 @@ def health(_: Settings) -> Rows:
     yield "What could not be judged"
     queries = {per_minute(declared.UNASSESSED, "metric, reason", 'metric!~".+@.+"'): "{{metric}}: {{reason}}"}
     says = (
-        "Requests a metric is about that lack something it needs, by the reason, a minute. They are in no number. "
-        "Metrics with a cut lack what they lack without it."
+        "Requests that a metric applies to but cannot score, by reason, per minute. No number includes them. "
+        "A metric with a cut misses the same requests as without it."
     )
     yield lines("Unassessed", says, queries, PER_MINUTE, width=24, many=True)
     queries = {
         per_minute(declared.PRODUCER_DROPPED, "reason"): "lost by producers: {{reason}}",
         per_minute(declared.REFUSED, "reason"): "refused: {{reason}}",
         per_minute(declared.SPANS_DROPPED, "reason"): "spans: {{reason}}",
-        per_minute(declared.ORPHANS, ""): "said outside of a call",
+        per_minute(declared.ORPHANS, ""): "recorded outside of a call",
         per_minute(declared.REDACTION_FAILURES, ""): "text withheld: a redactor failed",
     }
-    says = "What never became a record, or came without its text, a minute."
+    says = "What never became a record, or arrived without its text, per minute."
     yield lines("Lost on the way", says, queries, PER_MINUTE, ceiling=1)
     queries = {per_minute(declared.FIELDS_UNKNOWN, "field, reason"): "{{field}}: {{reason}}"}
-    says = "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch. A minute."
+    says = "Fields that spans of other instrumentations do not carry, per minute; `ragmon doctor` names the switch."
     yield lines("Fields unknown", says, queries, PER_MINUTE)
 
     yield "Probes, judges, labels"
     queries = {per_minute(declared.PROBES, "probe, result"): "{{probe}}: {{result}}"}
-    says = "Gold questions that were due, by what became of them, a minute."
+    says = "Gold questions that were due, by what became of them, per minute."
     yield lines("Probes", says, queries, PER_MINUTE, stacked=True)
     queries = {per_minute(declared.JUDGE_CALLS, "judge, result"): "{{judge}}: {{result}}"}
-    says = "Requests before a judge, by what became of them, a minute."
+    says = "Requests that were due to be judged, by what became of them, per minute."
     yield lines("Judge calls", says, queries, PER_MINUTE, stacked=True)
     queries = {per_minute(declared.LABELS, "result"): "{{result}}"}
-    says = "Labels people gave, by what became of them, a minute."
+    says = "Labels, by what became of them, per minute."
     yield lines("Labels", says, queries, PER_MINUTE, stacked=True)
     queries = {f"sum({at(declared.LABELS_WAITING)})": "waiting"}
-    yield lines("Labels that wait", "Labels whose answers have not come.", queries, NUMBER, ceiling=1)
+    yield lines("Labels that wait", "Labels whose answers have not arrived.", queries, NUMBER, ceiling=1)
 
     yield "The server"
     queries = {worst(declared.JOURNAL_BYTES, "instance"): "{{instance}}"}
     yield lines("Journal", "Bytes of the journal; `[serve] max_size` bounds it.", queries, BYTES)
     queries = {f"sum({at(declared.PRODUCER_MISSING)})": "missing"}
-    says = "Records that producers sent and that have not come."
+    says = "Records that producers sent and that have not arrived."
     yield lines("Records missing", says, queries, NUMBER, ceiling=1)
     queries = {
         per_minute(declared.STATE_RESETS, "instance"): "{{instance}} journals set aside",
         per_minute(declared.CLOCK_JUMPS, "instance"): "{{instance}} jumps of the clock",
     }
-    says = "Damaged journals that were set aside, jumps of the system's clock, a minute."
+    says = "Damaged journals that were set aside, jumps of the system's clock, per minute."
     yield lines("Accidents", says, queries, PER_MINUTE, ceiling=1)
     columns = [
         *_labels("instance", "version"),
@@ -502,7 +502,7 @@ def overview(settings: Settings) -> Rows:
         says = f"Alarms of severity {severity} that fire; each keeps the false-alarm budget of `[alarms]`."
         yield number(f"{name} firing", says, f"sum({alarm})", limit=1)
     age = f"time() - max({at(declared.LAST_SCORED)})"
-    says = "How long ago a record was scored last. Quiet is no data: gates keep what they know of their window."
+    says = "How long ago the last record was scored. Quiet is no data: gates keep what they know of their window."
     yield number("Last scored", says, age, SECONDS, limit=STALE)
     info = worst(declared.INCIDENT_INFO, "pipeline, incident, summary", PIPELINE)
     told = f"topk by (pipeline, incident) (1, {info})"  # replicas that share traffic say it in sentences of their own
@@ -515,7 +515,7 @@ def overview(settings: Settings) -> Rows:
     says = "When which alarm fired: gates by their name, a metric against its own past as `metric:what`."
     yield timeline("Alarms that fired", says, {firing: "{{pipeline}} {{gate}} ({{severity}})"})
     near = {f"{worst(declared.GATE_EVIDENCE, _BY, PIPELINE)} > 0.2": "{{pipeline}} {{gate}}"}
-    says = "How far alarms are on their way to firing, 0 to 1, logarithmic; those above 0.2."
+    says = "How near alarms are to firing, from 0 to 1, logarithmic; those above 0.2."
     yield lines("Evidence", says, near, SHARE, ceiling=1, many=True)
     labels = ("alertname", "severity", "pipeline", "gate", "incident")
     columns = [Column("", f"max by ({', '.join(labels)}) ({declared.FIRES})"), *_labels(*labels)]
@@ -565,7 +565,7 @@ def _gate_tables(settings: Settings) -> Rows:
     figures = [Column(name, getattr(estimate, name), SHARE, 1, width=85) for name in ("value", "lower", "upper")]
     says = (
         "The verdict (fail where a replica fails, else pass where one passes), the value with its 95 % interval over "
-        "all replicas, the threshold, requests behind it, and how far the gate's alarms are on their way to firing."
+        "all replicas, the threshold, requests behind it, and how near the gate's alarms are to firing."
     )
     found = columns(matchers, figures, estimate.samples, SHARE)
     height = 2 + len(by_name) - len(others)
@@ -606,12 +606,12 @@ def gate_panel(name: str, gates: Sequence[Gate], settings: Settings) -> timeseri
     metric = gates[0].metric
     title = name if name == metric else f"{name} ({metric})"
     if not all_shares(gates):
-        description = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
+        description = f"What the gate judges ({metric}); of several replicas the largest. Dashes: its threshold."
         value = {worst(declared.GATE_VALUE, "pipeline", *matchers): "{{pipeline}}"}
         return lines(title, description, value | threshold, NUMBER, width=12)
     family = families(settings).get(metric.partition("@")[0])
     text = metric if family is None else family().help
-    description = f"{text} Over the gate's window. {_POOLED} Dashes: what the gate must keep."
+    description = f"{text} Over the gate's window. {_POOLED} Dashes: the threshold."
     estimate = pooled(declared.GATE, "pipeline", *matchers)
     queries = {
         estimate.value: "{{pipeline}}",
@@ -656,14 +656,10 @@ def retrieval(settings: Settings) -> Rows:
         f"ceil({quantile(0.5, declared.DOCUMENTS, labels, *matchers)})": "{{pipeline}} {{source}} p50",
         f"ceil({quantile(0.95, declared.DOCUMENTS, labels, *matchers)})": "{{pipeline}} {{source}} p95",
     }
-    says = (
-        "How many documents retrieval brought back; quantiles are read from buckets and rounded up to whole documents."
-    )
+    says = "How many documents retrieval returned; quantiles are read from buckets and rounded up to whole documents."
     yield lines("Documents retrieved", says, queries, NUMBER)
     buckets = increase_in_range(f"{declared.DOCUMENTS}_bucket", "le", *matchers)
-    says = (
-        "How many requests brought back so many documents, at most, and more than the bar before; over the time shown."
-    )
+    says = "How many requests returned at most so many documents, and more than the bar before; over the time shown."
     yield bars("Documents retrieved, distribution", says, buckets, "{{le}}")
 
     yield "Index and gold"
@@ -671,7 +667,7 @@ def retrieval(settings: Settings) -> Rows:
     says = "How many indexes answered lately, over all builds. More than one outside of a release is worth a look."
     yield lines("Indexes that answer", says, {hashes: "{{pipeline}}"}, NUMBER)
     ways = rate(declared.GOLD_MATCH, "pipeline, how", PIPELINE)
-    says = "How the gold items of users' questions were found, requests a second; `none`: there is no gold item."
+    says = "How the gold items of users' questions were found, requests per second; `none`: there is no gold item."
     yield lines("Gold matches", says, {ways: "{{pipeline}} {{how}}"}, REQUESTS, stacked=True)
     seen = worst(declared.GOLD_ITEMS_SEEN, "pipeline, source, gold", PIPELINE, SOURCE, WINDOW)
     share = f"{seen} / on (gold) group_left () {worst(declared.GOLD_ITEMS, 'gold')}"
@@ -684,12 +680,12 @@ def traffic(settings: Settings) -> Rows:
     labels, matchers = "pipeline, source", (PIPELINE, SOURCE)
     yield "Requests"
     calls = rate(declared.REQUESTS, labels, *matchers)
-    yield lines("Requests", "All calls, sampled or not, a second.", {calls: "{{pipeline}} {{source}}"}, REQUESTS)
+    yield lines("Requests", "All calls, sampled or not, per second.", {calls: "{{pipeline}} {{source}}"}, REQUESTS)
     strata = rate(declared.REQUESTS, "stratum", *matchers)
     says = "All calls by what they were kept for: errors, refusals and slow ones are kept more often than the rest."
     yield lines("Requests by stratum", says, {strata: "{{stratum}}"}, REQUESTS, stacked=True)
     errors = rate(declared.ERRORS, "pipeline, code", PIPELINE)
-    says = "Calls of users that ended in an error, by its kind, a second."
+    says = "Calls of users that ended in an error, by its kind, per second."
     yield lines("Errors by kind", says, {errors: "{{pipeline}} {{code}}"}, REQUESTS, stacked=True)
     failed = rate(declared.ERRORS, "pipeline", PIPELINE)
     of_users = rate(declared.REQUESTS, "pipeline", PIPELINE, equals("source", constants.LIVE))
@@ -729,7 +725,7 @@ def answers(settings: Settings) -> Rows:
         yield heading
         yield from panels
 
-    yield "Labels people gave"
+    yield "Labels, by what became of them"
     yield metric_panel(families(settings)[METRIC], settings)
     series_name = f"{declared.PREFIX}{METRIC}{declared.PPI}"
     labels = "pipeline, instance"
@@ -746,7 +742,7 @@ def answers(settings: Settings) -> Rows:
     says = "How many labels each label is worth beside this score; 1: the score does not help."
     yield lines("What a label is worth", says, {gain: "{{pipeline}} {{instance}} {{proxy}}"}, NUMBER)
     queries = {per_minute(declared.LABELS, "result"): "{{result}}"}
-    says = "What became of the labels people gave, labels a minute."
+    says = "What became of labels, per minute."
     yield lines("Labels", says, queries, PER_MINUTE, stacked=True)
 
     if any(section.slices for section in (settings.unconfigured, *settings.pipelines.values())):
@@ -771,7 +767,7 @@ DASHBOARDS: Final[Mapping[str, tuple[Callable[[Settings], Rows], tuple[str, ...]
         "Which gates hold, by how much and on how many requests; which alarms fire; which builds answer.",
     ),
     "retrieval": (retrieval, _SELECTED, "Does retrieval bring the right documents, how many, and from which index?"),
-    "answers": (answers, _SELECTED, "Are the answers right, cited and grounded, and is refused what should be?"),
+    "answers": (answers, _SELECTED, "Are the answers right, cited and grounded, and are the right questions refused?"),
     "traffic": (
         traffic,
         _SELECTED,
@@ -780,7 +776,7 @@ DASHBOARDS: Final[Mapping[str, tuple[Callable[[Settings], Rows], tuple[str, ...]
     "health": (
         health,
         (),
-        "Is every record accounted for, what could not be judged, and does the monitor itself fare well?",
+        "Is every record accounted for, what could not be judged, and is the monitor itself healthy?",
     ),
 }
 """Panels, variables and description of each dashboard, by the end of its uid."""

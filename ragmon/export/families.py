@@ -128,7 +128,7 @@ _ESTIMAND: Final = ("pipeline", "metric", "source", "gold", "window", "estimand"
 _SLICE: Final = ("pipeline", "metric", "source", "slice", "gold", "gold_version")
 _SOURCE: Final = ("pipeline", "source")
 _GATE: Final = ("pipeline", "gate")
-_ESTIMAND_NOTE: Final = "; with gold, estimand gold_set (ragmon_gold_lower and ragmon_gold_upper have both)"
+_ESTIMAND_NOTE: Final = "; with gold, for exactly this gold set"
 
 
 def _monitor(name: str, text: str, labels: tuple[str, ...] = (), *, series: int = 1) -> Family:
@@ -145,7 +145,7 @@ def _predicted(name: str, what: str) -> Family:
 
 
 def _of_estimands(name: str, what: str) -> Family:
-    about = "gold_set: these very items; questions_like_these: what they stand for, items as observations"
+    about = "gold_set: of exactly these items; questions_like_these: of the questions that they stand for"
     return Family(name, f"{what} ({about})", SeriesScope.GATED_WINDOW, _ESTIMAND, series=2)
 
 
@@ -186,7 +186,7 @@ STAGE_LATENCY: Final = Family(
     bounds=LATENCY_BOUNDS,
 )
 DOCUMENTS: Final = Family(
-    "rag_retrieved_documents", "Documents retrieval brought back", SeriesScope.SOURCE, _SOURCE, bounds=DOCUMENT_BOUNDS
+    "rag_retrieved_documents", "Documents that retrieval returned", SeriesScope.SOURCE, _SOURCE, bounds=DOCUMENT_BOUNDS
 )
 CAPTURED_RATIO: Final = Family(
     "ragmon_captured_ratio",
@@ -201,13 +201,13 @@ SLICE_SQUARES: Final = Family(
     "rag_slice_score_squares_total", "Sum of the squares of a metric's scores in a slice", SeriesScope.SLICE, _SLICE
 )
 
-GATE_THRESHOLD: Final = _gate("ragmon_gate_threshold", "What the gate's value must keep")
-GATE_VALUE: Final = _gate("ragmon_gate_value", "The value the gate judges")
+GATE_THRESHOLD: Final = _gate("ragmon_gate_threshold", "Threshold of the gate")
+GATE_VALUE: Final = _gate("ragmon_gate_value", "Value that the gate judges")
 GATE_LOWER: Final = _gate("ragmon_gate_lower", "Lower 95 % bound of the gate's value")
 GATE_UPPER: Final = _gate("ragmon_gate_upper", "Upper 95 % bound of the gate's value")
 GATE_SAMPLES: Final = _gate("ragmon_gate_samples", "Requests behind the gate's value")
 GATE_UNKNOWN: Final = _gate(
-    "ragmon_gate_unknown", "Requests beside them whose score is unknown, for a reason that may depend on it"
+    "ragmon_gate_unknown", "Further requests whose score is unknown, for a reason that may depend on the score"
 )
 GATE_STATUS: Final = _gate(
     "ragmon_gate_status", "Verdict of the gate: 1 for the one it has, else 0", ("status",), series=len(ORDER)
@@ -224,25 +224,28 @@ GATE_ALARM: Final = Family(
     (*_GATE, "severity"),
 )
 GATE_EVIDENCE: Final = Family(
-    "ragmon_gate_evidence", "How far the alarm is on its way to firing, 0 to 1, logarithmic", SeriesScope.ALARM, _GATE
+    "ragmon_gate_evidence",
+    "How near the alarm is to firing, from 0 to 1, on a logarithmic scale",
+    SeriesScope.ALARM,
+    _GATE,
 )
 INCIDENT: Final = Family(
     "ragmon_incident",
-    "1 while the incident lasts; its severity is page where gold or a gate proves it, else ticket",
+    "1 while the incident lasts; severity page if gold or a gate proves it, else ticket",
     SeriesScope.PIPELINE,
     ("pipeline", "incident", "severity"),
     series=2,
 )
 INCIDENT_INFO: Final = Family(
     "ragmon_incident_info",
-    "What is wrong in an incident, in a sentence, and the alarm that tells most of it; always 1",
+    "What is wrong in an incident, in a sentence, and the alarm that shows most of it; always 1",
     SeriesScope.PIPELINE,
     ("pipeline", "incident", "alarm", "summary"),
     series=2,
 )
 GATE_BASELINE: Final = Family(
     "ragmon_gate_baseline",
-    "What the alarm holds its metric against; absent while it is learned",
+    "Level that the alarm compares its metric with; absent while it is learned",
     SeriesScope.BASELINE,
     _GATE,
 )
@@ -255,7 +258,7 @@ GATE_BASELINE_INFO: Final = Family(
 
 GOLD_LOWER: Final = _of_estimands("ragmon_gold_lower", "Lower 95 % bound of a gold metric")
 GOLD_UPPER: Final = _of_estimands("ragmon_gold_upper", "Upper 95 % bound of a gold metric")
-GOLD_N_EFF: Final = _of_estimands("ragmon_gold_n_eff", "How many plain samples it is worth")
+GOLD_N_EFF: Final = _of_estimands("ragmon_gold_n_eff", "Effective sample size of a gold metric")
 GOLD_INFO: Final = Family("ragmon_gold_info", "Gold sets in use; always 1", SeriesScope.GOLD, ("gold", "version"))
 GOLD_ITEMS: Final = Family("ragmon_gold_items", "Items of a gold set", SeriesScope.GOLD, ("gold",))
 GOLD_ITEMS_SEEN: Final = Family(
@@ -266,7 +269,7 @@ GOLD_ITEMS_SEEN: Final = Family(
 )
 GOLD_MATCH: Final = Family(
     "ragmon_gold_match_total",
-    f"Audit members of user traffic by how their gold item was found; {constants.HEAD_NOTE}",
+    f"Audit records of user traffic by how their gold item was found; {constants.HEAD_NOTE}",
     SeriesScope.MATCHING,
     ("pipeline", "how"),
     series=len(constants.MATCH_METHODS),
@@ -282,14 +285,14 @@ BUILD_SEEN: Final = Family(
 )
 JUDGE_INFO: Final = Family(
     "ragmon_judge_info",
-    "A version of a judge whose scores came in the last day; always 1",
+    "A version of a judge whose scores arrived in the last day; always 1",
     SeriesScope.JUDGE,
     ("pipeline", "judge", "version"),
     series=2,
 )
 JUDGE_CALLS: Final = Family(
     "ragmon_judge_calls_total",
-    "Requests before a judge",
+    "Requests that were due to be judged, by what became of them",
     SeriesScope.JUDGE,
     ("judge", "result"),
     series=len(constants.JUDGE_RESULTS),
@@ -302,7 +305,7 @@ BURSTS: Final = Family(
 )
 PROBES: Final = Family(
     "ragmon_probe_requests_total",
-    "Gold questions that were due, and what became of them",
+    "Gold questions that were due, by what became of them",
     SeriesScope.PROBE,
     ("probe", "result"),
     series=3,
@@ -310,52 +313,62 @@ PROBES: Final = Family(
 
 _STAGES: Final = 2
 """Stages that count records: capture and score in an application; a server has one."""
-RECEIVED: Final = _monitor("ragmon_records_received_total", "Records that came in", ("stage",), series=_STAGES)
-RECORDS_SCORED: Final = _monitor("ragmon_records_scored_total", "Records that were counted", ("stage",), series=_STAGES)
+RECEIVED: Final = _monitor("ragmon_records_received_total", "Records received", ("stage",), series=_STAGES)
+RECORDS_SCORED: Final = _monitor("ragmon_records_scored_total", "Records scored", ("stage",), series=_STAGES)
 IGNORED: Final = _monitor(
-    "ragmon_records_ignored_total", "Records that are not RAG", ("stage", "reason"), series=2 * _STAGES
+    "ragmon_records_ignored_total", "Records ignored, because they are not RAG", ("stage", "reason"), series=2 * _STAGES
 )
 DROPPED: Final = _monitor(
-    "ragmon_records_dropped_total", "Records that were lost", ("stage", "reason"), series=2 * _STAGES
+    "ragmon_records_dropped_total", "Records dropped: no number has them", ("stage", "reason"), series=2 * _STAGES
 )
 DUPLICATE: Final = _monitor(
-    "ragmon_records_duplicate_total", "Records that were there already", ("stage",), series=_STAGES
+    "ragmon_records_duplicate_total", "Records that had been received before", ("stage",), series=_STAGES
 )
-PENDING: Final = _monitor("ragmon_records_pending", "Records that wait", ("stage",), series=_STAGES)
-RESIDUAL: Final = _monitor("ragmon_accounting_residual", "Records unaccounted for; 0", ("stage",), series=_STAGES)
-ORPHANS: Final = _monitor("ragmon_orphan_records_total", "What was said outside a traced call")
-UNREAD: Final = _monitor("ragmon_unread_fields_total", "Unreadable fields of calls", ("field", "reason"), series=5)
+PENDING: Final = _monitor(
+    "ragmon_records_pending", "Records pending: received and not scored yet", ("stage",), series=_STAGES
+)
+RESIDUAL: Final = _monitor(
+    "ragmon_accounting_residual", "Records unaccounted for; any value but 0 is a bug", ("stage",), series=_STAGES
+)
+ORPHANS: Final = _monitor("ragmon_orphan_records_total", "Calls of ragmon.record() outside a traced call")
+UNREAD: Final = _monitor(
+    "ragmon_unread_fields_total", "Fields of calls that could not be read", ("field", "reason"), series=5
+)
 SPANS_DROPPED: Final = _monitor("ragmon_spans_dropped_total", "Spans that belong to no record", ("reason",), series=5)
-REDACTION_FAILURES: Final = _monitor("ragmon_redaction_failures_total", "Records without text: a redactor failed")
-LABELS: Final = _monitor("ragmon_labels_total", "Labels people gave", ("result",), series=4)
+REDACTION_FAILURES: Final = _monitor(
+    "ragmon_redaction_failures_total", "Records sent without text because a redactor failed"
+)
+LABELS: Final = _monitor("ragmon_labels_total", "Labels, by what became of them", ("result",), series=4)
 LABELS_WAITING: Final = _monitor("ragmon_labels_waiting", "Labels that wait for their answers")
 RELOADED: Final = _monitor(
     "ragmon_config_last_reload_successful", "Whether the configuration in force is the one on disk"
 )
-LAST_SCORED: Final = _monitor("ragmon_last_scored_timestamp_seconds", "When a record was scored last")
+LAST_SCORED: Final = _monitor("ragmon_last_scored_timestamp_seconds", "When the last record was scored")
 BUILD_INFO: Final = _monitor("ragmon_build_info", "This ragmon; always 1", ("version",))
 SERIES: Final = _monitor("ragmon_series", "Prometheus series of this scrape")
 NAMES_OVERFLOW: Final = _monitor(
     "ragmon_names_overflow_total",
-    "Names that are not kept apart: they count as __other__",
+    "Names that were counted together as __other__, because there was no room",
     ("kind",),
     series=len(constants.NAME_KINDS),
 )
 
-REFUSED: Final = _monitor("ragmon_requests_refused_total", "Requests that were turned away", ("reason",), series=4)
+REFUSED: Final = _monitor("ragmon_requests_refused_total", "Requests refused", ("reason",), series=4)
 PRODUCER_DROPPED: Final = _monitor(
-    "ragmon_producer_records_dropped_total", "Records that producers lost", ("reason",), series=4
+    "ragmon_producer_records_dropped_total", "Records that producers lost before sending them", ("reason",), series=4
 )
-PRODUCER_MISSING: Final = _monitor("ragmon_producer_records_missing", "Records that were sent and have not come")
+PRODUCER_MISSING: Final = _monitor(
+    "ragmon_producer_records_missing", "Records that producers sent and that have not arrived"
+)
 FIELDS_UNKNOWN: Final = _monitor(
     "ragmon_fields_unknown_total",
-    "Fields that spans of other instrumentations do not tell",
+    "Fields that spans of other instrumentations do not carry",
     ("field", "reason"),
     series=7,
 )
 PROBE_RECORDS: Final = _monitor(
     "ragmon_probe_records_total",
-    "Applications' own records of probes, and whether the reply came too",
+    "Applications' own records of probes, and whether the reply arrived too",
     ("result",),
     series=2,
 )
@@ -365,16 +378,19 @@ JOURNAL_BYTES: Final = _monitor("ragmon_journal_bytes", "Bytes of the journal")
 JOURNAL_WRITABLE: Final = _monitor("ragmon_journal_writable", "Whether the journal can be written")
 
 WATERMARK: Final = _monitor(
-    "ragmon_stream_watermark_timestamp_seconds", "Until when every partition has spoken: alarms are judged up to here"
+    "ragmon_stream_watermark_timestamp_seconds",
+    "Time up to which every partition has reported; alarms are judged up to here",
 )
 PARTITION_BEHIND: Final = _monitor(
-    "ragmon_stream_partition_behind_seconds", "How long ago a partition spoke last", ("partition",), series=0
+    "ragmon_stream_partition_behind_seconds", "Seconds since a partition last reported", ("partition",), series=0
 )
 CHUNKS: Final = _monitor("ragmon_stream_chunks_total", "Chunks by what became of them", ("result",), series=0)
 STREAM_LOST: Final = _monitor(
-    "ragmon_stream_lost_messages_total", "Messages that a log had deleted before they were counted"
+    "ragmon_stream_lost_messages_total", "Messages that a log deleted before they were counted"
 )
-STREAM_CONFIGS: Final = _monitor("ragmon_stream_configs", "Configurations by which partitions are counted; 1")
+STREAM_CONFIGS: Final = _monitor(
+    "ragmon_stream_configs", "Configurations by which partitions are counted; 1 except during a rollout"
+)
 
 FAMILIES: Final = tuple(declared for declared in list(vars().values()) if isinstance(declared, Family))
 

@@ -55,6 +55,7 @@ from ragmon.export.text import (
     evidence,
     flipped,
     incident_text,
+    number,
     percent,
     shares,
     value,
@@ -393,7 +394,7 @@ def overview_page(
         written = "empty" if oldest is None else f"from {time_text(oldest)}, last written {ago(newest, now)}"
         trust += [
             f"journal of {_size(journal)}, {written}",
-            f"{broken}; the configuration before it is in force" if broken else "the configuration on disk is in force",
+            f"{broken}; the previous configuration is in force" if broken else "the configuration on disk is in force",
         ]
     return _page(
         "overview.html.jinja",
@@ -518,10 +519,10 @@ def pipeline_page(
     gates.sort(key=lambda gate: ORDER.index(gate["verdict"]))
     verdicts = Counter(gate["verdict"] for gate in gates)
     failing, undecided = verdicts["fail"], verdicts["insufficient"]
-    state = f"{failing or 'none'} of {_number(len(gates), 'gate', 'gates')} {'fail' if failing > 1 else 'fails'}"
-    state += f", {_number(undecided, 'has', 'have')} too little data" if undecided else ""
+    state = f"{failing or 'none'} of {number(len(gates), 'gate', 'gates')} {'fail' if failing > 1 else 'fails'}"
+    state += f", {number(undecided, 'has', 'have')} too little data" if undecided else ""
     firing = sum(gate["firing"] is not None for gate in gates)
-    state += f", {_number(firing, 'alarm fires', 'alarms fire')}" if firing else ""
+    state += f", {number(firing, 'alarm fires', 'alarms fire')}" if firing else ""
     shown = [s for s in exported_series(current.snapshot) if s.pipeline == pipeline and s.window == window]
     keys = {key for series in shown for key in series.metrics}
     gated = [gate for gate in gates if gate["metric"] in keys]
@@ -543,10 +544,6 @@ def pipeline_page(
         documents=list(_documents(current, pipeline)),
         builds=[(build, index) for name, build, index in current.builds if name == pipeline],
     )
-
-
-def _number(n: int, one: str, several: str) -> str:
-    return f"{n} {one if n == 1 else several}"
 
 
 def usual_window(gates: Sequence[Mapping[str, Any]], pipeline: str, windows: Sequence[str]) -> str:
@@ -787,7 +784,7 @@ def gold_page(
     """The page of gold, labels and judges: ids, facts and numbers, neither texts nor the names of raters."""
     windows = list(settings.windows)
     broke = sum(findings.broke for findings in found.sets.values())
-    title = f"{_number(broke, 'gold question', 'gold questions') if broke else 'No gold question'} got worse"
+    title = f"{number(broke, 'gold question', 'gold questions') if broke else 'No gold question'} got worse"
     return _page(
         "gold.html.jinja",
         status,
@@ -963,7 +960,9 @@ def incident_page(
     lasted = duration(((incident.ended or now) - incident.began) / 60)
     fired = [f"{span.alert}: {span.proof}" for span in alarms]
     known = f"{incident.severity} incident {incident.name}, began {time_text(incident.began)}"
-    known += f", lasts {lasted}" if incident.ended is None else f", ended {time_text(incident.ended)} after {lasted}"
+    known += (
+        f", has lasted {lasted}" if incident.ended is None else f", ended {time_text(incident.ended)} after {lasted}"
+    )
     return _page(
         "incident.html.jinja",
         status,
@@ -1036,7 +1035,7 @@ def incidents_page(
     return _page(
         "incidents.html.jinja",
         status,
-        f"ragmon: {_number(lasting, 'incident is', 'incidents are') if lasting else 'No incident is'} open",
+        f"ragmon: {number(lasting, 'incident is', 'incidents are') if lasting else 'No incident is'} open",
         incidents=incidents,
         days=DAYS,
         chart=timeline(spans, now),

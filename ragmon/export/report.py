@@ -49,7 +49,7 @@ class Report(RunResults):
     Example:
         >>> import ragmon
         >>> ragmon.replay([{"question": "Who sails?", "error": "Timeout", "pipeline": "docs"}])
-        <Report insufficient: 0 of 8 gates pass, 8 insufficient; 1 records, 1 scored; gates of the preset default>
+        <Report insufficient: 0 of 8 gates pass, 8 insufficient; 1 record, 1 scored; gates of the preset default>
     """
 
     def __repr__(self) -> str:

@@ -42,14 +42,14 @@ from ragmon.stats.betting import ALPHA
 FEW: Final = 2
 """Windows with a value up to which there is no chart over time."""
 _VERDICTS: Final = {
-    "pass": "Every gate that could be judged is kept.",
-    "fail": "A gate is broken: do not ship this, or find out why first.",
+    "pass": "Every gate that could be judged passes.",
+    "fail": "A gate fails: do not ship this, or find out why first.",
     "insufficient": "There is not enough data to judge every gate.",
 }
 _OUTCOMES: Final = {
     "OK": "answered with a gold document",
     "ANS_NO_HIT": "answered without a gold document",
-    "REFUSAL_OK": "refused, rightly",
+    "REFUSAL_OK": "refused, as it should be",
     "OVER_REFUSAL": "refused, although gold has an answer",
     "HALLUCINATION": "answered, although gold has no answer",
     "NO_ANSWER": "no answer",
@@ -143,7 +143,7 @@ def _report_sentences(data: ReportData, questions: Sequence[QuestionReport]) -> 
             yield f"{gate.gate} is {value(gate)} of {gate.n}; {gate.reason if gate.is_kept else asked}."
     worst = [question for question in questions if question.label in ("HALLUCINATION", "OVER_REFUSAL")]
     if worst:
-        yield f"{len(worst)} gold questions were answered where they should be refused, or refused without need."
+        yield f"{len(worst)} gold questions were answered but should be refused, or refused but have an answer."
     yield f"{data.records.scored} of {data.records.read} records could be scored."
 
 

@@ -117,7 +117,7 @@ class Deployments:
         Deployments(by=('env', 'cluster'), matchers='cluster=~"a|b"', stay=False)
         """
         if matchers and not re.fullmatch(f"{_MATCHER}(?:,{_MATCHER})*,?", matchers):
-            raise RagmonError(f"--selector is no list of matchers: {matchers}", hint="""--selector 'env="prod"'""")
+            raise RagmonError(f"--selector is not a list of matchers: {matchers}", hint="""--selector 'env="prod"'""")
         named = [match[1] for match in re.finditer(_MATCHER, matchers)]
         return cls(tuple(dict.fromkeys((*by, *named))), matchers.strip().removesuffix(","))
 
@@ -171,7 +171,7 @@ def rule_scopes(settings: Settings, configured_only: bool = False) -> list[RuleS
     """
     if configured_only and not settings.pipelines:
         hint = "[pipeline] name, or [pipelines.NAME]; else leave --configured-only out"
-        raise RagmonError("the configuration names no pipeline that rules could be for", hint=hint)
+        raise RagmonError("the configuration names no pipeline to write rules for", hint=hint)
     common = _gates(settings.unconfigured, settings)
     own_gates = {name: _gates(pipeline, settings) for name, pipeline in settings.pipelines.items()}
     shared = tuple(name for name, gates in own_gates.items() if gates == common)
@@ -373,7 +373,7 @@ class Writer:
         seen = f"count by (build, index_hash) ({families.BUILD_SEEN}{{PIPELINE}}"
         item = "{{ .Labels.build }} on index {{ .Labels.index_hash }}"
         new = self.of_pipeline(f"{seen}) unless {seen} offset 1h)", item, "no build and no index")
-        return f"New within the hour: {new}. Answered last: {self.of_pipeline(f'{seen})', item, 'no build is told')}."
+        return f"New within the hour: {new}. Answered last: {self.of_pipeline(f'{seen})', item, 'no build is known')}."
 
 
 def _matchers(labels: str) -> str:
@@ -487,7 +487,7 @@ def gate_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
         f"(min {by} ({upper}) < {on} {floor} or max {by} ({lower}) > {on} {ceiling})\nand {on} {samples} >= {needed}",
         INFO,
         f"{GATE_NAME} does not hold: its 95 % bound is {{{{ $value | humanizePercentage }}}}, {writer.threshold}",
-        f"{writer.value}. One window in forty shows that by chance: who pages is the alarm. {writer.builds}",
+        f"{writer.value}. One window in forty shows this by chance, so only the alarm pages. {writer.builds}",
         pending="5m",
     )
     # Gates that do not apply have none of the statuses.
@@ -496,7 +496,7 @@ def gate_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
         "RagmonGateInsufficient",
         f"{samples} < {needed}\nand {on} max {by} ({undecided}) == 1",
         INFO,
-        f"{GATE_NAME} cannot be judged: {{{{ $value }}}} requests in its window",
+        f"{GATE_NAME} cannot be judged: only {{{{ $value }}}} requests in its window",
         "A gate without enough requests neither passes nor fails. More probes, a higher sampling rate, or a longer "
         "window give it more; `ragmon doctor` says how many it takes.",
         pending="2h",
@@ -510,7 +510,7 @@ def gate_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
             f"{lost} / {total} > 0.05 and {total} >= {MIN_SAMPLES}",
             TICKET,
             "{{ $labels.metric }}: {{ $value | humanizePercentage }} of its requests could not be assessed",
-            "What is left may be no fair sample of all. The reasons: "
+            "The rest may not represent all requests. The reasons: "
             f"`sum by (metric, reason) (increase({families.UNASSESSED}[1h]))`.",
             pending="15m",
         )
@@ -530,7 +530,7 @@ def _incident(writer: Writer) -> Rule:
             f"{families.INCIDENT_INFO}{{}}", f"{{{{ with . | first }}}}{shown}{{{{ end }}}}", otherwise, _INCIDENT
         )
 
-    gate = "{{ $gate := .Labels.alarm | reReplaceAll `:.*` `` }}Most of it shows at {{ $gate }}. "
+    gate = "{{ $gate := .Labels.alarm | reReplaceAll `:.*` `` }}{{ $gate }} shows most of it. "
     value = writer.value.replace("$labels.gate", "$gate")
     page = known(f"http://{{{{ .Labels.instance }}}}{_INCIDENT_PAGE}", _INCIDENT_PAGE)
     if writer.links.status is not None:
@@ -562,11 +562,11 @@ def _alarms(writer: Writer) -> list[Rule]:
     index = f"on ({of.labels('pipeline', 'gate')}) {of.series(families.GATE_INFO, _ON_INDEXES)}"
     indexes = of.series(families.GATE_ALARM, f'gate="{INDEX_ALERT}"')
     indexes = f"{indexes} or ({of.series(families.GATE_ALARM)} and {index})"
-    differs = f"{_ALARM_NAME}: requests are distributed otherwise than before"
+    differs = f"{_ALARM_NAME}: the distribution of requests has changed"
     several = "{{ $labels.pipeline }}: one build answers from more than one index"
-    part = f"Part of the answers come from another index than the rest. {writer.builds}"
+    part = f"Some answers come from another index than the others. {writer.builds}"
     return [
-        alarm("RagmonDrift", drifts, TICKET, differs, f"A difference, not a fault. {writer.builds}"),
+        alarm("RagmonDrift", drifts, TICKET, differs, f"Something changed; that need not be a fault. {writer.builds}"),
         alarm("RagmonIndexDrift", indexes, TICKET, several, part),
     ]
 
@@ -593,7 +593,7 @@ def _slow_burn(writer: Writer) -> Rule:
         f"({sides[0]}\nor {sides[1]})\nand {on} {enough} and {on} {applies}",
         TICKET,
         f"{GATE_NAME}: {{{{ $value | humanizePercentage }}}} over the last {long}, {writer.threshold}",
-        f"Of the requests of {long} that Prometheus has, over all replicas; those of the last {short} miss it as well: "
+        f"Over all replicas, of the requests of {long} that Prometheus has; the last {short} miss it as well: "
         f"{writer.share(RATIO.format(short))}. {writer.value}. {writer.builds}",
         pending="10m",
         keep="10m",
@@ -632,7 +632,7 @@ def _capture_gap(scopes: Sequence[RuleScope], writer: Writer) -> Rule:
         "RagmonCaptureGap",
         "\nor ".join(clauses),
         TICKET,
-        "{{ $labels.pipeline }}: gates cannot be judged, {{ $value | humanizePercentage }} of requests lack something",
+        "{{ $labels.pipeline }}: gates cannot be judged, {{ $value | humanizePercentage }} of requests lack a field",
         f"Of its records {lacks}. `ragmon doctor` and the table Captured on the status page name the "
         "setting for records of other origins. What is not captured counts as neither right nor wrong.",
         pending="30m",
@@ -671,7 +671,7 @@ def _traffic(scope: RuleScope, writer: Writer) -> list[Rule]:
             f"{part} / {whole} > {exact(limit)}\nand {whole} >= {MIN_SAMPLES}",
             TICKET,
             f"{{{{ $labels.pipeline }}}}: {{{{ $value | humanizePercentage }}}} of {problem}, above {100 * limit:.3g}%",
-            f"Over 15m. {writer.builds}",
+            f"In the last 15m. {writer.builds}",
             pending="2m",
             keep="10m",
             labels=scope.labels,
@@ -717,7 +717,8 @@ def monitor_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
             f"max by ({by}) ({up}) == 0 {gone}or group by ({by}) (absent({known}))",
             PAGE,
             "Prometheus has not reached ragmon for five minutes",
-            "No gate is judged and no alarm can fire until then. Producers keep what they can and count the rest.",
+            "Until it is back, no gate is judged and no alarm can fire. Producers keep what they can and count what "
+            "they lose.",
             pending="5m",
         ),
         writer.alert(
@@ -725,15 +726,15 @@ def monitor_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
             f"{up} == 0 and on ({by}) {up} == 1",
             TICKET,
             "Prometheus has not reached ragmon at {{ $labels.instance }} for ten minutes",
-            "The others go on; what this one was told is missing from every number until it is back.",
+            "The others go on; the records of this one are missing from every number until it is back.",
             pending="10m",
         ),
         writer.alert(
             "RagmonNoData",
             f"({calls} or {expected}) == 0",
             TICKET,
-            "{{ $labels.pipeline }}: no request of a user for an hour",
-            "Nobody asks, or nobody tells ragmon: see what its producers say, and `ragmon doctor`.",
+            "{{ $labels.pipeline }}: no user request for an hour",
+            "Nobody asks, or requests do not reach ragmon: read the logs of its producers, and run `ragmon doctor`.",
             pending="1h",
         ),
         *_records(writer),
@@ -742,7 +743,7 @@ def monitor_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
             "RagmonRulesStale",
             f"{served} != {on} {recorded}\nor {served} unless {on} {recorded}\nor {recorded} unless {on} {served}",
             TICKET,
-            f"{GATE_NAME}: the rules and ragmon were configured differently",
+            f"{GATE_NAME}: the rules in Prometheus do not match the configuration of ragmon",
             "Run `ragmon generate rules` with the ragmon.toml the server has, and load the result.",
             pending="15m",
         ),
@@ -751,8 +752,8 @@ def monitor_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
             "vector(1)",
             "none",
             "Alerts of ragmon get through",
-            "It fires always. Send it to something that calls when it is missing: then Prometheus or Alertmanager is "
-            "dead.",
+            "It always fires. Send it to a dead man's switch, which calls when it stops: then Prometheus or "
+            "Alertmanager is down.",
         ),
     ]
 
@@ -770,7 +771,7 @@ def _records(writer: Writer) -> list[Rule]:
             f"max by ({by}) ({of.series(families.PENDING)}) > 0 unless on ({of.labels('instance')}) {recent}",
             TICKET,
             "{{ $value }} records wait at {{ $labels.instance }}, and none was scored for 15 minutes",
-            "What gates and alarms say is old. See the server's log, and `ragmon verify`.",
+            "Gates and alarms are out of date. Read the server's log, and run `ragmon verify`.",
             pending="15m",
         ),
         writer.alert(
@@ -787,7 +788,7 @@ def _records(writer: Writer) -> list[Rule]:
             f'or label_replace({lost} / {all_sent} > {LOST:g}, "stage", "producer", "", "")',
             TICKET,
             "{{ $value | humanizePercentage }} of the records of stage {{ $labels.stage }} are lost",
-            "What is left may be no fair sample. The reasons: "
+            "The rest may not represent all requests. The reasons: "
             f"`sum by (stage, reason) (increase({families.DROPPED}[15m]))`, and for stage producer "
             f"`sum by (reason) (increase({families.PRODUCER_DROPPED}[15m]))`.",
             pending="5m",
@@ -804,7 +805,7 @@ def _state(writer: Writer) -> list[Rule]:
             f"{of.series(families.JOURNAL_WRITABLE)} == 0",
             PAGE,
             "ragmon at {{ $labels.instance }} cannot write its journal",
-            "It takes no records, and producers begin to lose them. Is the disk full, or read-only? /readyz says why.",
+            "It accepts no records, and producers begin to lose them. Is the disk full or read-only? /readyz says why.",
             pending="2m",
         ),
         writer.alert(
@@ -812,15 +813,15 @@ def _state(writer: Writer) -> list[Rule]:
             f"{of.series(families.RELOADED)} == 0",
             TICKET,
             "ragmon at {{ $labels.instance }} runs on an older configuration than the one on disk",
-            "`ragmon config check` names what is wrong with it. What ran before goes on.",
+            "`ragmon config check` names what is wrong with it. The older one stays in force.",
             pending="5m",
         ),
         writer.alert(
             "RagmonNamesOverflow",
             f"{overflow} > 0",
             TICKET,
-            "{{ $labels.instance }}: {{ $value | humanize }} names of kind {{ $labels.kind }} had no place in an hour",
-            "What came under it is counted together with others, as `__other__`. Does something put ids into names, or "
+            "{{ $labels.instance }}: {{ $value | humanize }} names of kind {{ $labels.kind }} had no room in an hour",
+            "Their records are counted together, as `__other__`. Does something put ids into names, or "
             "is `[serve] max_series` too small for the pipelines there are?",
             pending="15m",
         ),
@@ -838,8 +839,8 @@ def stream_alerts(writer: Writer) -> list[Rule]:
             "RagmonPartitionBehind",
             f"max by ({of.labels('partition')}) ({behind}) > 60",
             PAGE,
-            "{{ $labels.partition }} has said nothing for {{ $value | humanizeDuration }}",
-            "Alarms wait for it: until it speaks again, or `[stream] patience` is over, none of any pipeline can fire. "
+            "{{ $labels.partition }} has not reported for {{ $value | humanizeDuration }}",
+            "All alarms wait for it: none can fire until it reports again or `[stream] patience` is over. "
             "Is there a worker for every partition?",
             pending="1m",
         ),
@@ -857,8 +858,8 @@ def stream_alerts(writer: Writer) -> list[Rule]:
             f"{of.series(families.STREAM_CONFIGS)} > 1",
             TICKET,
             "Partitions are counted by {{ $value }} configurations at once",
-            "While a change is rolled out that is so. When it lasts, a worker or a server has another ragmon.toml, "
-            "other gold, or another version of ragmon.",
+            "This is normal during a rollout. If it lasts, a worker or a server has another ragmon.toml, other gold, "
+            "or another version of ragmon.",
             pending="1h",
         ),
     ]
@@ -880,7 +881,7 @@ def rule_groups(
     """
     for name in by:
         if not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name):
-            raise RagmonError(f"--by is no name of a Prometheus label: {name}", hint="--by env")
+            raise RagmonError(f"--by is not the name of a Prometheus label: {name}", hint="--by env")
     deployments = replace(Deployments.of(by or settings.rules.by, selector), stay=bool(by))
     scopes = rule_scopes(settings, configured_only)
     writer = Writer(settings.unconfigured.links, deployments)

@@ -221,7 +221,7 @@ class GateSummary(OfGate, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.kind == "threshold" and not 0 <= self.threshold <= 1:
-            raise ValueError(f"the threshold {self.threshold} is no share")
+            raise ValueError(f"the threshold {self.threshold} is not a share")
 
     @property
     def kind(self) -> Kind:
@@ -690,4 +690,4 @@ def load_report(data: Any, path: str) -> ReportData:
         return msgspec.convert(data, ReportData)
     except msgspec.ValidationError as error:
         hint = "`ragmon replay TRACES -o report.json` writes one"
-        raise InputError(f"this is no report of ragmon: {error}", path=path, hint=hint) from error
+        raise InputError(f"this is not a report of ragmon: {error}", path=path, hint=hint) from error

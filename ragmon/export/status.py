@@ -40,7 +40,7 @@ SHOWN: Final = 20
 _URGENT: Final = (constants.PAGE, constants.LOOK, constants.TICKET)
 OTHERS: Final = 100
 """Gates of unconfigured pipelines that are shown; where there are more, failing ones come first."""
-_WINDOW_ALONE: Final = {"pass": "the gate is kept", "insufficient": "undecided"}
+_WINDOW_ALONE: Final = {"pass": "the gate passes", "insufficient": "undecided"}
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,8 @@ def headline(current: MonitorSnapshot) -> str:
         return f"All quiet: {passing} {'gate passes' if passing == 1 else 'gates pass'}{rest}"
     missing = [outcome.needed - outcome.n for outcome in undecided if outcome.needed and outcome.needed > outcome.n]
     nearest = f", the first about {min(missing)} more" if missing else ""
-    return f"Too early to say: {len(undecided)} gates need more answers{nearest}"
+    needs = "gate needs" if len(undecided) == 1 else "gates need"
+    return f"Too early to say: {len(undecided)} {needs} more requests{nearest}"
 
 
 def _gate_text(outcome: Outcome) -> str:
@@ -330,7 +331,8 @@ def _gate_text(outcome: Outcome) -> str:
     gate = outcome.gate
     limit = percent(gate.threshold) if gate.kind == "threshold" else f"{gate.threshold:g}"
     bounds = f" ({bounds_text(outcome.lower, outcome.upper)})" if outcome.lower is not None else ""
-    return f"{value(gate_summary(outcome))}{bounds} of {outcome.n}, asked for {'>=' if gate.at_least else '<='} {limit}"
+    asked = f"{'at least' if gate.at_least else 'at most'} {limit}"
+    return f"{value(gate_summary(outcome))}{bounds} of {outcome.n}, should be {asked}"
 
 
 def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
@@ -340,7 +342,7 @@ def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
         *_unread_requests(current),
         *(
             StatusFinding(
-                f"records of {shorten(pipeline)}, and no gates or rules for it",
+                f"pipeline {shorten(pipeline)} has records, but no gates and no rules",
                 hint="[gates] at the top level of ragmon.toml, or [pipelines.NAME.gates]",
             )
             for pipeline in uncovered(current)
@@ -348,13 +350,13 @@ def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
     ]
     names, last = current.overflow.get(constants.PIPELINE_NAMES, 0), current.last_scored
     if names:
-        hint = f"[serve] {more_places(current.needed_series)} is more places, and [pipelines.NAME] is one of its own"
-        text = f"pipelines that found no place: {names} times, counted as {constants.OTHER}"
+        hint = f"raise it: [serve] {more_places(current.needed_series)}; a pipeline in [pipelines.NAME] always has room"
+        text = f"pipelines without room, counted as {constants.OTHER}: {names}"
         findings.append(StatusFinding(text, hint=hint))
     if last is None:
-        findings.append(StatusFinding("nothing was scored yet"))
+        findings.append(StatusFinding("no record has been scored yet"))
     elif current.snapshot.now - last > OLD:
-        findings.append(StatusFinding("nothing was scored lately: the numbers are old", last))
+        findings.append(StatusFinding("no record was scored lately, so the numbers are old", last))
     for report in current.capture:
         gap = report.worst
         if gap is not None and gap.blocked:
@@ -372,7 +374,7 @@ def _lost_records(current: MonitorSnapshot) -> Iterator[StatusFinding]:
 
     for stage, counters in sorted(current.stages.items()):
         if counters.residual:
-            hint = "a bug in ragmon: ragmon verify says where"
+            hint = "this is a bug in ragmon; `ragmon verify` says where"
             yield StatusFinding(f"{stage}: {counters.residual} records are not accounted for", hint=hint)
         template = f"{stage}: {{}} of {counters.received} records dropped"
         yield from lost(template, counters.dropped, counters.received)
@@ -380,12 +382,13 @@ def _lost_records(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     if served is None:
         return
     if served.resets:
-        yield StatusFinding(f"the journal was damaged and begun anew: {served.resets}", hint="the log says where it is")
+        hint = "the log says where they are"
+        yield StatusFinding(f"damaged journals that were set aside: {served.resets}", hint=hint)
     received = sum(counters.received for counters in current.stages.values())
     if served.missing > FEW * received:
-        hint = "a network, another server that takes some of them, or they are on their way"
-        yield StatusFinding(f"{served.missing} records that producers sent have not come", hint=hint)
-    yield from lost("producers lost {} records themselves", served.lost, received)
+        hint = "they are on their way, the network lost them, or another server takes some of them"
+        yield StatusFinding(f"{served.missing} records that producers sent have not arrived", hint=hint)
+    yield from lost("producers lost {} records before sending them", served.lost, received)
 
 
 def uncovered(current: MonitorSnapshot) -> list[str]:
@@ -396,8 +399,10 @@ def uncovered(current: MonitorSnapshot) -> list[str]:
 
 def _unread_requests(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     for scope, n in sorted(unknown_conventions(current).items(), key=lambda item: (-item[1], item[0])):
-        hint = "docs/integrations/instrumentations.md: an instrumentation that is read, or @ragmon.trace"
-        text = f"{n} requests of {printable(scope)} tell of a model or a retrieval in words that are not read"
+        hint = "use an instrumentation of docs/integrations/instrumentations.md, or @ragmon.trace"
+        text = (
+            f"{n} requests of {printable(scope)} call a model or a retriever under attributes that ragmon does not know"
+        )
         yield StatusFinding(text, hint=hint)
 
     tools = tools_without_documents(current)
@@ -424,7 +429,7 @@ def retriever_hint(tools: Mapping[str, int]) -> str:
     """The setting that makes a retriever of a tool: of one with such a name, and of those the one called most."""
     named = (name for name in tools if name != constants.OTHER)
     first = min(named, key=lambda name: (not sounds_like_retrieval(name), -tools[name]), default="NAME")
-    return f'a tool that retrieves? [capture] retrievers = ["{printable(first)}"]'
+    return f'if one of them retrieves: [capture] retrievers = ["{printable(first)}"]'
 
 
 def tools_without_documents(current: MonitorSnapshot) -> dict[str, int]:

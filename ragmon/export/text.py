@@ -54,11 +54,11 @@ QUESTIONS: Final = 200
 FLIPS: Final = 20
 _MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ insufficient"}
 _HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
-WILSON: Final = "Wilson's, of these requests"
-STRATA: Final = "of all calls, weighted by strata"
-SAMPLED: Final = f"Wilson's, of {constants.SAMPLED_TRAFFIC}, not of all calls"
-LIKE_THESE: Final = "of questions like these, with gold items as the observations"
-BESIDE_EXACT: Final = f"{LIKE_THESE}; the verdict is on this gold set, where the value is exact"
+WILSON: Final = "for requests like these (Wilson's)"
+STRATA: Final = "for all calls, weighted by strata"
+SAMPLED: Final = f"for {constants.SAMPLED_TRAFFIC}, not for all calls (Wilson's)"
+LIKE_THESE: Final = "for questions like these (each gold item counts once)"
+BESIDE_EXACT: Final = f"{LIKE_THESE}; the verdict is on the exact value over this gold set"
 FAILURES: Final = 5
 GATE_FLIPS: Final = 10
 _NARROWEST: Final = 24
@@ -92,7 +92,7 @@ _HEADINGS: Final = {
     "passes": "pass",
     "scores": "scored",
     "unknown": "unassessed",
-    "outside": "outside",
+    "n/a": "outside",
 }
 
 
@@ -196,19 +196,21 @@ def _labels(data: ReportData) -> list[str]:
     labelled = data.labels
     if labelled is None:
         return []
-    maturity = "" if labelled.maturity is None else f"; {labelled.maturity:.0%} of those to come are here"
+    maturity = (
+        "" if labelled.maturity is None else f"; {100 * labelled.maturity:.0f} % of the expected labels have arrived"
+    )
     entries = [f"{labelled.labels} labels by {labelled.raters} raters on {labelled.answers} answers{maturity}"]
     if labelled.conflicts:
-        entries.append(f"raters say different things of {labelled.conflicts} answers: the mean counts")
+        entries.append(f"raters disagree on {labelled.conflicts} answers: the mean counts")
     if labelled.orphans:
         entries.append(f"{labelled.orphans} labelled answers are not among these records")
     if labelled.probes:
-        entries.append(f"{labelled.probes} answers to gold questions were labelled: gold counts")
+        entries.append(f"{labelled.probes} answers to gold questions were labelled: gold decides on them")
     for found in data.predicted:
         if found.value is not None and found.gain is not None:
             bounds = f"{found.value:.3f} ({found.lower:.3f} to {found.upper:.3f})"
             worth = f"{found.n} labels beside {escape(found.proxy)}, each worth {found.gain:.2f}"
-            entries.append(f"{escape(found.pipeline)}: answers that are correct, with a proxy: {bounds}, {worth}")
+            entries.append(f"{escape(found.pipeline)}: share of correct answers {bounds}, from {worth}")
     return _section("Labels", _list(entries))
 
 
@@ -226,9 +228,11 @@ def _about(data: ReportData, notes: Sequence[str]) -> list[str]:
     records = data.records
     entries = [escape(note) for note in notes]
     if records.duplicate:
-        entries.append(f"{records.duplicate} records repeat a gold question that was already answered")
+        repeats = number(records.duplicate, "record repeats", "records repeat")
+        entries.append(f"{repeats} a gold question that was already answered")
     if records.unmatched:
-        entries.append(f"{records.unmatched} records belong to no gold item: only label-free metrics count them")
+        unmatched = number(records.unmatched, "record matches", "records match")
+        entries.append(f"{unmatched} no gold item: only label-free metrics count them")
     entries += [f"{n} rejected: {escape(reason)}" for reason, n in records.rejected.items()]
     entries += [f"{n} unknown: {escape(field)}" for field, n in records.unknown.items()]
     for gold in data.gold:
@@ -253,6 +257,15 @@ def _gate_rows(gates: Sequence[GateSummary], shown: Callable[[str], str]) -> Ite
     for gate in gates:
         interval = bounds_text(gate.lower, gate.upper) + kinds.get(interval_kind(gate), "")
         yield shown(gate.name), value(gate), interval, bound(gate), str(gate.n), gate.verdict, shown(why(gate))
+
+
+def number(n: int, one: str, several: str) -> str:
+    """A count and its noun.
+
+    >>> number(1, "record", "records"), number(1200, "record", "records")
+    ('1 record', '1,200 records')
+    """
+    return f"{n:,} {one if n == 1 else several}"
 
 
 def percent(value: float | None) -> str:
@@ -312,8 +325,8 @@ def why(gate: GateSummary) -> str:
     """The reason of a verdict, and how many more observations a decision needs."""
     if not gate.needed:
         return gate.reason
-    unit = " gold items" if gate.estimand == constants.QUESTIONS_LIKE_THESE else ""
-    return f"{gate.reason}; about {gate.needed}{unit} needed"
+    unit = "gold items" if gate.estimand == constants.QUESTIONS_LIKE_THESE else "samples"
+    return f"{gate.reason}; about {gate.needed:,} {unit} needed"
 
 
 def _drops(drops: Sequence[BaselineDrop]) -> list[str]:
@@ -404,7 +417,7 @@ def _captured(data: ReportData) -> list[str]:
         (escape(f"{each.pipeline}, {each.source}"), str(each.records), *shares(each.fields)) for each in data.captured
     ]
     gaps = [
-        f"{escape(f'{each.pipeline}, {each.source}: {gap.text}')}. To mend it: {escape(gap.remedy)}"
+        f"{escape(f'{each.pipeline}, {each.source}: {gap.text}')}. To fix it: {escape(gap.remedy)}"
         for each in data.captured
         for gap in each.gaps
         if gap.gates
@@ -442,7 +455,7 @@ def counts(report: RunResults) -> str:
     text = f"{verdicts['fail']} of {gates} fail" if verdicts["fail"] else f"{verdicts['pass']} of {gates} pass"
     if verdicts["insufficient"]:
         text += f", {verdicts['insufficient']} insufficient"
-    return f"{text}; {report.read:,} records, {report.scored:,} scored"
+    return f"{text}; {number(report.read, 'record', 'records')}, {report.scored:,} scored"
 
 
 def brief(report: RunResults) -> str:
@@ -491,7 +504,7 @@ def _about_run(report: RunResults) -> list[str]:
     lines += [f"incident: {each.summary} ({each.severity})" for each in data.incidents]
     lines += [printable(f"note: {note}") for note in report.notes]
     lines += [
-        printable_line(f"captured of {each.pipeline}: {gap.finding}. To mend it: {gap.remedy}")
+        printable_line(f"captured of {each.pipeline}: {gap.finding}. To fix it: {gap.remedy}")
         for each in data.captured
         for gap in each.gaps
         if gap.blocked or (gap.gates and gap.field in (coverage.MARKS, coverage.REPEATED))
@@ -652,7 +665,7 @@ def _gate(why: Why, clock: _Clock) -> _Lines:
         yield "", printable(gate.alarm, 1000)
         yield "", f"{printable(gate.metric)} of {reads}; {now}"
         return
-    sign = ">=" if gate.direction == "at_least" else "<="
+    side = "at least" if gate.direction == "at_least" else "at most"
     share = gate.kind == "threshold"
     value = percent(gate.value) if share or gate.value is None else f"{gate.value:.3g}"
     value += " x" if gate.kind == "quantile_ratio" and gate.value is not None else ""
@@ -661,7 +674,7 @@ def _gate(why: Why, clock: _Clock) -> _Lines:
     known = bounded and gate.lower is not None and gate.upper is not None
     bounds = f" ({bounds_text(gate.lower or 0.0, gate.upper or 0.0)})" if known else ""
     head = (
-        f"{value}{bounds} of {gate.n}, asked for {sign} {percent(gate.threshold) if share else f'{gate.threshold:g}'}"
+        f"{value}{bounds} of {gate.n}, should be {side} {percent(gate.threshold) if share else f'{gate.threshold:g}'}"
     )
     yield "gate", f"{_name(gate.pipeline)}/{_name(gate.name)} {_WORDS[gate.verdict]}: {head}"
     yield "", f"{printable(gate.metric)} of {reads}; its alarm {fires}; {now}"
@@ -684,7 +697,7 @@ def _change(why: Why, clock: _Clock) -> _Lines:
         first, last = clock.minute(change.earliest), clock.minute(change.latest)
         within = f" (between {first} and {last})" if first != last else ""
     ago = (why.now - change.began) / 60
-    certainty = f"p <= {max(change.p, _TINY):.0e}, {change.places} places looked at"
+    certainty = f"p <= {max(change.p, _TINY):.0e}, {change.places} points in time tested"
     yield "worse since", f"{clock.minute(change.began)} UTC, {ago:.0f} min ago{within}; {certainty}"
     yield "before", f"{printable(why.measure)} {_side(before)}; {_outcomes(before)}"
     yield "since then", f"{printable(why.measure)} {_side(after)}; {_outcomes(after)}"
@@ -720,7 +733,11 @@ def _common(why: Why) -> _Lines:
         and (trait.failing is None or not trait.failing.n or trait.of_failing >= FEW)
     ]
     for index, trait in enumerate([*main, *others][:TRAITS]):
-        share = f"; {percent(trait.of_failing)} of the failing" if trait.failing is not None and trait.failing.n else ""
+        share = (
+            f"; {percent(trait.of_failing)} of the failing requests"
+            if trait.failing is not None and trait.failing.n
+            else ""
+        )
         yield "" if index else "what broke", f"{printable(trait.name)}: {_from_to(trait)}{share}"
 
 
@@ -748,21 +765,21 @@ def evidence(suspect: Suspect, why: Why) -> str:
     """What speaks for a suspect of a diagnosis."""
     clock = _Clock(why.now)
     since = "" if suspect.first_seen is None else f"first seen {clock.minute(suspect.first_seen)}, "
-    beside = f", beside it {_level(suspect.rest_after)}" if suspect.rest_after.n else ""
+    beside = f", without it {_level(suspect.rest_after)}" if suspect.rest_after.n else ""
     if suspect.how == "slower":
         return "; ".join(_stage_latency(stage) for stage in why.stages if stage.name == suspect.name)
     if suspect.how == "inside":
         rest = f"the rest {percent(suspect.rest_before.value)} -> {percent(suspect.rest_after.value)}"
         return f"{_level(suspect.before)} -> {_level(suspect.after)}; {rest}"
     if why.before is None:
-        return f"{_level(suspect.after)}, all others {_level(suspect.rest_after)}, as long as was looked at"
+        return f"{_level(suspect.after)}, all others {_level(suspect.rest_after)}, over the whole time"
     if suspect.how == "carries":
         since += f"its share rose from {percent(suspect.share_before)}"
         return f"{since} to {percent(suspect.share_after)}; with it {_level(suspect.after)}{beside}"
     early = ""
     if suspect.how == "preceded" and suspect.first_seen is not None and why.change.began is not None:
         early = f", {(why.change.began - suspect.first_seen) / 60:.0f} min before it became worse"
-    answers = f"answers {percent(suspect.share_after)} since"
+    answers = f"in {percent(suspect.share_after)} of requests since"
     return f"{since}{answers}{early}; with it {_level(suspect.after)}{beside}, before it {_level(suspect.rest_before)}"
 
 
@@ -935,7 +952,7 @@ def _gold(item: MatchedItem | None) -> _Lines:
     if item.texts:
         yield "", f"texts: {item.texts}"
     if item.claims:
-        yield "", f"a right answer has: {' or '.join(repr(printable(claim)) for claim in item.claims)}"
+        yield "", f"a right answer contains: {' or '.join(repr(printable(claim)) for claim in item.claims)}"
 
 
 def _metric_lines(metrics: Sequence[MetricResult]) -> _Lines:

@@ -356,19 +356,19 @@ def locate(points: Sequence[Point], tries: int = 1) -> ChangePoint:
         return ChangePoint(None, None, None, p, evidence, cuts_compared, reason)
 
     if len(points) < 2:
-        return no_change("all requests that were scored fall into one step" if points else "no request was scored")
+        return no_change("all scored requests are in one step of time" if points else "no request was scored")
     up_to = list(accumulate((point.sums for point in points), ScoreSums.plus))
     total = up_to[-1]
     cuts = [(before, total.minus(before)) for before in up_to[:-1]]
     largest_possible = max(gain(ScoreSums(a.n, a.n * MICRO), ScoreSums(b.n, 0)) for a, b in cuts)
     if p_bound(largest_possible, cuts_compared) > ALPHA:
-        return no_change(f"{total.n} scored requests are too few: no change could be told from chance")
+        return no_change(f"{total.n} scored requests are too few to tell a change from chance")
     gains = [gain(a, b) if a.mean > b.mean else 0.0 for a, b in cuts]
     best = max(range(len(gains)), key=gains.__getitem__)
     p = p_bound(gains[best], cuts_compared)
     if p > ALPHA:
-        how = f"p <= {p:.2g}" if p < 1 else "chance would do as much"
-        return no_change(f"nothing became worse: {how}, {cuts_compared} places looked at", p, gains[best])
+        how = f"p <= {p:.2g}" if p < 1 else "chance alone may do this"
+        return no_change(f"nothing became worse: {how}, {cuts_compared} points in time tested", p, gains[best])
     likely = [i for i, evidence in enumerate(gains) if evidence > 0 and evidence >= gains[best] - LIKELY]
     return ChangePoint(
         began=float(points[best + 1].start),

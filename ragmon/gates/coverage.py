@@ -117,8 +117,8 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "build": "no build in {missing} of {of} records",
     "latency": "no latency in {missing} of {of} records",
     "refusal": "{missing} of {of} answers sound like refusals and count as answers",
-    "repeated": "{missing} of {of} answers have one text and cite nothing",
-    "marks": "{missing} of {of} answers have what looks like a citation and is not understood",
+    "repeated": "{missing} of {of} answers have the same text and cite nothing",
+    "marks": "{missing} of {of} answers have what looks like a citation, in a form that ragmon does not read",
 }
 _GENAI_SWITCH: Final = (
     "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY "
@@ -180,10 +180,10 @@ _PLACES: Final[Mapping[str, str]] = {
 }
 """What decorated calls were seen to hold instead."""
 _AT_PATH: Final[Mapping[str, str]] = {
-    "question": '`@ragmon.trace(question="{path}")` where that is the question, or `ragmon.record(question=…)`',
-    "answer": '`@ragmon.trace(extract={{"claim": "{path}"}})` where that is the answer, or `ragmon.record(claim=…)`',
+    "question": '`@ragmon.trace(question="{path}")` if that is the question, or `ragmon.record(question=…)`',
+    "answer": '`@ragmon.trace(extract={{"claim": "{path}"}})` if that is the answer, or `ragmon.record(claim=…)`',
     "ids": (
-        '`@ragmon.trace(extract={{"retrieved": "{path}"}})` where these are the documents, or '
+        '`@ragmon.trace(extract={{"retrieved": "{path}"}})` if these are the documents, or '
         "`ragmon.record(retrieved=documents)`; `[capture] id_from` says where a document's id is"
     ),
 }
@@ -212,7 +212,7 @@ _ANYWHERE: Final[Mapping[str, str]] = {
     "gold": "`[probe.NAME]` asks the gold questions; `paraphrases` of gold items, or `[gold.NAME] embed`, match others",
     "gold_ids": "`[capture] id_from` names the field of a document that holds the ids of gold",
     "refusal": "`[refusal] matcher_counts = true` counts refusals in plain words",
-    "repeated": "where it is a refusal, that text in `[refusal] tokens`",
+    "repeated": "if it is a refusal, add that text to `[refusal] tokens`",
     "marks": "marks such as [1] or [ID] with the id of a retrieved document, or a list of citations beside the answer",
 }
 ENOUGH: Final = 50
@@ -361,7 +361,7 @@ def remedy(gap: Gap) -> str:
     if gap.setting:
         return gap.setting
     if gap.tokens:
-        return f"where it is a refusal, `[refusal] tokens = {json.dumps(gap.tokens, ensure_ascii=False)}`"
+        return f"if it is a refusal, `[refusal] tokens = {json.dumps(gap.tokens, ensure_ascii=False)}`"
     if gap.path:
         return _AT_PATH[gap.field].format(path=gap.path)
     if gap.field in _ANYWHERE:
@@ -399,11 +399,11 @@ def form_remedy(gold: str, ids: AlikeIds) -> str:
     """What makes ids of another form those of gold, with an example where it may be shown.
 
     >>> form_remedy("ferry", AlikeIds(("casefold", "prefix"), "Fares#0", "fares"))
-    'ids differ from gold in form alone, `Fares#0` from `fares`: `[gold.ferry] ids = ["casefold", "prefix"]`'
+    'ids differ from gold only in form, `Fares#0` from `fares`: `[gold.ferry] ids = ["casefold", "prefix"]`'
     """
     names = (f"`{shortened(name)}`" for name in (ids.example, ids.gold) if name)
     example = f", {' from '.join(names)}" if ids.example else f", one from {''.join(names)}" if ids.gold else ""
-    return f"ids differ from gold in form alone{example}: {form_setting(gold, ids)}"
+    return f"ids differ from gold only in form{example}: {form_setting(gold, ids)}"
 
 
 class Covered(NamedTuple):
@@ -476,13 +476,13 @@ def match_summary(ways: dict[str, int]) -> str:
     """How user traffic matched gold items, in one line for people.
 
     >>> match_summary({"question": 3, "none": 9})
-    '3 of 12 audit records of users match a gold item (25.0 %): 3 by question'
+    '3 of 12 audit records of user traffic match a gold item (25.0 %): 3 by question'
     """
     records = sum(ways.values())
     n = records - ways.get(UNMATCHED, 0)
     how = ", ".join(f"{count} by {method}" for method, count in ways.items() if method != UNMATCHED)
     share = f" ({n / records:.1%})".replace("%", " %") if records else ""
-    return f"{n} of {records} audit records of users match a gold item{share}{': ' if how else ''}{how}"
+    return f"{n} of {records} audit records of user traffic match a gold item{share}{': ' if how else ''}{how}"
 
 
 def covered(snapshot: Snapshot, window: str) -> list[Covered]:

@@ -21,7 +21,7 @@ from ragmon.stats.histograms import MICRO, quantile
 from ragmon.stats.intervals import clustered_or_missing, needed_for_pass, needed_to_decide, wilson
 from ragmon.stats.strata import Estimate
 
-NO_GOLD: Final = "no gold is configured: [gold.NAME] path names the questions whose answers are known"
+NO_GOLD: Final = "no gold is configured: [gold.NAME] path names a file of questions with known answers"
 """Why a gate on gold has no data in an application that has none."""
 MAX_UNOBSERVED: Final = 0.02
 """Largest share of all calls that may lie in strata without a scored request."""
@@ -183,7 +183,7 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
         vanished = snapshot.vanished.get((gate.pipeline, evidence.series.gold))
         if vanished is not None:
             names = ", ".join(vanished.ids[:SHOWN]) + (", …" if len(vanished.ids) > SHOWN else "")
-            gone = f"{len(vanished.ids)} gold ids are retrieved no more since index {vanished.index_hash}: {names}"
+            gone = f"{len(vanished.ids)} gold ids are no longer retrieved since index {vanished.index_hash}: {names}"
             outcome = replace(outcome, reason=f"{outcome.reason}; {gone}")
     return outcome
 
@@ -199,11 +199,12 @@ def _judge_share(evidence: Evidence, snapshot: Snapshot, policy: Policy, *, whol
         outcome = without_data(evidence)
         lacks_gold = evidence.series is None and needs_gold and not snapshot.golds
         if whole_run and gate.source == constants.MATCH and evidence.series is None:
-            outcome = replace(outcome, reason="no data: no question was found in gold")
+            outcome = replace(outcome, reason="no data: no question matches a gold item")
         return replace(outcome, reason=NO_GOLD) if lacks_gold else outcome
     maturity = snapshot.maturity.get(evidence.series.pipeline, 1.0)
     if evidence.source == constants.LABEL and maturity < MIN_MATURITY:
-        reason = f"{maturity:.0%} of the labels on these answers are here, at least {MIN_MATURITY:.0%} must be"
+        arrived, least = 100 * maturity, 100 * MIN_MATURITY
+        reason = f"{arrived:.0f} % of the expected labels have arrived; a verdict needs at least {least:.0f} %"
         return evidence.outcome("insufficient", reason)
     if policy.mode == "point":
         if len(set(map(gate.holds, evidence.whole(value, value)))) > 1:
@@ -215,9 +216,8 @@ def _judge_share(evidence: Evidence, snapshot: Snapshot, policy: Policy, *, whol
         return _judge_clustered(evidence, evidence.series)
     estimate = evidence.weighted or evidence.stat.estimate
     if estimate.unobserved > MAX_UNOBSERVED:
-        reason = (
-            f"nothing of stratum {' and '.join(estimate.missing)} was scored, {estimate.unobserved:.0%} of the calls"
-        )
+        missing, share = " or ".join(estimate.missing), f"{100 * estimate.unobserved:.0f} % of all calls"
+        reason = f"no call of stratum {missing} was scored: {share}"
         return evidence.outcome("insufficient", reason, interval=(estimate.lower, estimate.upper), n_eff=estimate.n_eff)
     return _judge_interval(evidence, value, (estimate.lower, estimate.upper), estimate.n_eff)
 
@@ -273,7 +273,7 @@ def without_data(evidence: Evidence) -> Outcome:
     if unassessed := evidence.stat.unassessed:
         reason = f"no request could be assessed: {_unassessed(evidence.stat)}{_remedy(evidence, unassessed)}"
     else:
-        reason = "no data" if evidence.series is None else "no request in the denominator"
+        reason = "no data" if evidence.series is None else "no request that this metric applies to"
     if evidence.lost.requests:
         reason += f"; {evidence.lost}"
     return evidence.outcome("insufficient", reason, needed=_needed_to_pass(evidence.gate))
@@ -290,7 +290,7 @@ def _never_shown(evidence: Evidence, snapshot: Snapshot, policy: Policy) -> str:
         answers = snapshot.uncited[pipeline]
         noun = "answer" if answers == 1 else "answers"
         remedy = remedy_of_reason(constants.NO_CITATIONS, evidence.source)
-        return f"not applicable yet: no citation ever seen in {answers} {noun} ({remedy})"
+        return f"not applicable yet: {answers} {noun} so far, and none with a citation ({remedy})"
     if gate.metric in snapshot.comparing_metrics and pipeline in snapshot.strange_ids.keys() - policy.published:
         reason = f"not applicable yet: none of {snapshot.strange_ids[pipeline]} retrieved ids occurs in gold"
         remedy = "`[capture] id_from` names the field that holds the ids of gold"
@@ -340,7 +340,8 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) ->
     missing = size - all_requests.traced
     if size and missing > MAX_MISSING * size:
         reason = (
-            f"{missing} of {size} gold items have no trace ({missing / size:.1%}, at most {MAX_MISSING:.0%} may miss)"
+            f"{missing} of {size} gold items have no trace: {100 * missing / size:.1f} %, "
+            f"and at most {100 * MAX_MISSING:.0f} % may be missing"
         )
         if any(each.gold == series.gold and each.pipeline != gate.pipeline for each in snapshot.series):
             reason += "; other pipelines have traces of this set: `[gold.NAME] pipeline` says whose questions they are"
@@ -351,15 +352,15 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, snapshot: Snapshot) ->
     worst, best = sorted(extremes, key=lambda x: x if gate.at_least else -x)
     reason = f"exact over {series.traced} gold items"
     if stat.unknown or evidence.lost.requests:
-        reason = f"over {series.traced} gold items, whatever the others are: {not_assessable(evidence)}"
+        reason = f"decided by {series.traced} gold items, whatever the others score: {not_assessable(evidence)}"
         if gate.holds(best) and not gate.holds(worst):
-            bounds = f"{100 * worst:.1f} % if they all broke the gate, {100 * best:.1f} % if none"
+            bounds = f"{100 * worst:.1f} % if all of them fail, {100 * best:.1f} % if none does"
             reason = f"{not_assessable(evidence)}; {bounds}"
             return evidence.outcome("insufficient", reason, interval=interval)
     elif stat.unassessed:
         reason += f", not assessed: {_unassessed(stat)}"
     if interval is not None:
-        reason += "; interval: questions like these"
+        reason += "; the interval is for questions like these"
     return evidence.outcome("pass" if gate.holds(worst) else "fail", reason, interval=interval)
 
 
@@ -370,7 +371,7 @@ def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
     """
     metric, stat = evidence.gate.metric, evidence.stat
     if metric not in series.clusters:
-        return evidence.outcome("insufficient", "its scores are not kept item by item")
+        return evidence.outcome("insufficient", "the scores of this metric are not kept by gold item")
     clusters = series.clusters[metric]
     total = round(math.fsum(y * times for (_, y, _), times in clusters.items()) * MICRO)
     item_stat = Stat(sum(n * times for (n, _, _), times in clusters.items()), total, 0, stat.unassessed)
@@ -472,7 +473,7 @@ def _judge_distinct(gate: Gate, snapshot: Snapshot) -> Outcome:
         return Outcome(gate, source, "", "", None, None, None, 0, 1, "insufficient", reason)
     build, hashes = max(by_build.items(), key=lambda entry: (len(entry[1]), entry[0]))
     verdict: Verdict = "pass" if gate.holds(len(hashes)) else "fail"
-    reason = f"build {build or 'unknown'} answered from {', '.join(sorted(hashes))}"
+    reason = f"build {build or 'unknown'} answered from index {', '.join(sorted(hashes))}"
     if verdict == "pass" and snapshot.lost.requests > MAX_MISSING * snapshot.lost.lines:
         verdict, reason = "insufficient", f"{reason}; {snapshot.lost}"
     return Outcome(gate, source, "", "", float(len(hashes)), None, None, len(by_build), None, verdict, reason)

@@ -385,13 +385,13 @@ def _decide(evidence: Evidence, scores: Scores, low: Scores, high: Scores) -> Ou
     if n < gate.min_samples:
         needed, reason = _needed_to_pass(gate), f"only {n} {unit} (min_samples is {gate.min_samples})"
     elif betting.verdict(worst, gate.threshold, at_least=gate.at_least) == "pass":
-        verdict, reason = "pass", f"proven kept by {n} {unit}, however often it is asked"
+        verdict, reason = "pass", f"proven within the limit by {n} {unit}, however often you look"
     elif betting.verdict(best, gate.threshold, at_least=gate.at_least) == "fail":
-        verdict, reason = "fail", f"proven broken by {n} {unit}, however often it is asked"
+        verdict, reason = "fail", f"proven outside the limit by {n} {unit}, however often you look"
     else:
         needed = betting.needed(scores, gate.threshold)
-        side, points = "keeps" if gate.holds(value) else "breaks", 100 * abs(value - gate.threshold)
-        reason = f"{n} {unit} prove neither; the value {side} the gate by {points:.1f} points"
+        side, points = "within" if gate.holds(value) else "outside", 100 * abs(value - gate.threshold)
+        reason = f"{n} {unit} do not decide it; the value is {side} the limit by {points:.1f} points"
         if evidence.stat.unknown:
             reason += f"; {not_assessable(evidence)}"
     outcome = evidence.outcome(verdict, reason, interval=_confidence(low, high), needed=needed, n_eff=n)
@@ -471,7 +471,7 @@ class _Pair:
         comparison = Comparison(gate, after.source, gold, *samples, "insufficient", "")
         missing = [release.name for release, found in zip(self._releases, evidence, strict=True) if not found.stat.n]
         if missing or before.series is None or after.series is None:
-            return replace(comparison, reason=f"no data of {' and '.join(missing)}")
+            return replace(comparison, reason=f"no data for {' and '.join(missing)}")
         series = before.series, after.series
         for release, snapshot, of_release in zip(self._releases, self._snapshots, series, strict=True):
             reason = missing_of_run(snapshot, of_release)
@@ -545,11 +545,13 @@ class _Pair:
         """The comparison with its verdict. A proven drop is allowed if it is proven to be small."""
         points = f"{100 * self._max_drop:.1f} points"
         if not_worse:
-            reason = f"a drop is proven, one of {points} is ruled out" if worse else f"a drop of {points} is ruled out"
+            reason = (
+                f"a drop is proven, but one of {points} is ruled out" if worse else f"a drop of {points} is ruled out"
+            )
             return replace(comparison, verdict="pass", reason=reason)
         if worse:
             return replace(comparison, verdict="fail", reason="a drop is proven")
-        return replace(comparison, reason=f"no drop is proven, one of {points} is not ruled out")
+        return replace(comparison, reason=f"no drop is proven, and one of {points} is not ruled out")
 
 
 def _with_intervals(
@@ -641,7 +643,7 @@ def compare_runs(baseline: EvaluatedRun, run: EvaluatedRun, table: ScoreTable, *
             continue
         allowed = f"{100 * max_drop:.1f}"
         if comparison.drop > max_drop + _ROUNDING:
-            reason = f"{100 * comparison.drop:.1f} points worse than the baseline, at most {allowed} allowed"
+            reason = f"{100 * comparison.drop:.1f} points worse than the baseline, {allowed} are allowed"
             comparisons.append(replace(comparison, verdict="fail", reason=reason))
         else:
             reason = f"at most {allowed} points worse than the baseline"

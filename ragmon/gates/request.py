@@ -30,23 +30,23 @@ NAMES: Final = 5
 _UNASSESSED: Final[Mapping[str, str]] = {
     constants.NO_IDS: "the ids of the retrieved documents were not captured",
     constants.NO_CITATIONS: "no list of citations was captured",
-    constants.CITATION_FORM: "its citations are written otherwise than the retrieved ids",
-    constants.NO_TEXT: "the text it needs was not captured, and no fact about it",
+    constants.CITATION_FORM: "its citations have another form than the retrieved ids",
+    constants.NO_TEXT: "the text that it needs was not captured, nor any fact about it",
     constants.NO_GOLD_CLAIM: "the gold item has no phrase to look for",
     constants.NO_GOLD_CITATIONS: "the gold item names no document",
     constants.NO_LATENCY: "its latency is unknown",
     constants.NO_ANSWER: "there is no answer",
     constants.ERROR: "the call ended in an error",
-    constants.TOTAL_UNKNOWN: "how many documents are relevant is unknown: gold names sections",
+    constants.TOTAL_UNKNOWN: "gold names sections, so the number of relevant documents is unknown",
     constants.GOLD_VERSION: "the answer was compared with another version of the gold set",
-    constants.BEYOND_DEPTH: "the list of documents or verdicts is longer than ranks are kept (1,000)",
-    constants.ID_FORM: "an id differs from a gold id in form alone",
+    constants.BEYOND_DEPTH: "the list of documents or verdicts is longer than the 1,000 ranks that are kept",
+    constants.ID_FORM: "an id differs from a gold id only in form",
     constants.TEXT_CUT: "the text is longer than the part that is read",
-    constants.PARTIAL: "no answer was due, or the call was kept for its outcome, without its details",
+    constants.PARTIAL: "no answer was expected, or the call was kept for its outcome, without its details",
 }
 _UNDER_REFUSAL: Final = "under_refusal_rate"
 _NEEDS: Final[Mapping[str, str]] = {
-    "answered_within": "no bound is configured, `[metrics] answered_within`",
+    "answered_within": "no limit is configured: `[metrics] answered_within`",
     "candidate_recall": "no list of documents before reranking was captured",
 }
 """What metrics need that most requests do not have."""
@@ -294,7 +294,7 @@ def _hits(request: AssessedRequest, _: int | None) -> str:
     if facts.cites_gold:
         gold = request.item.ids if request.item is not None else frozenset()
         return f"it cites {listed(name for name in cited if name in gold)}, which is in gold"
-    return f"it cites {listed(cited)}, nothing of that is in gold ({request.gold})"
+    return f"it cites {listed(cited)}; none of it is in gold ({request.gold})"
 
 
 def _refused_or(then: _Sentence) -> _Sentence:
@@ -347,7 +347,7 @@ _SENTENCES: Final[Mapping[str, _Sentence]] = {
     "answer_precision_cited": _hits,
     "citation_hit_rate": _citations,
     "citation_hit_rate_answerable": _refused_or(_hits),
-    _UNDER_REFUSAL: _whether("shipped", _ANSWERED_UNANSWERABLE, "it was refused, as gold wants"),
+    _UNDER_REFUSAL: _whether("shipped", _ANSWERED_UNANSWERABLE, "it was refused, as gold says it should be"),
     "over_refusal_rate": _whether("refused", "it was refused, and gold has an answer", "it was answered"),
     "claim_containment": _refused_or(
         _whether(
@@ -359,7 +359,7 @@ _SENTENCES: Final[Mapping[str, _Sentence]] = {
     "compliance": _compliance,
     "citation_scope": _scope,
     "coverage": _coverage,
-    "refusal_rate": _whether("refused", "the answer is a refusal", "the answer is no refusal"),
+    "refusal_rate": _whether("refused", "the answer is a refusal", "the answer is not a refusal"),
     "refusal_like_rate": _whether(
         "refusal_like",
         "the answer reads like a refusal without being the refusal token",
@@ -613,7 +613,7 @@ def _shown(record: Record, name: str, text: str | None, chars: int | None, conte
 def _why_missing(record: Record, field: str, chars: int | None, content: str) -> str:
     if record.instrumentation is not None and chars is None:
         gap = coverage.Gap(field, 1, 1, record.instrumentation)
-        return f"not captured: its spans have none that is read; {coverage.remedy(gap)}"
+        return f"not captured: its spans have none that ragmon reads; {coverage.remedy(gap)}"
     if content in ("none", "hash"):
         return f'not captured: `[capture] content = "{content}"`; {_KEEPS}'
     if chars is not None:
@@ -621,7 +621,7 @@ def _why_missing(record: Record, field: str, chars: int | None, content: str) ->
     sampling = record.sampling
     if record.partial and sampling is not None and not sampling.audit:
         return "not captured: the call was kept for its outcome; `[sampling] detail = true` keeps more"
-    return "not captured: " + ("the record came without" if content else "the line has none")
+    return "not captured: " + ("the record arrived without it" if content else "the line has none")
 
 
 def _ranked_documents(

@@ -265,7 +265,7 @@ def explain_drift(
         begin=float(begin),
         end=float(end),
         measure=measure.name,
-        change=ChangePoint(since, None, None, 1.0, 0.0, 0, "" if since is not None else "no block differs"),
+        change=ChangePoint(since, None, None, 1.0, 0.0, 0, "" if since is not None else "no stretch differs"),
         before=before.side(measure, outcome, table),
         after=after.side(measure, outcome, table),
         mechanism="",
@@ -286,7 +286,7 @@ def _shares(parts: Sequence[PartSeries], before: int, after: int) -> Iterator[st
     shares = [(part.records_before / before, part.records_after / after, part) for part in single]
     for old, new, part in sorted(shares, key=lambda entry: -abs(entry[1] - entry[0])):
         if abs(new - old) >= MIN_SHIFT:
-            yield f"{part.dimension} {part.name or '(none)'}: {old:.0%} -> {new:.0%} of the requests"
+            yield f"{part.dimension} {part.name or '(none)'}: {100 * old:.0f} % -> {100 * new:.0f} % of the requests"
 
 
 def _failing_stretches(selection: WindowSelection, measure: Measure) -> tuple[int | None, tuple[FailingStretch, ...]]:
@@ -363,13 +363,13 @@ def _notes(
     whole_range: WindowSelection, selection: WindowSelection, parts: Sequence[PartSeries], suspects: Sequence[Suspect]
 ) -> Iterator[str]:
     if selection.version != whole_range.version:
-        yield f"gold {selection.reads.gold} changed its version; only requests of {selection.version} are looked at"
+        yield f"gold {selection.reads.gold} has a new version; only requests of {selection.version} are looked at"
     if not suspects and selection.keys:
         compared = dict.fromkeys(part.dimension for part in candidates(parts))
-        reasons = [f"every {name} fares alike" for name in compared]
+        reasons = [f"no {name} is worse than the others" for name in compared]
         reasons += [
             (f"one {name}" if any(getattr(key, name) for key in selection.keys) else f"no {name}")
             for name in (BUILD, INDEX)
             if name not in compared
         ]
-        yield f"nothing that is recorded separates good requests from bad ones: {', '.join(reasons)}"
+        yield f"nothing on record tells failing requests from the others: {', '.join(reasons)}"

@@ -155,7 +155,7 @@ def judgement(row: Mapping[str, Any], options: TableOptions) -> JudgedDocument |
     try:
         is_relevant = not is_absent(score) and float(score) > 0
     except (TypeError, ValueError):
-        raise CellError(f"is no score: {shorten(score)}") from None
+        raise CellError(f"is not a score: {shorten(score)}") from None
     rest = {name: cell for name, cell in row.items() if name != document and (not scores or name != by_name[scores[0]])}
     column = options.columns.get("gold_ids") or "gold_ids"
     return JudgedDocument(key, str(as_id(name)), is_relevant, {**rest, "answerable": True}, column)
@@ -234,10 +234,10 @@ def _expected(assertions: Sequence[str]) -> dict[str, Any]:
             phrases += values
         else:
             unread.append(text)
-            warn_once(f"assertions `{kind}` of promptfoo say no phrase and are not read")
+            warn_once(f"assertions `{kind}` of promptfoo name no phrase and are not read")
     if phrases:
         fields["gold_claim_substr"] = phrases
     if unread and not fields:
         read = "contains, icontains, contains-any, equals and is-refusal are read"
-        raise UnreadAssertionError(f"its `__expected` is {shorten(unread[0])}, which says no phrase: {read}")
+        raise UnreadAssertionError(f"its `__expected` is {shorten(unread[0])}, which names no phrase: {read}")
     return fields

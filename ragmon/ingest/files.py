@@ -115,7 +115,7 @@ def _gunzip(raw: IO[bytes]) -> Iterator[bytes]:
         member = zlib.decompressobj(_GZIP_WBITS)
         while not member.eof:
             if not data:
-                raise BrokenStreamError("the gzip stream breaks off")
+                raise BrokenStreamError("the gzip stream ends too early")
             try:
                 yield member.decompress(data, _INFLATED)
             except zlib.error as error:
@@ -132,7 +132,7 @@ def _unzstd(raw: IO[bytes], zstandard: Any) -> Iterator[bytes]:
         frame = zstandard.ZstdDecompressor().decompressobj()
         while not frame.eof:
             if not data:
-                raise BrokenStreamError("the zstd stream breaks off")
+                raise BrokenStreamError("the zstd stream ends too early")
             try:
                 yield frame.decompress(data)
             except zstandard.ZstdError as error:
@@ -740,12 +740,12 @@ class _FileReader:
             why = "its record cannot be read"
             if mapped.reason == UNKNOWN_CONVENTION:
                 scope = printable(mapped.scope) or "its instrumentation"
-                why = f"the words of {scope} for models and retrieval are not known"
+                why = f"the attributes of {scope} for models and retrieval are not known"
             elif mapped.reason == NOT_RAG:
-                why = "nothing in it retrieves or asks a model"
+                why = "nothing in it retrieves or calls a model"
             elif mapped.reason == NO_SPAN:
-                why = "only log records of it are there, no span"
-            self.reject(number, mapped.reason, f"a trace is no record: {why}")
+                why = "it has only log records and no span"
+            self.reject(number, mapped.reason, f"a trace is not a record: {why}")
 
 
 def splittable(path: str, options: TableOptions = USUAL) -> bool:
@@ -770,7 +770,7 @@ def unreadable(paths: Sequence[str], intake: ReadSummary, options: TableOptions 
     first = intake.examples[0]
     message = f"no record could be read, {intake.rejections} rejected; the first: {first}"
     if first.detail == NOTHING_TO_JUDGE and not options.columns:
-        hint = "where the names are others, say which: --map question=NAME,answer=NAME,retrieved_ids=NAME"
+        hint = "if the columns have other names, map them: --map question=NAME,answer=NAME,retrieved_ids=NAME"
     else:
         hint = FORMATS
     return InputError(message, hint=hint)

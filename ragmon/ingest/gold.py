@@ -420,10 +420,11 @@ class Nearest:
             right = int((same >= level).sum())
             if wilson(right, right + wrong)[0] >= PRECISION:
                 return Calibration(level, len(same), other_count, right / len(same))
-        reason = f"no similarity tells paraphrases from other items' questions with {PRECISION:.0%} precision"
+        percent = f"{100 * PRECISION:.0f} %"
+        reason = f"no similarity tells paraphrases from other items' questions with {percent} precision"
         needed = needed_for_pass(PRECISION, at_least=True) or 0
         if len(same) < needed:
-            reason = f"{len(same)} paraphrases: it takes {needed} to show that {PRECISION:.0%} of matches are right"
+            reason = f"{len(same)} paraphrases: {needed} are needed to show that {percent} of matches are right"
         return Calibration(None, len(same), other_count, reason=reason)
 
 
@@ -483,9 +484,9 @@ def read_frozen(path: str | Path, key: bytes | None = None) -> FrozenGoldSet:
         message = f"the frozen gold set cannot be read ({error.strerror})"
         raise GoldError(message, path=str(path), hint=_FREEZE_HINT) from error
     except (ValueError, RecursionError) as error:
-        raise GoldError("the frozen gold set is no JSON", path=str(path), hint=_FREEZE_HINT) from error
+        raise GoldError("the frozen gold set is not JSON", path=str(path), hint=_FREEZE_HINT) from error
     if not isinstance(data, dict) or data.get("kind") != KIND or data.get("v") != FROZEN_VERSION:
-        raise GoldError("this is no frozen gold set", path=str(path), hint=_FREEZE_HINT)
+        raise GoldError("this is not a frozen gold set", path=str(path), hint=_FREEZE_HINT)
     # Reject a file whose signature does not match its content.
     signed = data.get("signed")
     if key is None and signed == HMAC:
@@ -508,7 +509,7 @@ def check(gold: GoldSet, frozen: FrozenGoldSet, *, at: str, file: str, with_key:
     if (gold.version, len(gold)) == (frozen.version, frozen.items):
         return
     command = f"`ragmon gold freeze {at} --output {file}{' --key-file KEY' if with_key else ''}`"
-    hint = f"put the frozen version back, or read `ragmon gold diff {file} {at}` and freeze anew: {command}"
+    hint = f"put the frozen version back, or read `ragmon gold diff {file} {at}` and freeze it again: {command}"
     found = diff(frozen, gold)
     kinds = {"added": found.added, "removed": found.removed, "changed": [change.qid for change in found.changed]}
     differences = []
@@ -635,7 +636,7 @@ def _contradictions(gold: GoldSet) -> Iterator[LintFinding]:
     for item in gold:
         common_ids = sorted(item.ids.intersection(item.negatives))
         if common_ids:
-            hint = "an id is either gold or a negative: drop it from one list"
+            hint = "an id is either gold or a negative: remove it from one list"
             yield LintFinding(item.qid, "error", f"negatives that are also gold: {shorten(common_ids)}", hint)
     questions = [(item, item.question, "question") for item in gold]
     paraphrases = [(item, wording, "paraphrase") for item in gold for wording in item.paraphrases]
@@ -646,7 +647,7 @@ def _contradictions(gold: GoldSet) -> Iterator[LintFinding]:
         if key and owner is not item:
             message = f"{kind} {shorten(wording)} is also asked by {shorten(owner.qid)}"
             if owner.answerable == item.answerable:
-                hint = "by its text it matches neither: reword one, or send the qid"
+                hint = "its text matches neither item: reword one, or send the qid"
                 yield LintFinding(item.qid, "warning", message, hint)
             else:
                 message += ", and only one of them is answerable"
@@ -666,8 +667,8 @@ def _too_few_items(gold: GoldSet, gates: Sequence[Gate]) -> Iterator[LintFinding
             kind, count = "unanswerable", len(gold) - answerable
         needed = needed_for_pass(limit, at_least=gate.at_least)
         if needed is not None and count < needed:
-            message = f"too few {kind} items to prove {gate.metric} {sign} {limit:.2f}: {count}, and it takes {needed}"
-            hint = f"a flawless run over fewer than {needed} is still compatible with a rate on the wrong side"
+            message = f"too few {kind} items to prove {gate.metric} {sign} {limit:.2f}: {count}, {needed} are needed"
+            hint = f"even a flawless run over fewer than {needed} cannot prove it"
             yield LintFinding(None, "warning", message, hint)
 
 
@@ -681,7 +682,7 @@ def _missing_fields(gold: GoldSet) -> Iterator[LintFinding]:
         }
         present = [name for name, value in fields.items() if value]
         if present and not item.answerable:
-            hint = "its one right answer is the refusal: drop them, or set answerable to true"
+            hint = "its only right answer is a refusal: remove them, or set answerable to true"
             yield LintFinding(item.qid, "warning", f"unanswerable, with {' and '.join(present)}", hint)
     answerable = _answerable(gold)
     message = "no gold_claim_substr, answer_precision stays unassessed"
@@ -692,7 +693,7 @@ def _missing_fields(gold: GoldSet) -> Iterator[LintFinding]:
     hint = 'name the documents that hold the answer: ["p1#2"]'
     lacking = [item for item in answerable if not item.ids]
     yield from _per_item(LintFinding(None, "warning", message, hint), lacking, answerable)
-    hint = "it is matched by its qid only, and no probe can ask it"
+    hint = "it is matched only by its qid, and no probe can ask it"
     lacking = [item for item in gold if not normalise_question(item.question)]
     yield from _per_item(LintFinding(None, "info", "no question text", hint), lacking, gold.items)
 

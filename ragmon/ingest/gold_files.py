@@ -104,7 +104,9 @@ def _read_bytes(path: str | Path) -> bytes:
     try:
         return gzip.decompress(raw)
     except (EOFError, OSError, zlib.error) as error:
-        raise location.error(f"broken gzip file: {error}", hint="pack the file again, or name the plain one") from error
+        raise location.error(
+            f"broken gzip file: {error}", hint="compress the file again, or name the plain one"
+        ) from error
 
 
 def _as_text(raw: bytes, path: str) -> str:
@@ -212,7 +214,7 @@ class _JsonText:
                     stack += node
                 elif isinstance(node, str) and any("\ud800" <= char <= "\udfff" for char in node):
                     hint = "write the character itself, or both halves of its pair"
-                    raise location.error("half of a surrogate pair is no character", node, hint)
+                    raise location.error("half of a surrogate pair is not a character", node, hint)
         self._advance(end)
         return location, value
 
@@ -401,7 +403,7 @@ def _read_item(location: JsonLocation, raw: Any, match: Match) -> GoldItem:
     row = _read_row(GOLD_ROW, location, raw)
     if raw.get("citations") and row.keys().isdisjoint((*_CITATIONS, "gold_contexts", "anchor_section")):
         hint = "gold_citations: the ids of the documents that hold the answer; citations are those of an answer"
-        raise location.error("citations is no field of gold", raw["citations"], hint)
+        raise location.error("citations is not a field of gold", raw["citations"], hint)
     question = _first_given(row, _QUESTION, location) or ""
     # The shapes for retrieval alone have no `answerable`: they name the documents that hold the answer.
     answerable = row.get("answerable", bool(row.get("relevant") or row.get("gold_contexts")) or None)
@@ -434,7 +436,7 @@ def _first_given(row: Mapping[str, Any], names: tuple[str, ...], location: JsonL
     values = list(given.values())
     for value in values[1:]:
         if value != values[0]:
-            raise location.error(f"{' and '.join(given)} differ", value, "these are names of one field: keep one")
+            raise location.error(f"{' and '.join(given)} differ", value, "these are two names of one field: keep one")
     return values[0] if values else None
 
 
@@ -625,7 +627,7 @@ def _read_source(source: str | Path | _BenchmarkFiles, reader: RowReader) -> Ite
         return reader.table(binary_table(path, kind, reader.options), path)
 
     def refuse(line: int, reason: str, detail: str, _lost: int) -> NoReturn:
-        raise JsonLocation(path, line).error(f"{reason}: {detail}", hint="mend the row: all are accepted or none")
+        raise JsonLocation(path, line).error(f"{reason}: {detail}", hint="fix the row: all rows are accepted, or none")
 
     raw = _read_bytes(source)
     first = raw.lstrip().partition(b"\n")[0]
@@ -674,7 +676,7 @@ class RowReader:
             if isinstance(raw, dict) and (self.options.columns or (is_foreign and has_reference(raw))):
                 item = self._row(location, raw)
             elif isinstance(raw, dict) and is_trace(raw):
-                mapping = "; where its answers are the right ones: ragmon gold from-table --map gold_claim=answer"
+                mapping = "; if its answers are the right ones: ragmon gold from-table --map gold_claim=answer"
                 raise location.error(TRACES_AS_GOLD, hint=TRACES_HINT + (mapping if "answer" in raw else ""))
             elif is_foreign and raw.keys().isdisjoint(("qid", "vars")) and not any(map(_is_misspelt, raw)):
                 self._check(list(raw), raw, location.path, location.line)
@@ -728,7 +730,7 @@ class RowReader:
                 self.skipped += 1
                 continue
             except CellError as error:
-                raise location.error(str(error), hint="mend the row, or map another column") from None
+                raise location.error(str(error), hint="fix the row, or map another column") from None
             earlier = seen.setdefault((found.key, found.document), location)
             if earlier is not location:
                 what = f"{found.key} {found.document}"
@@ -745,7 +747,7 @@ class RowReader:
             hint = f"ragmon gold from-table {location.path} --empty-reference {', or '.join(EMPTY_REFERENCE)}"
             raise location.error(str(error), hint=hint) from None
         except (CellError, InputError) as error:
-            hint = error.hint if isinstance(error, InputError) else "mend the row, or map another column"
+            hint = error.hint if isinstance(error, InputError) else "fix the row, or map another column"
             raise location.error(str(error), hint=hint) from None
         if fields is None:
             self.skipped += 1

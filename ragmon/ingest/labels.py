@@ -56,7 +56,7 @@ def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
         (line, first_message), *others = wrong
         details = [f"line {line}: {message}" for line, message in others[: NAMED - 1]]
         details += [f"{len(others) - len(details)} more"] if len(others) > len(details) else []
-        hint = "; ".join(details) or "mend the row, or say in [labels] how the file spells it"
+        hint = "; ".join(details) or "fix the row, or say in [labels] how the file writes it"
         raise InputError(first_message, path=str(path), line=line, hint=hint)
     return labels
 
@@ -80,11 +80,11 @@ def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, 
         try:
             entries = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InputError("this is no JSON", path=str(path), hint="a JSON array, or one object a line") from error
+            raise InputError("this is not JSON", path=str(path), hint="a JSON array, or one object a line") from error
         for number, row in enumerate(entries, 1):  # the number of an entry stands for its line
             if not isinstance(row, dict):
                 raise InputError(
-                    "this is no object", path=str(path), line=number, value=row, hint="an array of objects"
+                    "this is not an object", path=str(path), line=number, value=row, hint="an array of objects"
                 )
             yield number, {field: row[column] for field, column in spelling.columns.items() if column in row}
         return
@@ -101,7 +101,7 @@ def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, 
                 yield reader.line_num, {field: (row[column] or "").strip() for field, column in columns.items()}
         except csv.Error as error:
             number, hint = reader.line_num + 1, "save it as CSV UTF-8"
-            raise InputError(f"it is no table: {error}", path=str(path), line=number, hint=hint) from error
+            raise InputError(f"it is not a table: {error}", path=str(path), line=number, hint=hint) from error
         return
     hint = "one object a line"
     for number, line in enumerate(text.split("\n"), 1):
@@ -109,9 +109,9 @@ def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, 
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise InputError("this is no JSON", path=str(path), line=number, value=line, hint=hint) from error
+                raise InputError("this is not JSON", path=str(path), line=number, value=line, hint=hint) from error
             if not isinstance(row, dict):
-                raise InputError("this is no object", path=str(path), line=number, value=row, hint=hint)
+                raise InputError("this is not an object", path=str(path), line=number, value=row, hint=hint)
             yield number, {field: row[column] for field, column in spelling.columns.items() if column in row}
 
 
@@ -176,7 +176,7 @@ def _ids(value: str) -> list[str]:
         try:
             return [str(item) for item in json.loads(value)]
         except (ValueError, RecursionError):
-            raise ValueError(f"relevant_ids is {shorten(value)}, which is no JSON array") from None
+            raise ValueError(f"relevant_ids is {shorten(value)}, which is not a JSON array") from None
     return [item for part in value.translate(_SEPARATORS).split() if (item := part.strip(","))]
 
 
@@ -191,7 +191,7 @@ def template(rows: Iterable[Mapping[str, object]], words: LabelSpelling) -> str:
     """A sheet to fill in: rows of a labelling queue as CSV, with the columns that `read_labels` expects."""
     records = list(rows)
     if not records:
-        raise RagmonError("there is nothing to label", hint="answers are queued as they come in")
+        raise RagmonError("there is nothing to label", hint="answers are queued as they arrive")
     column_of = {name: words.columns.get(name, name) for name in records[0]}
     columns = [*column_of.values(), *(words.columns[name] for name in COLUMNS)]
     text = io.StringIO()

@@ -551,7 +551,7 @@ def finite(data: bytes) -> bytes:
     except RecursionError:
         raise Rejected(constants.DEPTH, "it is nested too deeply") from None
     except UnicodeError:
-        raise Rejected(constants.INVALID_UTF8, "half a surrogate pair is no character") from None
+        raise Rejected(constants.INVALID_UTF8, "half a surrogate pair is not a character") from None
     except ValueError as error:
         raise Rejected(constants.MALFORMED_JSON, str(error)) from None
 
@@ -593,7 +593,9 @@ def _decode_any_format(line: bytes, unknown: Unknown, options: TableOptions) -> 
         return decode(_repaired(line, error), unknown, options)
     except ValueError as error:
         raise Rejected(constants.INVALID_SCHEMA, str(error)) from None
-    raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {fields.kind!r:.80}")
+    raise Rejected(
+        constants.INVALID_SCHEMA, f"a line's kind is totals or label, or the line has no kind: {fields.kind!r:.80}"
+    )
 
 
 def _add_usual_names(fields: Any, line: bytes, options: TableOptions, unknown: Unknown) -> None:
@@ -659,7 +661,7 @@ def _rejection(line: bytes, error: Exception) -> Rejected:
         try:
             line.decode("utf-8")
         except UnicodeDecodeError as invalid:
-            message = f"byte {invalid.start + 1} of the line is no UTF-8: {invalid.reason}"
+            message = f"byte {invalid.start + 1} of the line is not UTF-8: {invalid.reason}"
         return Rejected(constants.INVALID_UTF8, message)
     offset = _BYTE_OFFSET.search(message)
     is_python_number = offset is not None and line.startswith((b"NaN", b"Infinity"), int(offset[1]))
@@ -668,7 +670,7 @@ def _rejection(line: bytes, error: Exception) -> Rejected:
     if isinstance(error, msgspec.ValidationError):
         return Rejected(constants.INVALID_SCHEMA, message)
     if "surrogate" in message or _LONE_SURROGATE.search(line):
-        return Rejected(constants.INVALID_UTF8, "half a surrogate pair is no character")
+        return Rejected(constants.INVALID_UTF8, "half a surrogate pair is not a character")
     return Rejected(constants.MALFORMED_JSON, message)
 
 

@@ -112,13 +112,13 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
     if json:
         check_size(body, ExportMetricsServiceRequest, json=True)
         if body.lstrip()[:1] != b"{":
-            raise Rejected(constants.MALFORMED_JSON, "it is no JSON object")
+            raise Rejected(constants.MALFORMED_JSON, "it is not a JSON object")
         try:
             request = Parse(body, ExportMetricsServiceRequest(), ignore_unknown_fields=True)
         except UnicodeDecodeError as error:
             raise Rejected(constants.INVALID_UTF8, str(error)) from None
         except (ParseError, ValueError, RecursionError) as error:
-            raise Rejected(constants.MALFORMED_JSON, f"it is no protocol message: {error}") from None
+            raise Rejected(constants.MALFORMED_JSON, f"it is not a protocol message: {error}") from None
     else:
         request = parse_message(ExportMetricsServiceRequest, body)
     # A collector may reorder or separate the points of one producer, series and time.

@@ -153,7 +153,7 @@ def repaired_protobuf(body: bytes, refuse: Callable[[Rejected], None]) -> Any:
             try:
                 instrumentation.spans.append(trace_pb2.Span.FromString(whole[start:end]))
             except DecodeError as error:
-                refuse(Rejected(MALFORMED_PROTOBUF, f"a span is no protocol message: {error}"))
+                refuse(Rejected(MALFORMED_PROTOBUF, f"a span is not a protocol message: {error}"))
     return request
 
 
@@ -302,7 +302,7 @@ def decode_span(message: bytes) -> Any:
     except RecursionError:
         raise Rejected(constants.DEPTH, "it is nested too deeply") from None
     except (ValueError, OverflowError, TypeError) as error:
-        raise Rejected(constants.MALFORMED_JSON, f"a span is no JSON: {error}") from None
+        raise Rejected(constants.MALFORMED_JSON, f"a span is not JSON: {error}") from None
     return decoded
 
 
@@ -818,7 +818,7 @@ def parse_message(message: Any, body: bytes) -> Any:
     try:
         return message.FromString(body)
     except DecodeError as error:
-        raise Rejected(MALFORMED_PROTOBUF, f"it is no protocol message: {error}") from None
+        raise Rejected(MALFORMED_PROTOBUF, f"it is not a protocol message: {error}") from None
 
 
 def read(body: bytes, *, json: bool) -> SpanBatch:

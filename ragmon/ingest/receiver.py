@@ -130,7 +130,7 @@ class _Metered(io.BytesIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if self.tell() > _SLACK and self.inflated < self.tell() // 2:
-            raise HTTPError(413, DECOMPRESS_LIMIT, "the body inflates to less than it takes")
+            raise HTTPError(413, DECOMPRESS_LIMIT, "the body inflates to less than its own size")
         return super().read(size)
 
 
@@ -253,7 +253,7 @@ class Reservation:
 
 def busy_error() -> HTTPError:
     """The error for a request that exceeds the limits of the receiver."""
-    return HTTPError(429, RATE_LIMITED, "there is too much to do", hint="try again", retry_after=RETRY_AFTER)
+    return HTTPError(429, RATE_LIMITED, "ragmon is overloaded", hint="try again", retry_after=RETRY_AFTER)
 
 
 async def submit_and_wait(submit: Callable[[], Future[T]]) -> T:
@@ -327,13 +327,13 @@ def authorise(given: bytes, token: str | None) -> None:
         hint = (
             "Authorization: Bearer, and what is in the file of `[serve] token_file`, or that as the password of Basic"
         )
-        raise HTTPError(401, UNAUTHORISED, "the token is missing, or is another", hint=hint)
+        raise HTTPError(401, UNAUTHORISED, "the token is missing or wrong", hint=hint)
 
 
 def _check_host(headers: Headers, hosts: Collection[str] | None) -> None:
     """Reject requests of web pages: they send an Origin header (CSRF), or their own host name (DNS rebinding)."""
     if "origin" in headers:
-        raise HTTPError(403, FORBIDDEN, "a web page asks", hint="programs send no Origin")
+        raise HTTPError(403, FORBIDDEN, "requests from web pages are refused", hint="programs send no Origin")
     if hosts is not None and not is_known(headers.get("host", ""), hosts):
         hint = f"{HINT}; with a token, `[serve] token_file`, any name will do"
         raise HTTPError(403, FORBIDDEN, "this server is not known by that name", hint=hint)
@@ -458,7 +458,7 @@ _PROJECT: Final = {"id": "ragmon", "name": "ragmon"}
 _EXPORTS: Final = (TRACES_PATH, LANGFUSE_PATH, METRICS_PATH, LOGS_PATH)
 PURPOSE: Final = (
     f"ragmon's write port: OTLP to {TRACES_PATH} and {METRICS_PATH}, labels to {LABELS_PATH}, "
-    f"acknowledgements to {ACKS_PATH}, all of them POSTed\n"
+    f"acknowledgements to {ACKS_PATH}, all with POST\n"
 )
 
 
@@ -522,11 +522,13 @@ class ReceiverApp:
             except ClientDisconnect:
                 return Response()  # nobody reads it
             except asyncio.CancelledError:  # the server stops; the task ends with this response
-                return refusal(RejectedError(503, "", "the server stops", RETRY_AFTER), _error_encoding(request))
+                return refusal(
+                    RejectedError(503, "", "the server is being stopped", RETRY_AFTER), _error_encoding(request)
+                )
             except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
                 log_error("a request could not be taken", error)
                 return refusal(
-                    RejectedError(500, "", "something is wrong here; the log says where"), _error_encoding(request)
+                    RejectedError(500, "", "an error in ragmon; the log says where"), _error_encoding(request)
                 )
 
         return guarded
@@ -545,7 +547,7 @@ class ReceiverApp:
         path = request.scope["path"]
         if path not in self._endpoints:  # nothing is POSTed to the page that says what this port is for
             return await self._unknown_path(request, error)
-        rejection = HTTPError(405, BAD_METHOD, f"requests to {path} are POSTed")
+        rejection = HTTPError(405, BAD_METHOD, f"send requests to {path} with POST")
         self._consumer.refuse(rejection.reason)
         response = refusal(rejection, None)
         response.headers["Allow"] = "POST"

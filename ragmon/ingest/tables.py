@@ -93,7 +93,7 @@ def as_text(value: Any) -> str | None:
         return str(value)
     if isinstance(value, float) and math.isfinite(value):
         return str(int(value)) if value.is_integer() else str(value)
-    raise CellError(f"is no text: {shorten(value)}")
+    raise CellError(f"is not text: {shorten(value)}")
 
 
 def as_written(value: Any) -> float | str | None:
@@ -101,7 +101,7 @@ def as_written(value: Any) -> float | str | None:
     if isinstance(value, str):
         return None if value.strip().lower() in ABSENT else value.strip()
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CellError(f"is no number: {shorten(value)}")
+        raise CellError(f"is not a number: {shorten(value)}")
     return value
 
 
@@ -714,7 +714,7 @@ _NO_REFERENCE: Final = frozenset(("unanswerable", "not answerable", "no answer",
 _WRITTEN: Final = {"gold_ids": "gold_citations"}
 """Names of fields in gold files, where the table's field has another one."""
 _QID_DIGITS: Final = 12
-TRACES_AS_GOLD: Final = "these are traces, which say what was answered, and no gold, which says what is right"
+TRACES_AS_GOLD: Final = "these are traces, which say what was answered, not gold, which says what is right"
 TRACES_HINT: Final = "traces come first, gold after --gold"
 
 
@@ -788,7 +788,9 @@ def question_id(question: str) -> str:
 def gold_as_traces(path: str) -> InputError:
     """The error about a gold file where traces are expected."""
     hint = f"traces come first, gold after --gold: ragmon replay TRACES --gold {path or 'GOLD'}"
-    return InputError("this is gold, which says what is right, and no trace of what was answered", path=path, hint=hint)
+    return InputError(
+        "this is gold, which says what is right, not traces, which say what was answered", path=path, hint=hint
+    )
 
 
 def is_gold(row: Mapping[str, Any]) -> bool:
@@ -1099,7 +1101,7 @@ def binary_table(path: str, kind: str, options: TableOptions) -> TableRows:
 
 
 def _missing_extra(path: str, package: str) -> RagmonError:
-    return RagmonError(f"{path}: {package} is not installed, which reads it", hint="pip install 'ragmon[table]'")
+    return RagmonError(f"{path}: {package}, which reads it, is not installed", hint="pip install 'ragmon[table]'")
 
 
 def _unreadable(path: str, error: Exception) -> InputError:

@@ -23,7 +23,7 @@ from ragmon.metrics.facts import Facts
 
 @register
 class AnswerPrecision(Metric):
-    """Share of shipped answers that are right and cite the gold document among the retrieved ones."""
+    """Share of answers other than refusals that are right and cite a gold document that was retrieved."""
 
     name = "answer_precision"
     binary = True
@@ -42,7 +42,7 @@ class AnswerPrecision(Metric):
 
 @register
 class AnswerPrecisionCited(Metric):
-    """Share of shipped answers that cite a gold document, whatever they say."""
+    """Share of answers other than refusals that cite a gold document, whatever they say."""
 
     name = "answer_precision_cited"
     binary = True
@@ -57,7 +57,7 @@ class AnswerPrecisionCited(Metric):
 
 @register
 class CitationHitRate(Metric):
-    """Share of shipped answers that cite a gold document and nothing that was not retrieved."""
+    """Share of answers other than refusals that cite a gold document and nothing that was not retrieved."""
 
     name = "citation_hit_rate"
     binary = True
@@ -138,7 +138,7 @@ class ClaimContainment(Metric):
 
 @register
 class AnswerCorrect(Metric):
-    """Mean human label of shipped answers, in [0, 1]."""
+    """Mean human label of answers other than refusals, in [0, 1]."""
 
     name = "answer_correct"
     labelled = True
@@ -336,7 +336,7 @@ class Precision(_AtK):
 
 @register
 class Mrr(_Retrieval):
-    """Mean reciprocal rank of the first gold document, 0 where none came back."""
+    """Mean reciprocal rank of the first gold document, 0 where none was retrieved."""
 
     name = "mrr"
 
@@ -442,7 +442,7 @@ class Compliance(Metric):
 
 @register
 class CitationScope(Metric):
-    """Share of shipped answers that cite nothing but retrieved documents."""
+    """Share of answers other than refusals that cite nothing but retrieved documents."""
 
     name = "citation_scope"
     binary = True
@@ -455,7 +455,7 @@ class CitationScope(Metric):
 
 @register
 class Coverage(Metric):
-    """Share of shipped answers that cite at least one retrieved document."""
+    """Share of answers other than refusals that cite at least one retrieved document."""
 
     name = "coverage"
     binary = True
@@ -533,7 +533,7 @@ class ErrorRate(Metric):
 
 @register
 class AnsweredWithin(Metric):
-    """Share of requests without error that took no longer than the declared bound."""
+    """Share of requests without error that took no longer than `[metrics] answered_within` allows."""
 
     name = "answered_within"
     binary = True

@@ -373,10 +373,10 @@ def admin_app(
         """Answer unknown paths, and methods that would change something."""
         path = request.scope["path"]
         if acknowledge is not None and path == ACKS_PATH:
-            return _error(405, "acknowledgements are POSTed", "`ragmon ack` does", Allow="POST")
+            return _error(405, "acknowledgements are sent with POST", "`ragmon ack` does it", Allow="POST")
         if request.method not in METHODS:
-            write_port = "labels and acknowledgements are POSTed to the write port: `[serve] otlp`"
-            hint = write_port if acknowledge is None else f"acknowledgements are POSTed to {ACKS_PATH}"
+            write_port = "POST labels and acknowledgements to the write port: `[serve] otlp`"
+            hint = write_port if acknowledge is None else f"POST acknowledgements to {ACKS_PATH}"
             return _error(405, "this port only reads", hint, Allow=", ".join(METHODS))
         return _answer(request, 404, f"there is nothing at {shorten(path)}", nearest(path, paths))
 
@@ -396,7 +396,7 @@ def check_origin(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
         headers = Headers(scope=scope)
         handler = app
         if "origin" in headers:
-            handler = _error(403, "a web page asks", "programs and links send no Origin")
+            handler = _error(403, "requests from web pages are refused", "programs and links send no Origin")
         elif "host" in headers and not is_known(headers["host"], hosts):  # HTTP/1.0 health checks send no Host
             handler = _error(403, "this server is not known by that name", HINT)
         await handler(scope, receive, send)
@@ -414,7 +414,7 @@ def _guarded(endpoint: Endpoint) -> Endpoint:
             return Response()  # nobody reads it
         except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
             log_error(f"{request.scope['path']} could not be answered", error)
-            return _error(500, "something is wrong here", "the log says where")
+            return _error(500, "an error in ragmon", "the log says where")
         response.headers.update(HEADERS)
         return response
 
@@ -434,7 +434,7 @@ async def _run(pool: ThreadPoolExecutor, function: Callable[..., T], *args: obje
     try:
         future = asyncio.get_running_loop().run_in_executor(pool, function, *args)
     except RuntimeError as error:
-        raise UnavailableError("the process ends", hint="ask again when it is back") from error
+        raise UnavailableError("the process is ending", hint="ask again when it is back") from error
     return await future
 
 
@@ -452,7 +452,7 @@ def _immediate(trouble: Callable[[], str], note: Callable[[], str] = str) -> End
 def _acknowledgements(acknowledge: Acknowledge, pool: ThreadPoolExecutor) -> Endpoint:
     # Browsers send no JSON across sites unasked, so JSON alone is accepted.
     async def endpoint(request: Request) -> Response:
-        check_is_local(request, "acknowledgements are taken from this machine alone", "`ragmon ack` there")
+        check_is_local(request, "acknowledgements are accepted only from this machine", "`ragmon ack` there")
         if media_type(request.headers) != JSON:
             raise bad_media_type(request.headers, JSON)
         check_size(request.headers, LONGEST_ACK)
@@ -468,7 +468,12 @@ def check_is_local(request: Request, message: str, hint: str) -> None:
     if not is_local(request):
         raise HTTPError(403, FORBIDDEN, message, hint=hint)
     if not is_ip_or_localhost(request.headers.get("host", "")):
-        raise HTTPError(403, FORBIDDEN, "a web page asks", hint="ask from a terminal, by an address or `localhost`")
+        raise HTTPError(
+            403,
+            FORBIDDEN,
+            "requests from web pages are refused",
+            hint="ask from a terminal, by an address or `localhost`",
+        )
 
 
 def is_local(request: Request) -> bool:

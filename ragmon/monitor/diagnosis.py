@@ -38,6 +38,8 @@ _NAMES: Final = {
     "top_score": "the best score of retrieval",
 }
 _MINUTE: Final = 60
+_WHOLE: Final = 100
+"""Numbers from here on are shown without decimals."""
 _MIN_LEVEL: Final = 1e-6
 
 
@@ -114,7 +116,7 @@ class LiveGates:
         pipelines = dict.fromkeys((*self._settings.pipelines, *with_records))
         for name in with_records:
             if not self.policy(name).gates:
-                message = f"records of {shorten(name)}, and no gates or rules for it"
+                message = f"pipeline {shorten(name)} has records, but no gates and no rules"
                 warn_once(f"{message}: [gates] or [pipelines.NAME.gates]")
         outcomes = [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
         return [self._of_reread(outcome, snapshot.now) for outcome in outcomes]
@@ -232,13 +234,23 @@ class LiveGates:
             kind="distinct",
         )
         if signal.metric == constants.INDEX_HASH:
-            text = "compares the indexes that answer under one build: a second one is a ticket"
+            text = "compares the indexes that answer under one build: a second one raises a ticket"
             return ExplainedAlarm(self._outcome(snapshot, gate), firing, text, derived=True)
         judge, distribution = drift.judges.get(signal.alert), drift.distributions.get(signal.alert)
         judge_shift = None if judge is None else judge.shift()
         shift = None if distribution is None else distribution.shift()
         outcome = Outcome(
-            gate, source, "", "", None, None, None, 0, None, "insufficient", "it says that, not what is worse"
+            gate,
+            source,
+            "",
+            "",
+            None,
+            None,
+            None,
+            0,
+            None,
+            "insufficient",
+            "it says that something changed, not that it is worse",
         )
         is_judge = signal.metric.startswith(constants.JUDGE_PREFIX)
         text = _judge_moved(signal, judge_shift) if is_judge else _moved(signal, shift)
@@ -266,7 +278,7 @@ def _judge_moved(signal: DriftSignal, shift: JudgeShift | None) -> str:
     if signal.alert == alert_name(signal.metric, labelled=True):
         name = f"label minus {name}"
     if shift is None:
-        return f"compares the mean of {name} with its past under the same version; there is too little to compare yet"
+        return f"compares the mean of {name} with its past under the same version; there is too little data yet"
     begin, end = (datetime.fromtimestamp(minute * _MINUTE, UTC) for minute in (shift.begin, shift.end))
     version = f" under version {shift.version}" if shift.version else ""
     return (
@@ -280,10 +292,10 @@ def _moved(signal: DriftSignal, shift: Shift | None) -> str:
     if shift is None:
         return f"compares {name} with its first hour; no later block is full yet"
     begin, end = (datetime.fromtimestamp(minute * _MINUTE, UTC) for minute in (shift.begin, shift.end))
-    verb = "is no longer" if signal.firing is not None else "is as in"
-    unit = _UNITS.get(signal.metric, "")
+    verb = "is no longer what it was in" if signal.firing is not None else "is as in"
+    below = f"{shift.below:,.0f}" if shift.below >= _WHOLE else f"{shift.below:.3g}"
+    then, later = f"{100 * shift.before:.1f} %", f"{100 * shift.after:.1f} %"
     return (
-        f"{name} {verb} {'what it was in ' if signal.firing is not None else ''}its first hour: below "
-        f"{shift.below:.3g}{unit} {shift.before:.1%} of requests then, {shift.after:.1%} of {shift.n} from "
-        f"{begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC"
+        f"{name} {verb} its first hour: {then} of requests were below {below}{_UNITS.get(signal.metric, '')} then, "
+        f"{later} of {shift.n} from {begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC"
     )

@@ -269,7 +269,7 @@ class Engine:
         record = self._limiter.record(record, now)
         if record.pipeline == constants.OTHER != pipeline and not self._has_overflowed:
             self._has_overflowed = True  # one line, whatever the number of names
-            rest = f"{constants.OTHER}, as every further one is: [serve] max_series has no place left for its gates"
+            rest = f"{constants.OTHER}, like every further pipeline: [serve] max_series leaves no room for their gates"
             warn_once(f"records of {shorten(pipeline)} are counted as {rest}, unless it is configured")
         self._retire()
         return record

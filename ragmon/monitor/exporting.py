@@ -192,7 +192,7 @@ def nearest_of(settings: Settings, sets: Sequence[GoldSet]) -> list[Nearest]:
         except RagmonError:
             raise
         except Exception as error:  # noqa: BLE001 - an embedder is third-party code
-            warn_once(f"[gold.{gold.name}] embed failed, and nothing is matched by meaning: {error_location(error)}")
+            warn_once(f"[gold.{gold.name}] embed failed, so nothing is matched by meaning: {error_location(error)}")
             continue
         if nearest.calibration.reason:
             warn_once(f"[gold.{gold.name}] embed is off: {nearest.calibration.reason}")

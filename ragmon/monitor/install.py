@@ -293,7 +293,7 @@ class Installation:
             accepted = exporters.label(self._sink, [label for _, label in batch])
         except Exception as error:  # noqa: BLE001 - an exporter may raise anything
             self._labels.dropped[DROPPED] += len(batch)
-            warn_once(f"labels could not be handed on and are dropped: {error_location(error)}")
+            warn_once(f"labels could not be passed on and are dropped: {error_location(error)}")
             return True
         if not accepted:
             self._labels_due = monotonic() + _RETRY_AFTER
@@ -309,7 +309,7 @@ class Installation:
             label = parse_label({**given, "relevant_ids": relevant_ids})
         except (ValueError, TypeError) as error:
             self._labels.dropped[REJECTED] += 1
-            warn_once(f"ragmon.label was given what is no label: {error}")
+            warn_once(f"ragmon.label was given what is not a label: {error}")
             return None
         except Exception as error:  # noqa: BLE001 - ids are third-party objects: one bad label must not stop the others
             self._labels.dropped[REJECTED] += 1
@@ -489,7 +489,7 @@ def _optional(make: Callable[[], Part], otherwise: Otherwise, *, strict: bool) -
     except RagmonError as error:
         if strict:
             raise
-        warn_once(f"ragmon goes on without what cannot be used: {_reason(error)}")
+        warn_once(f"ragmon continues without what it cannot use: {_reason(error)}")
         return otherwise
 
 

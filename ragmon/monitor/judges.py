@@ -119,7 +119,7 @@ class Panel:
             try:
                 is_held = self._hold(record, now)
             except Exception as error:  # noqa: BLE001 - no thread can be started; the record must be exported once
-                warn_once(f"a record goes on unjudged: {error_location(error)}")
+                warn_once(f"a record continues without a judge: {error_location(error)}")
                 is_held = False
             if not is_held:
                 released.append(record)
@@ -190,7 +190,7 @@ class Panel:
             try:
                 workers = self._workers_of(pipeline)
             except RagmonError as error:  # a function with a model's name may have been registered since
-                warn_once(f"nobody judges {pipeline}: {error}")
+                warn_once(f"no judge scores {pipeline}: {error}")
                 workers = ()
             self._workers[pipeline] = workers
         return workers

@@ -216,7 +216,7 @@ class ReleaseSplitter:
         notes = []
         for name, clusters in self._clusters.items():
             if clusters.alone:
-                subject = f"{clusters.alone} requests of {name} carry nothing that [metrics] cluster names"
+                subject = f"{clusters.alone} requests of {name} have nothing that [metrics] cluster names"
                 notes.append(f"{subject}: each counts as one observation")
         return notes
 
@@ -299,9 +299,9 @@ class AlarmReplay(Follower):
         """Notes for the reader of the transitions."""
         notes = []
         if self.untimed:
-            notes.append(f"{self.untimed} records carry no time and are in no alarm")
+            notes.append(f"{self.untimed} records have no time, so no alarm counts them")
         if self._alarms.steps.state.late:
-            late = f"{self._alarms.steps.state.late} records stand more than ten minutes behind later ones"
+            late = f"{self._alarms.steps.state.late} records come more than ten minutes after later ones"
             notes.append(f"{late}: alarms counted them in a later minute; sort the traces by time")
         return notes
 
@@ -322,8 +322,8 @@ class BaselineRecorder(Follower):
         pipelines = {name: alarms.freeze() for name, alarms in sorted(self._alarms.pipelines.items())}
         if not any(frozen.metrics for frozen in pipelines.values()):
             hint = f"{GOLD.used} answers to gold questions or {LIVE.used} requests with their times"
-            untimed = f"; {self.untimed} records carry no time" if self.untimed else ""
-            raise RagmonError(f"the traces are no baseline of any metric{untimed}", hint=hint)
+            untimed = f"; {self.untimed} records have no time" if self.untimed else ""
+            raise RagmonError(f"the traces are too few for a baseline of any metric{untimed}", hint=hint)
         return frozen_file(pipelines)
 
 
@@ -425,7 +425,7 @@ def _in_memory(records: Any, intake: ReadSummary, options: TableOptions) -> Iter
             yield decode(msgspec.json.encode(record), partial(intake.miss_at, "records", number), options)
         except (Rejected, TypeError, ValueError, OverflowError) as error:
             hint = "a dict as a line of a trace file would hold it"
-            raise InputError(f"record {number} is no trace: {error}", hint=hint) from error
+            raise InputError(f"record {number} is not a trace: {error}", hint=hint) from error
 
 
 def embedding(settings: Settings, gold: Sequence[GoldSet]) -> Follow | None:

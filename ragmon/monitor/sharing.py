@@ -287,7 +287,7 @@ class SharedMonitor:
             if not self._is_child:
                 warn_once(
                     f"several processes share this monitor: another one scores the calls of process {os.getpid()}, and "
-                    "the counts begin anew when it ends; for counts that stay use `ragmon serve` and [export] endpoint"
+                    "counts start from zero when it ends; for counts that stay use `ragmon serve` and [export] endpoint"
                 )
         return self._exporter
 

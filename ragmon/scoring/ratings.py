@@ -127,18 +127,18 @@ REJECTED: Final = "rejected"
 TOO_MANY_RATINGS: Final = "crowded"
 EVICTED: Final = "no_room"
 RESULTS: Final = {
-    JOINED: "it says something new of an answer",
-    CHANGED: "its rater had said something else, and takes that back",
-    CONFLICT: "it says something new, and another rater says otherwise",
-    DUPLICATE: "its rater had said the same",
+    JOINED: "it says something new about an answer",
+    CHANGED: "its rater had said something else, and changed their mind",
+    CONFLICT: "it says something new, and another rater disagrees",
+    DUPLICATE: "its rater had already said the same",
     LATE: "its rater has said something else since",
-    ORPHAN: "no trace of this id came, or it is gone",
-    PROBED: "the trace asked a gold question: gold says what is right",
-    REJECTED: "it is no label",
-    TOO_MANY_RATINGS: "too much had been said of the answer",
+    ORPHAN: "no trace with this id arrived, or it is no longer kept",
+    PROBED: "the trace answers a gold question, and gold says what is right",
+    REJECTED: "it is not a valid label",
+    TOO_MANY_RATINGS: "the answer had too many ratings already",
     EVICTED: "it waited for its trace, and too many labels came after it",
-    QUARANTINED: "twice the process ended while it was counted: it is set aside",
-    CLOCK_AHEAD: "the clock of the producer that put it into a log was ahead",
+    QUARANTINED: "the process ended twice while it was counted, so it was set aside",
+    CLOCK_AHEAD: "the clock of the producer that wrote it to a log was ahead",
 }
 
 

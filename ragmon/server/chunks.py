@@ -204,7 +204,7 @@ class StreamReader:
             partitions, log = found
             if log and known and log != known:
                 what = printable(self._stream.chunks)
-                _log.warning("%s was deleted and made anew: it is read from its beginning", what)
+                _log.warning("%s was deleted and created again: it is read from its beginning", what)
                 offsets = {}
             self._log_id, self._next, self._tries = log, offsets, {}
             self._joiners = {number: PieceJoiner() for number in range(partitions)}

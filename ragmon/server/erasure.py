@@ -190,7 +190,7 @@ def erase(
     checkpoints the counts stay, and the labels of raters are erased.
     """
     if [trace, tag, user].count(None) != 2:
-        raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value, or a user")
+        raise RagmonError("nothing says what to delete", hint="name a trace, or a tag and its value, or a user")
     path = journal_file(folder)
     with translate_read_errors(path), closing(connect(path, writes=True)) as connection:
         check_version(connection, path)

@@ -106,7 +106,7 @@ class Exports:
                 rejection = error
             except Exception as error:  # noqa: BLE001 - an error in one call must not affect others
                 log_error("a call could not be taken", error)
-                rejection = RejectedError(500, "", "something is wrong here; the log says where")
+                rejection = RejectedError(500, "", "an error in ragmon; the log says where")
             # End a call with a status, and with the time of a retry (OTLP specification, OTLP/gRPC throttling). The
             # time is sent twice: in the status details, as the specification says, and in the metadata key that
             # OpenTelemetry's Python exporter reads.
@@ -145,12 +145,12 @@ class Exports:
             async with asyncio.timeout(self._limits.deadline):
                 body = await context.read()
         except TimeoutError:
-            message = f"the message did not come within {self._limits.deadline:g} seconds"
+            message = f"the message did not arrive within {self._limits.deadline:g} seconds"
             raise HTTPError(408, TIMEOUT, message) from None
         finally:
             self._reading -= 1
         if not isinstance(body, bytes):
-            raise HTTPError(400, NO_MESSAGE, "the call holds no message")
+            raise HTTPError(400, NO_MESSAGE, "the call has no message")
         return body
 
 

@@ -166,7 +166,7 @@ class InFlight:
         """Seconds until its deadline."""
         seconds = self.deadline - monotonic()
         if seconds <= 0:
-            raise TimeoutError("the time for the answer is up")
+            raise TimeoutError("it did not answer in time")
         return seconds
 
 
@@ -277,7 +277,7 @@ def read(reply: HttpResponse) -> Any:
         content_type["Content-Type"] = reply.headers.get("Content-Type", "application/octet-stream")
         if content_type.get_content_type() == "text/plain":
             return reply.body.decode(content_type.get_content_charset() or "utf-8", "replace")
-    raise UnreadableReplyError(f"it is no JSON: {content_type.get_content_type()}")
+    raise UnreadableReplyError(f"it is not JSON: {content_type.get_content_type()}")
 
 
 def function_of(path: str) -> Callable[[str], Any]:
@@ -287,7 +287,7 @@ def function_of(path: str) -> Callable[[str], Any]:
     except (Exception, SystemExit) as error:
         raise RagmonError(f"{path} cannot be probed: {type(error).__name__}: {error}", hint=_HINT) from error
     if not callable(function) or inspect.isclass(function):
-        raise RagmonError(f"{path} cannot be probed: it is no function", hint=_HINT)
+        raise RagmonError(f"{path} cannot be probed: it is not a function", hint=_HINT)
     return function  # type: ignore[no-any-return]
 
 

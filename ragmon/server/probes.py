@@ -24,6 +24,7 @@ from time import monotonic
 from types import MappingProxyType, TracebackType
 from typing import BinaryIO, Final, Self
 
+from ragmon.alarms.plan import rate_text
 from ragmon.capture.exporters import BatchExporter, Exporter, JsonlExporter, close, deliver
 from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec, Settings
@@ -122,7 +123,7 @@ def probe_exporter(settings: Settings, redact: Redactions, output: str | None) -
     exporter = to_server or trace_log(settings, lambda: redact)
     if exporter is None:
         hint = "--once, --output FILE, or `[export] endpoint`"
-        raise RagmonError("there is nowhere to send what comes back", hint=hint)
+        raise RagmonError("there is nowhere to send the answers", hint=hint)
     try:
         yield ProbeExporter(exporter, EXPORT_WAIT if to_server is not None else 0.0)
     finally:
@@ -148,10 +149,10 @@ def chosen_probes(
     other_gold = any(spec.gold not in set_names for spec in specs)
     if len(specs) > 1 and (target is not None or other_gold):
         hint = f"--name, one of: {', '.join(spec.name for spec in specs)}"
-        raise RagmonError("the configuration has several probes, and --gold or --target is for one of them", hint=hint)
+        raise RagmonError("the configuration has several probes, but --gold and --target are for one", hint=hint)
     if not specs:
         if target is None:
-            raise RagmonError("nothing is to be probed", hint="--gold FILE --target module:function, or [probe.NAME]")
+            raise RagmonError("no probe is configured", hint="--gold FILE --target module:function, or [probe.NAME]")
         gold = _only_set(sets)
         pipeline = gold.pipeline or settings.pipeline
         specs = [ProbeSpec(name=NAME, pipeline=pipeline, gold=gold.name, target=_checked_target(target))]
@@ -164,8 +165,8 @@ def chosen_probes(
 
 def _only_set(sets: Sequence[GoldSet]) -> GoldSet:
     if len(sets) != 1:
-        problem = "no gold set" if not sets else f"{len(sets)} gold sets, and no word which one"
-        raise RagmonError(f"there is {problem} to ask the questions of", hint="--gold FILE")
+        problem = "no gold set" if not sets else f"{len(sets)} gold sets and no choice between them"
+        raise RagmonError(f"there are no questions to ask: {problem}", hint="--gold FILE")
     return sets[0]
 
 
@@ -377,13 +378,13 @@ class Prober:
             try:
                 result = result if self._take(record) else LOST
             except Exception as error:  # noqa: BLE001 - the next question is sent whatever happens here
-                log_error(f"probe {self.spec.name} cannot hand on an answer", error)
+                log_error(f"probe {self.spec.name} cannot pass on an answer", error)
                 result = LOST
         self._counts.add(self.spec.name, result)
         if result == THROTTLED:
             self._retries.append(replace(answered.question, tries=answered.question.tries + 1))
         if answered.unreachable:
-            warn_once(f"probe {self.spec.name}: nobody answers ({answered.unreachable}); it is tried again and again")
+            warn_once(f"probe {self.spec.name}: nothing answers ({answered.unreachable}); it keeps trying")
         if answered.overloaded:
             self._back_off_for(answered.wait)
         else:
@@ -621,9 +622,12 @@ class ProbeSupervisor:
                     pipelines = bursts.see(self._writer.server_state.engine.incidents.incidents, monotonic())
                 for _, prober in list(self._running.values()):
                     if prober.spec.pipeline in pipelines and prober.burst():
-                        _log.info("probe %s asks a burst: is the incident true, or over?", prober.spec.name)
+                        _log.info(
+                            "probe %s asks a burst of questions, to see if the incident is real or over",
+                            prober.spec.name,
+                        )
             except Exception as error:  # noqa: BLE001 - the next poll may succeed
-                log_error("probes could not be looked after", error)
+                log_error("probes could not be started or checked", error)
 
         self._end(self._running)
         if self._capture is not None:
@@ -665,7 +669,7 @@ class ProbeSupervisor:
                 continue
             prober.start()
             self._running[spec.name] = (basis, prober)
-            _log.info("probe %s asks %s, a question every %.3g s", spec.name, spec.asks, prober.interval)
+            _log.info("probe %s asks %s, a question every %s s", spec.name, spec.asks, rate_text(prober.interval))
         for name, trouble in troubles.items():
             _log.error("probe %s does not run: %s (%s)", name, trouble, trouble.hint)
         self.troubles = troubles

@@ -275,9 +275,13 @@ class Watchdog:
         while not self._ended.wait(self._pause):
             self._set_timer(FROZEN)
             if self._leave_at is not None and time.monotonic() >= self._leave_at:
-                self._end(0, "the process was asked to end and is not done: it leaves; what was accepted is on disk")
+                self._end(
+                    0, "the process was asked to end and takes too long: it exits now; what was accepted is on disk"
+                )
             elif self._is_stuck():
-                self._end(self._stuck, "a request takes too long: the process leaves; the second time sets it aside")
+                self._end(
+                    self._stuck, "a request takes too long: the process exits; the second time sets the request aside"
+                )
 
     def _is_stuck(self) -> bool:
         attempts = self._attempts

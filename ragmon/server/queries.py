@@ -87,9 +87,9 @@ _PLACE: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
 _COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
 _SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
 _CHALLENGE: Final = 'Basic realm="the token of the write ports is the password", charset="UTF-8"'
-_OTHERS: Final = "the admin port shows content to whoever sends the token of `[serve] token_file`"
+_OTHERS: Final = "the admin port shows content only with the token of `[serve] token_file`"
 _NOBODY: Final = (
-    "the admin port shows no content where the server has no `[serve] token_file`; "
+    "the admin port shows no content, because the server has no `[serve] token_file`; "
     "`ragmon show TRACE --state-dir DIR` reads the journal on its machine"
 )
 
@@ -103,7 +103,7 @@ def in_journal(journal: JournalReader, asked: str, settings: Settings) -> list[R
     trace_id = asked.strip().lower()
     if len(trace_id) != ID_DIGITS and not _BEGINNING.fullmatch(trace_id):
         hint = f"32 hex digits, or the first {SHORTEST} and more of them"
-        raise RagmonError(f"{shorten(asked)} is no trace id", hint=hint)
+        raise RagmonError(f"{shorten(asked)} is not a trace id", hint=hint)
     if len(trace_id) < ID_DIGITS:
         trace_id = _only(trace_id, _ids_in(journal, trace_id)) or trace_id
     records = journal.records_of(trace_id, MAX_RECORDS)
@@ -113,9 +113,9 @@ def in_journal(journal: JournalReader, asked: str, settings: Settings) -> list[R
         days = float(settings.serve.retention) / 86_400
         rate = settings.unconfigured.sampling.rate
         kept = (
-            f"the journal has what was kept{since} (retention {days:g} days, then `[serve] max_size`); "
-            f"`[sampling] rate` of an application keeps a part of its calls ({rate:g} here), and a trace is a record "
-            "once its spans are there"
+            f"the journal has the records{since} (retention {days:g} days, at most `[serve] max_size`); applications "
+            f"keep the share `[sampling] rate` of their calls ({rate:g} here), and a trace becomes a record when its "
+            "spans have arrived"
         )
         raise _unknown(asked, settings, kept)
     return records
@@ -161,7 +161,7 @@ def _ids_in(journal: JournalReader, beginning: str) -> Iterator[str]:
         for match in pattern.finditer(row.lines):
             yield match[1].decode()
         if monotonic() > ends:
-            hint = "all 32 digits are found at once"
+            hint = "give all 32 digits: they are found at once"
             raise RagmonError(f"the journal is too large to search for {beginning}", hint=hint)
 
 
@@ -226,7 +226,7 @@ class QueryService:
         """A page of the requests that fail a gate, newest first."""
         params = _params(request, *_RECORDS)
         if params.get("outcome", OUTCOME) != OUTCOME:
-            hint = f"{OUTCOME}: the index holds the requests that alone fail a gate, and no others"
+            hint = f"{OUTCOME}: the index holds only requests that fail a gate by themselves"
             raise RagmonError(f"outcome is {shorten(params['outcome'])}", hint=hint)
         source, metric = params.get("source"), params.get("metric")
         if source is not None and source not in constants.SOURCES:
@@ -278,8 +278,8 @@ class QueryService:
         if gate not in gates:
             raise UnknownNameError("gate", gate, gates)
         if gates[gate].kind != "threshold":
-            message = f"no request alone fails {gate}"
-            raise RagmonError(message, hint=f"it compares {gates[gate].metric} of a whole window: /api/why says more")
+            message = f"no single request can fail {gate}"
+            raise RagmonError(message, hint=f"it judges {gates[gate].metric} over a whole window: /api/why says more")
         target = gates[gate]
         return FailureQuery(
             pipeline=pipeline, metric=target.metric, sources=_sources(target.source), where=target.where
@@ -391,7 +391,9 @@ class QueryService:
         until = moment(wanted.until, "until") if wanted.until else inf
         if wanted.cursor:
             if not (match := _PLACE.fullmatch(wanted.cursor)):
-                raise RagmonError(f"this is no cursor: {shorten(wanted.cursor)}", hint="a page links to the next one")
+                raise RagmonError(
+                    f"this is not a cursor: {shorten(wanted.cursor)}", hint="use the cursor that the page before gives"
+                )
             before = int(match[1]), int(match[2])
         with JournalReader(self._folder) as journal:
             if before is None and wanted.until:

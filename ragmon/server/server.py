@@ -144,12 +144,12 @@ class ConfigReloader:
                 self._refuse(error)
                 return False
             except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin is third-party code and may raise anything
-                log_error("the configuration cannot be put in force", error)
+                log_error("the configuration cannot be applied", error)
                 self._refuse(RagmonError(f"{type(error).__name__}", hint="the log says where"))
                 return False
             for key in FIXED:
                 if getattr(settings.serve, key) != getattr(self._settings.serve, key):
-                    _log.warning("`[serve] %s` changed; it takes effect when the server is started again", key)
+                    _log.warning("`[serve] %s` changed; it takes effect when the server is restarted", key)
             self.broken, self.since, self.hint = "", None, ""
             self._settings = self._with_fixed_source(settings)
             self.times.append(self._writer.clock.now())
@@ -310,14 +310,15 @@ class StatusService:
         if not self.writer.alive:
             return "the thread that writes the journal has ended"
         if self.writer.trouble == UNCOUNTED:
-            return "an error left rows on disk uncounted, and they are counted again"
+            return "an error left rows on disk uncounted; they are being counted again"
         return f"the journal cannot be written ({self.writer.trouble})" if self.writer.trouble else ""
 
     def quarantine(self) -> str:
         """The number of quarantined requests, in a sentence; "" where there are none."""
         n = self.writer.quarantined
         subject = "1 request is" if n == 1 else f"{n} requests are"
-        return f"{subject} quarantined: twice the process ended or froze over each of them" if n else ""
+        over = "it" if n == 1 else "each of them"
+        return f"{subject} quarantined: the process ended or froze twice over {over}" if n else ""
 
     def note(self) -> str:
         """What to know besides where requests are accepted; "" where nothing is."""
@@ -334,7 +335,9 @@ class StatusService:
         trouble, reloading = self.trouble(), self._reloading
         served = current.served or ServerStats()
         not_writing = (
-            [StatusFinding(trouble, self.writer.trouble_since, "requests are refused until it can")] if trouble else []
+            [StatusFinding(trouble, self.writer.trouble_since, "requests are refused until it can be written")]
+            if trouble
+            else []
         )
         idle_probes = [
             StatusFinding(f"probe {name} does not run: {error}", hint=error.hint)
@@ -349,14 +352,17 @@ class StatusService:
             found = journal.quarantined() if self.writer.quarantined else ()
             quarantined = [{name: getattr(item, name) for name in fields} for item in found]
         since = quarantined[-1]["arrival"] if quarantined else None
-        set_aside = [StatusFinding(text, since, "ragmon doctor names them")] if (text := self.quarantine()) else []
+        set_aside = [StatusFinding(text, since, "`ragmon doctor` names them")] if (text := self.quarantine()) else []
         away = []
         if self._reader is not None and self._reader.trouble:
-            brokers, hint = self.settings().stream.brokers, "alarms stand still until it does, or `[stream] patience`"
+            brokers, hint = (
+                self.settings().stream.brokers,
+                "no alarm is judged until it does, or `[stream] patience` is over",
+            )
             away = [StatusFinding(f"{brokers} gives no chunks: {self._reader.trouble}", hint=hint)]
         adder, now = self.writer.server_state.adder, self.writer.clock.now()
         alternating = [
-            StatusFinding(f"{part}: logs take turns in this place", at, "let one topic stand in it")
+            StatusFinding(f"{part}: several logs take turns as this partition", at, "use one topic for it")
             for part, at in sorted({} if adder is None else adder.state.returned.items())
             if now - at < HOUR
         ]
@@ -516,7 +522,7 @@ def make_writer(
                     with journal.begin() as batch:
                         moved = batch.quarantine_line(*row, item.line)
                     if moved:
-                        message = "a line of row %d is set aside: twice the process ended while it was scored"
+                        message = "a line of row %d is set aside: the process ended twice while it was scored"
                         _log.error(message, row[0])
             server_state, traces = _restored(settings, journal, clock, assembly_limits)
         except JournalError as error:
@@ -530,7 +536,7 @@ def make_writer(
     # Alarms have judged those minutes.
     clock.go_on_from(float((server_state.engine.alarms.steps.state.closed + 1) * MINUTE))
     if journal.set_aside is not None:
-        _log.error("the journal is damaged and was set aside, everything is counted anew: %s", journal.set_aside)
+        _log.error("the journal is damaged and was set aside; counts start again from zero: %s", journal.set_aside)
     return JournalWriter(journal, server_state, traces, clock)
 
 

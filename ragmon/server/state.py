@@ -401,7 +401,7 @@ def _from_checkpoint(empty_state: Callable[[], ServerState], checkpoints: Iterab
         try:
             server_state.load(checkpoint.data)
         except (ValueError, LookupError, TypeError, AttributeError, msgspec.MsgspecError) as error:
-            log_error("a checkpoint cannot be read and is passed over", error)
+            log_error("a checkpoint cannot be read and is skipped", error)
             continue
         return server_state
     return empty_state()

@@ -99,10 +99,10 @@ _REASON_BY_CODE: Final[dict[int, Reason]] = {
     sqlite3.SQLITE_ERROR: "corrupt",  # the statements are correct, so a table or a column is missing
 }
 _MESSAGES: Final[dict[Reason, tuple[str, str]]] = {
-    "disk_full": ("there is no room left for the journal", "free some: a server that runs goes on by itself"),
-    "io": ("the journal can be neither read nor written", "look at the disk and at who owns the folder"),
-    "corrupt": ("the journal is damaged", "`ragmon serve` sets it aside by itself and begins a new one"),
-    "busy": ("somebody else writes to the journal and does not let go", "try again"),
+    "disk_full": ("there is no room left for the journal", "free some: a running server continues by itself"),
+    "io": ("the journal can be neither read nor written", "check the disk and who owns the folder"),
+    "corrupt": ("the journal is damaged", "`ragmon serve` sets it aside by itself and starts a new one"),
+    "busy": ("another process is writing to the journal and keeps it locked", "try again"),
 }
 DATABASE: Final = "journal.db"
 SIDE_FILES: Final = ("-wal", "-shm")
@@ -641,7 +641,7 @@ def failure_page(connection: sqlite3.Connection, query: FailureQuery) -> Failure
             before = _decode_cursor(base64.urlsafe_b64decode(query.cursor))
         except (ValueError, msgspec.DecodeError):
             raise RagmonError(
-                f"this is no cursor: {shorten(query.cursor)}", hint="give the one that came with the page before"
+                f"this is not a cursor: {shorten(query.cursor)}", hint="use the cursor that the page before gives"
             ) from None
     filters = {name: getattr(query, name) for name in ("pipeline", "source", "build", "index_hash")}
     conditions = {name: value for name, value in filters.items() if value is not None}

@@ -155,7 +155,9 @@ class JournalWriter:
         """Held while the state is read."""
         with self._lock:
             if self.uncounted:
-                raise UnavailableError("rows on disk are uncounted: the journal is counted again", hint="try again")
+                raise UnavailableError(
+                    "rows on disk are uncounted: the journal is being counted again", hint="try again"
+                )
             yield
 
     def traces(self, body: bytes, encoding: Encoding) -> Future[ExportResult]:
@@ -238,7 +240,7 @@ class JournalWriter:
             try:
                 self._save()
             except JournalError as error:
-                log_error(f"no checkpoint before another configuration ({error.reason})", error)
+                log_error(f"no checkpoint before the new configuration ({error.reason})", error)
             server_state.continue_from(self.server_state, self.server_state.dump())
             self.open_traces.configure(server_state.engine.settings)
             self.server_state = server_state
@@ -247,12 +249,12 @@ class JournalWriter:
         if self._stopping:
             raise _stopped()
         if self._queued > QUEUED:
-            raise RejectedError(BUSY, "rate_limited", "more came than can be written", BUSY_FOR)
+            raise RejectedError(BUSY, "rate_limited", "more arrived than can be written", BUSY_FOR)
 
     def _check_counts(self) -> None:
         if self.server_state.adder is not None:
             raise RejectedError(
-                MISDIRECTED, "misdirected", "this server adds up what others count: send it to one of them"
+                MISDIRECTED, "misdirected", "this server only adds up what others count: send it to one of those"
             )
 
     def _receive(
@@ -329,7 +331,7 @@ class JournalWriter:
         self.trouble, self.trouble_since = UNCOUNTED, self.trouble_since or self.clock.now()
         if monotonic() < self._recount_at:
             return
-        _log.error("rows on disk are uncounted: the journal is counted again")
+        _log.error("rows on disk are uncounted: the journal is being counted again")
         try:
             with self._lock:
                 settings = self.server_state.engine.settings
@@ -483,7 +485,7 @@ class JournalWriter:
             _log.error("the journal is damaged and was set aside: %s", aside)
             self._save()
         except JournalError as error:
-            log_error(f"no new journal can be begun ({error.reason})", error)
+            log_error(f"no new journal can be started ({error.reason})", error)
 
     def _yield_lock(self) -> None:
         """Give waiting threads the lock; it is held exactly once here."""

@@ -246,7 +246,9 @@ def log_not_worse(a: Scores, b: Scores, margin: float) -> float:
 def checked_margin(margin: float) -> float:
     """Return a margin if it is in [0, 1)."""
     if not 0 <= margin < 1:
-        raise RagmonError(f"margin {margin!r} is no difference of shares", hint="from 0 to below 1: 0.02 is 2 points")
+        raise RagmonError(
+            f"margin {margin!r} is not a difference of shares", hint="from 0 to below 1: 0.02 is 2 points"
+        )
     return margin
 
 

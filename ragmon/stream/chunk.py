@@ -202,11 +202,11 @@ class Chunk(msgspec.Struct, kw_only=True):
             version = _decode_version(text).v
             if version != CHUNK_VERSION:
                 message = f"a chunk of version {version}, and this ragmon reads and writes version {CHUNK_VERSION}"
-                raise ChunkError(message, hint="let who counts and who adds up chunks be of one version")
+                raise ChunkError(message, hint="run one version of ragmon on workers and servers")
             chunk = _decode(text)
             chunk.lines = _inflate(rest)[0] if rest else b""
         except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ChunkError(f"{len(data)} bytes are no chunk ({error})") from error
+            raise ChunkError(f"{len(data)} bytes are not a chunk ({error})") from error
         return chunk
 
 
@@ -233,7 +233,7 @@ def split(data: bytes) -> tuple[ChunkStretch, bytes, bytes]:
         text, rest = _inflate(data)
         return _decode_stretch(text), data[: len(data) - len(rest)], _inflate(rest)[0] if rest else b""
     except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ChunkError(f"{len(data)} bytes are no chunk ({error})") from error
+        raise ChunkError(f"{len(data)} bytes are not a chunk ({error})") from error
 
 
 class _Version(msgspec.Struct):
@@ -413,14 +413,14 @@ class ChunkAdder:
         name = f"chunk {chunk.base}-{chunk.upto} of partition {shorten(chunk.part)}"
         if chunk.log in self.state.retired.get(chunk.part, ()):
             message = f"{name} is of a log, {shorten(chunk.log)}, that {LOGS} others have replaced"
-            raise self._refused(UNKNOWN, message, "let one topic stand in its place")
+            raise self._refused(UNKNOWN, message, "use one topic for it")
         # A chunk without messages has only its time to tell by whether it comes again.
         if position is not None and (
             chunk.base < position.upto or (chunk.base == chunk.upto == position.upto and chunk.until <= position.until)
         ):
             if chunk.upto > position.upto:
                 message = f"{name} overlaps what was added up to {position.upto}"
-                raise self._refused(OVERLAPPING, message, "two ragmon of different versions count this log")
+                raise self._refused(OVERLAPPING, message, "two versions of ragmon count this log")
             self._note(REPEATED)
             return False
         if position is not None and chunk.base > position.upto:

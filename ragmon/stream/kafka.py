@@ -254,7 +254,7 @@ class ChunkTail:
             if not messages and not unread:
                 return bodies
             if monotonic() > deadline:
-                raise self._kafka.KafkaException(f"partitions {sorted(unread)} have no end in sight")
+                raise self._kafka.KafkaException(f"partitions {sorted(unread)} have no known end")
             for message in messages:
                 error, key = message.error(), message.key()
                 if error is not None and error.code() == self._kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name
@@ -359,7 +359,7 @@ class ChunkWriter:
         if not left and not self._failed:
             return
         why = self._failed[0] if self._failed else f"{left} are not acknowledged in {FLUSH:g} s"
-        hint = "another worker goes on from the last one"
+        hint = "another worker continues from the last one"
         if self._too_large:
             hint = (
                 f"{self._stream.chunks} takes no message of {self._size} bytes: raise its max.message.bytes, or set "

@@ -83,16 +83,16 @@ MOST_BYTES: Final = 16 << 20
 _COUNTERS: Final = {
     "read": "Messages that were read",
     "counted": "Messages that were counted",
-    "remembered": "Messages that were read again, to know what came shortly before",
+    "remembered": "Messages read again, to know what came shortly before",
     "chunks": "Chunks that were written",
     "chunk_bytes": "Bytes of these chunks",
-    "asked_again": "How often messages that a fetch left out were asked for again",
+    "asked_again": "How often messages that a fetch left out were requested again",
     "passed_over": "Offsets at which there was no message after all",
-    "ticks": "Empty messages that told a quiet partition the time",
-    "made_anew": "Partitions that were begun anew because their topic had been deleted and made anew",
-    "cut_off": "How often a log was found to end before what had been counted of it",
+    "ticks": "Empty messages that gave a quiet partition the time",
+    "made_anew": "Partitions started again because their topic was deleted and created again",
+    "cut_off": "How often a log ended before the last offset that was counted",
     "overwritten": "Messages at offsets that had been counted before their log was cut off; they are not counted",
-    "assignments": "Partitions that were given to this worker",
+    "assignments": "Partitions assigned to this worker",
 }
 """What a worker counts of its own work, and the HELP text of its series."""
 PREFIX: Final = "ragmon_worker_"
@@ -833,14 +833,14 @@ class StreamWorker:
         try:
             self._topics = find_topics(self._consumer, self._stream)
         except UnknownNameError as error:
-            raise UnavailableError(str(error), hint="it is begun again when the topic is there") from error
+            raise UnavailableError(str(error), hint="counting starts again when the topic exists") from error
 
     def _begin(self, target: Any, first: int, last: Chunk | None, log: str) -> None:
         key, part = (target.topic, target.partition), f"{target.topic}/{target.partition}"
         deleted: Chunk | None = None
         log = log or (last.log if last else "")
         if last is not None and last.log and last.log != log:
-            _log.warning("%s was deleted and made anew: it is counted from its beginning", printable(part))
+            _log.warning("%s was deleted and created again: it is counted from its beginning", printable(part))
             self.counts["made_anew"] += 1
             last, deleted = None, last
         base, low = (first, first) if last is None else (last.upto, max(first, last.low))
@@ -1015,7 +1015,9 @@ class StreamWorker:
                 continue
             self._outgoing = [outgoing for outgoing in self._outgoing if outgoing[0] != key]
             what = f"from offset {partition.counter.base} on is not counted"
-            _log.warning("%s was made anew while it was read: what came %s", printable(partition.counter.part), what)
+            _log.warning(
+                "%s was created again while it was read: what came %s", printable(partition.counter.part), what
+            )
 
 
 def _cut_off(partition: _Partition) -> str:

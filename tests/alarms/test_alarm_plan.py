@@ -45,7 +45,7 @@ def test_a_tighter_budget_takes_longer():
 def test_a_level_just_beyond_the_gate_is_said_to_be_never_found():
     near = found(Gate("precision", "answer_precision", 0.80, "at_least", page_beyond=0.7999))
     assert near.labels is None
-    assert describe(near) == "a drop to 80 % is never found: it lies too close to the gate"
+    assert describe(near) == "a drop to 80 % is never found: it is too close to the limit"
 
 
 def test_where_the_rate_is_unknown_only_the_observations_are_told():

@@ -25,7 +25,7 @@ from ragmon.capture.worker import Timings
 from tests.support.capturing import BrokenError, capturing
 
 RESULTS = [
-    "an answer that is no refusal at all",
+    "an answer that is not a refusal at all",
     "not in context",
     {"answer": "Not in context"},
     {"answer": None, "answer_json": {"claim": "an answer that is long enough"}},

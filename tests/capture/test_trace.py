@@ -197,10 +197,10 @@ def test_what_ends_programs_passes_through_and_is_recorded(error, told):
         ({"name": ""}, "name is ''", "pipeline"),
         ({"name": 7}, "name is 7", "pipeline"),
         ({"extract": {"claims": "answer"}}, "unknown field: 'claims'", "did you mean claim?"),
-        ({"extract": {"claim": "answer[first]"}}, r"extract\['claim'\] is no path: 'answer\[first\]'", "messages"),
+        ({"extract": {"claim": "answer[first]"}}, r"extract\['claim'\] is not a path: 'answer\[first\]'", "messages"),
         ({"extract": "answer"}, "extract is 'answer'", "a callable on the result"),
-        ({"id_from": "metadata..id"}, "id_from is no path: 'metadata..id'", "messages"),
-        ({"question": "req text"}, "question is no path: 'req text'", "messages"),
+        ({"id_from": "metadata..id"}, "id_from is not a path: 'metadata..id'", "messages"),
+        ({"question": "req text"}, "question is not a path: 'req text'", "messages"),
     ],
 )
 def test_what_can_never_work_is_refused_where_it_is_written(wrong, said, hint):
@@ -211,7 +211,7 @@ def test_what_can_never_work_is_refused_where_it_is_written(wrong, said, hint):
 
 def test_a_question_that_starts_at_no_parameter_is_refused():
     with pytest.raises(
-        RagmonError, match="question starts at 'asked', which is no parameter of module_level"
+        RagmonError, match="question starts at 'asked', which is not a parameter of module_level"
     ) as caught:
         ragmon.trace(question="asked.text")(module_level.__wrapped__)
     assert caught.value.hint == "one of: question"

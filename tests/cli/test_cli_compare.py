@@ -105,8 +105,8 @@ class TestOutput:
     def test_the_errors_are_told(self, compare):
         done = compare(run("a") + run("b"))
         assert (
-            "note: a false `worse` at all: 2.5 % at most, shared by 2 gates; a false `not worse` of a gate "
-            "(a drop of 2 points): 2.5 % at most; at all looks together"
+            "note: a false `worse` has a probability of at most 2.5 % over all 2 gates; a false `not worse`, of a drop "
+            "of 2 points, one of at most 2.5 % per gate; both hold however often you look"
         ) in done.out.splitlines()
 
     @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_user_traffic_is_two_samples_of_sessions(users):
     done = users(40, 10)
     assert (done.code, done.err) == (2, "")
     assert rows(done)["default/compliance"].split("  ")[1:4] == ["100.0 % of 40", "90.0 % of 40", "–"]
-    note = "note: where no items are paired, a cluster of requests is one observation ([metrics] cluster)"
+    note = "note: where no items are paired, a cluster of requests counts as one observation ([metrics] cluster)"
     assert note in done.out.splitlines()
     assert users(400, 1).code == 1
 
@@ -192,7 +192,7 @@ def test_user_traffic_is_two_samples_of_sessions(users):
 def test_notes_of_json_go_to_stderr(users):
     done = users(40, 10, "--format", "json", named=False)
     assert (done.code, done.json["gates"][0]["candidate"]) == (1, {"value": 0.9, "n": 400})
-    nameless = [line for line in done.err.splitlines() if "carry nothing that [metrics] cluster names" in line]
+    nameless = [line for line in done.err.splitlines() if "have nothing that [metrics] cluster names" in line]
     assert [line.split()[1:5] for line in nameless] == [["400", "requests", "of", name] for name in ("i1", "i2")]
 
 
@@ -245,7 +245,7 @@ class TestRefusals:
         """A line that is no trace would be named first."""
         done = compare([{"broken": 1}], "--max-drop", "nan")
         assert done.error == (
-            "Invalid value for '--max-drop': nan is no number. 0.02 is 2 points",
+            "Invalid value for '--max-drop': nan is not a number. 0.02 is 2 points",
             "ragmon compare --help",
         )
 

@@ -73,7 +73,7 @@ def test_the_nearest_metric_is_named(checked):
     assert (code, lines) == (
         1,
         [
-            "ragmon.toml:1: gates.answer_precison names no metric: 'answer_precison'",
+            "ragmon.toml:1: gates.answer_precison is not the name of a metric: 'answer_precison'",
             "hint: did you mean answer_precision?",
         ],
     )

@@ -68,7 +68,10 @@ class TestMistakes:
             ("gate t.jsonl --gold broken.jsonl", "broken.jsonl:1: "),
             ("gate t.jsonl --config absent.toml", "absent.toml: there is no such file"),
             ("gate t.jsonl --config broken.toml", "broken.toml:2: not TOML: "),
-            ("gate t.jsonl --config metric.toml", "metric.toml:2: gates.quality.metric names no metric: 'answer_pr"),
+            (
+                "gate t.jsonl --config metric.toml",
+                "metric.toml:2: gates.quality.metric is not the name of a metric: 'answer_pr",
+            ),
             ("gate t.jsonl --baseline absent.json", "absent.json: the baseline cannot be read"),
             ("replay t.jsonl --config metric.toml", "metric.toml:2: "),
         ],

@@ -50,7 +50,7 @@ class TestImport:
             running.settled(10)
             for _ in range(2):
                 done = ragmon("label", "import", path, "--url", running.otlp)
-                assert (done.code, done.out) == (0, "10 labels taken\n"), done.err
+                assert (done.code, done.out) == (0, "10 labels accepted\n"), done.err
             found = wait_for(lambda: running.status()["labels"], lambda told: sum(told.values()) == 20)
             assert found == {"joined": 10, "duplicate": 10, "waiting": 0}
 
@@ -164,7 +164,7 @@ class TestQueue:
             writer.writerows(rows)
             (tmp_path / "filled.csv").write_text(text.getvalue())
             done = ragmon("label", "import", tmp_path / "filled.csv", "--rater", "ada", "--url", running.otlp)
-            assert done.out == "5 labels taken\n", done.err
+            assert done.out == "5 labels accepted\n", done.err
             wait_for(lambda: running.status()["labels"], lambda told: told == {"joined": 5, "waiting": 0})
             again = ragmon("label", "queue", "--config", config, "--state-dir", tmp_path / "state")
             assert "nothing to label" in again.err
@@ -349,7 +349,7 @@ class TestABusyServer:
         path = sheet(tmp_path, [f"{trace(n)},yes,ada" for n in range(10)])
         with serving(tmp_path) as running, gateway(running.otlp, [(503, "0"), (429, "0"), (502, None)]) as there:
             done = ragmon("label", "import", path, "--url", there.url)
-            assert (done.code, done.out) == (0, "10 labels taken\n"), done.err
+            assert (done.code, done.out) == (0, "10 labels accepted\n"), done.err
             assert wait_for(lambda: running.status()["labels"], lambda told: told.get("waiting") == 10)
         waits = [line.partition(" answered ")[2] for line in done.err.splitlines() if "answered" in line]
         assert waits[:2] == ["503: trying again in 0 s", "429: trying again in 0 s"]

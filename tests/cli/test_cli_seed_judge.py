@@ -107,7 +107,7 @@ def test_the_key_comes_from_a_file(replay, model, tmp_path):
         (["--judge-url", "http://127.0.0.1:1/v1"], "a judge has an address and a model"),
         (["--model", "m"], "a judge has an address and a model"),
         (["--no-reason"], "go with --judge-url"),
-        (["--judge-url", "judge.example", "--model", "m"], "--judge-url is no address: 'judge.example'"),
+        (["--judge-url", "judge.example", "--model", "m"], "--judge-url is not an address: 'judge.example'"),
         (["--judge-url", "http://x", "--model", "m", "--judge-key-file", "nowhere"], "the key cannot be read"),
     ],
 )

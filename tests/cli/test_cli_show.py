@@ -115,7 +115,7 @@ def test_a_file_in_which_nothing_can_be_read_is_named_as_the_reason(tmp_path, co
 def test_an_empty_trace_is_no_trace_id_wherever_it_is_looked_for(folder, trace, arguments):
     done = ragmon("show", trace, *arguments, cwd=folder)
     assert done.code == 3
-    assert f"TRACE is {trace!r}, which is no trace id" in done.error[0]
+    assert f"TRACE is {trace!r}, which is not a trace id" in done.error[0]
 
 
 @pytest.mark.parametrize(

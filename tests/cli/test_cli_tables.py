@@ -210,7 +210,7 @@ class TestFromTable:
         assert "--empty-reference unanswerable, or skip" in hint
         skipped = ragmon("gold", "from-table", "truth.csv", "--empty-reference", "skip")
         assert [json.loads(line)["answerable"] for line in skipped.out.splitlines()] == [True, True]
-        assert "left out for want of a reference: 1" in skipped.err
+        assert "skipped without a reference: 1" in skipped.err
 
     def test_it_says_which_metrics_the_result_can_judge(self, here):
         write(here / "truth.csv", [{"question": "Why?", "reference": "because of it"}])
@@ -404,7 +404,7 @@ class TestPipelineOfAFile:
     def test_a_gate_on_matched_questions_says_where_none_was_found(self, files):
         (gate,) = self.gates("other.csv")
         assert gate[1] is None
-        assert gate[3].startswith("no data: no question was found in gold")
+        assert gate[3].startswith("no data: no question matches a gold item")
 
 
 def test_ids_that_hold_a_comma_are_kept_whole_and_said(here):
@@ -456,7 +456,7 @@ class TestTerminal:
         assert len(longest) <= columns, longest
         plain = ragmon("gate", *files).out.split()
         assert shown.out.split()[-len(plain) :].count("fail") == plain.count("fail") > 1
-        assert "interval: questions like these" in " ".join(shown.out.split())
+        assert "the interval is for questions like these" in " ".join(shown.out.split())
 
     def test_verdicts_have_colour_on_a_terminal_alone(self, files):
         assert "\x1b[31mfail\x1b[0m" in on_terminal("stdout", "gate", *files).out

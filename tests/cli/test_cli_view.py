@@ -152,9 +152,9 @@ def test_a_comparison_in_json_is_shown_as_its_page(reports):
 @pytest.mark.parametrize(
     ("name", "content", "error"),
     [
-        ("page.html", "<!DOCTYPE html><html><head></head></html>", "this is no page of ragmon"),
+        ("page.html", "<!DOCTYPE html><html><head></head></html>", "this is not a page of ragmon"),
         ("page.html", b"\xff\xfe", "the page cannot be read"),
-        ("report.json", '{"gates": [], "verdict": "pass"}', "this is no report of ragmon"),
+        ("report.json", '{"gates": [], "verdict": "pass"}', "this is not a report of ragmon"),
         ("compared.json", '{"gates": [], "candidate": "b"}', "this is no comparison of releases"),
         ("absent.json", None, "the report cannot be read"),
         ("absent.html", None, "the page cannot be read"),

@@ -45,7 +45,7 @@ def ask(monitor, *arguments, **options):
 def test_it_says_what_broke(monitor):
     done = ask(monitor, "answer_precision")
     assert (done.code, done.err) == (0, "")
-    assert "suspect     index_hash i2: first seen 01:40, answers 100.0 % since" in done.out
+    assert "suspect     index_hash i2: first seen 01:40, in 100.0 % of requests since" in done.out
     assert "what broke  retrieved no gold document: " in done.out
     assert f"traces      01:59:50  {'ab' * 16}  index_hash i2  retrieved no gold document" in done.out
     assert len(done.out.splitlines()) < 25
@@ -124,16 +124,16 @@ def test_what_is_no_answer_is_refused(status, body, error):
     ("arguments", "error"),
     [
         (["a/b/"], "'a/b/' names no alarm"),
-        (["x", "--url", "ftp://127.0.0.1"], "the server's URL is no address: 'ftp://127.0.0.1'"),
-        (["x", "--url", "http://127.0.0.1:99999"], "the server's URL is no address: 'http://127.0.0.1:99999'"),
-        (["x", "--url", "http://[::1"], "the server's URL is no address: 'http://[::1'"),
+        (["x", "--url", "ftp://127.0.0.1"], "the server's URL is not an address: 'ftp://127.0.0.1'"),
+        (["x", "--url", "http://127.0.0.1:99999"], "the server's URL is not an address: 'http://127.0.0.1:99999'"),
+        (["x", "--url", "http://[::1"], "the server's URL is not an address: 'http://[::1'"),
         (["x", "--url", "http://me:secret@127.0.0.1"], "the server's URL names a user"),
-        (["x", "--url", f"http://{'a' * 70}.example"], f"the server's URL is no address: 'http://{'a' * 60}"),
-        (["x", "--url", "127.0.0.1:99999"], "the server's URL is no address: 'http://127.0.0.1:99999'"),
+        (["x", "--url", f"http://{'a' * 70}.example"], f"the server's URL is not an address: 'http://{'a' * 60}"),
+        (["x", "--url", "127.0.0.1:99999"], "the server's URL is not an address: 'http://127.0.0.1:99999'"),
         (["x", "--url", "me:secret@127.0.0.1"], "the server's URL names a user"),
-        (["x", "--since", "soon"], "'soon' is no start to look back to"),
-        (["x", "--since", "-1h"], "'-1h' is no start to look back to"),
-        (["x", "--since", "2999-01-01"], "'2999-01-01' is no start to look back to"),
+        (["x", "--since", "soon"], "'soon' is not a time to look back to"),
+        (["x", "--since", "-1h"], "'-1h' is not a time to look back to"),
+        (["x", "--since", "2999-01-01"], "'2999-01-01' is not a time to look back to"),
     ],
 )
 def test_what_was_typed_wrong_is_named(arguments, error):

@@ -33,7 +33,7 @@ def test_without_a_configuration_the_defaults_are_tried(tmp_path):
     done = ragmon("doctor", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
     found = lines(done)
-    assert found["config"] == "config    ok    no ragmon.toml, the defaults hold"
+    assert found["config"] == "config    ok    no ragmon.toml, the defaults are in force"
     assert "none: only label-free metrics are counted" in found["gold"]
     assert "learned from traffic" in found["baseline"]
     told = r"a call was captured and scored here, and is one of \d+ lines of /metrics"

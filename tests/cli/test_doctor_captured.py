@@ -151,7 +151,7 @@ def test_a_monitor_without_records_is_neither_good_nor_bad_and_the_usual_mistake
     with Monitor(load(path, environ={})) as monitor:
         done = ragmon("doctor", "--config", path, "--admin-url", f"http://{monitor.address}")
     assert (done.code, "captured  –     nothing yet: the monitor has no records" in done.out) == (0, True)
-    assert "hint: send requests; `@ragmon.trace` stands below `@app.post`" in done.out
+    assert "hint: send requests; put `@ragmon.trace` below `@app.post`" in done.out
 
 
 def told(folder, running):

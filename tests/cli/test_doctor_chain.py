@@ -154,7 +154,7 @@ def test_somebody_listens_and_says_nothing(tmp_path):
         (415, "name a receiver of OTLP over HTTP"),
         (418, "its log says why"),
         (429, "sample less"),
-        (503, "can write nothing at the moment"),
+        (503, "cannot write at the moment"),
     ],
 )
 def test_each_refusal_has_its_hint(tmp_path, status, hint):
@@ -174,7 +174,7 @@ def test_a_receiver_that_takes_the_request_and_refuses_the_record(tmp_path):
         receiver.answers.append(Answer(rejected=1))
         name, told, _ = broken(doctor(tmp_path, receiver.endpoint, "127.0.0.1:9464"))
     place = receiver.endpoint.removeprefix("http://")
-    assert (name, told) == ("exporter", f"{place} said no to the record itself (export_refused)")
+    assert (name, told) == ("exporter", f"{place} refused the record itself (export_refused)")
 
 
 @pytest.mark.slow
@@ -192,7 +192,7 @@ def test_the_admin_port_is_no_place_to_write(tmp_path):
     with serving(tmp_path) as running:
         name, told, _ = broken(doctor(tmp_path, running.admin, running.admin))
     assert name == "exporter"
-    assert "status 405 (it takes no records: of `ragmon serve`, `[serve] otlp` does, and not `admin`)" in told
+    assert "status 405 (it accepts no records: of `ragmon serve`, use the port `[serve] otlp`, not `admin`)" in told
 
 
 @pytest.mark.slow
@@ -260,7 +260,7 @@ def test_what_cannot_be_seen_is_no_success(tmp_path):
         name, told, hint = broken(doctor(tmp_path, running.otlp, f"http://127.0.0.1:{port}"))
         assert running.books()["scored"] == 1
     assert name == "server"
-    assert told.startswith(f"it cannot be seen what became of the trace: no answer from 127.0.0.1:{port} (")
+    assert told.startswith(f"what became of the trace cannot be seen: no answer from 127.0.0.1:{port} (")
     assert hint.startswith("--admin-url URL")
 
 
@@ -288,7 +288,7 @@ def test_two_servers_are_told_apart(tmp_path):
     second.mkdir()
     with serving(first) as one, serving(second) as other:
         name, told, hint = broken(doctor(tmp_path, one.otlp, other.admin, "--wait", "0.3"))
-    assert (name, told) == ("arrived", "a `ragmon serve` took the trace, and it is not the one that was asked")
+    assert (name, told) == ("arrived", "a `ragmon serve` took the trace, but not the one at this admin port")
     assert "--admin-url" in hint
 
 
@@ -299,7 +299,7 @@ def test_somebody_else_took_the_trace(tmp_path):
         (record,) = receiver.records()
     name, told, hint = broken(done)
     assert record.pipeline == "ragmon-doctor"
-    assert (name, "no `ragmon serve`: a collector? It passed nothing on within 0.3 s" in told) == ("arrived", True)
+    assert (name, "not a `ragmon serve`: a collector? It passed nothing on within 0.3 s" in told) == ("arrived", True)
     assert "--wait" in hint
 
 
@@ -382,7 +382,7 @@ def test_what_is_scored_and_not_on_metrics_is_named(tmp_path):
             assert (name, told) == ("metrics", "/metrics answered with status 500")
         with in_front_of(running.admin, emptied) as admin:
             name, told, _ = broken(doctor(tmp_path, running.otlp, admin))
-            assert (name, told) == ("metrics", "the trace is scored and not on /metrics")
+            assert (name, told) == ("metrics", "the trace was scored but is not on /metrics")
 
 
 @pytest.mark.slow
@@ -397,7 +397,7 @@ def test_a_server_that_cannot_write_is_named_before_and_after_a_trace_was_sent(t
     with serving(tmp_path) as running, receiving() as receiver, in_front_of(running.admin, troubled) as admin:
         late = 1
         name, told, _ = broken(doctor(tmp_path, receiver.endpoint, admin))
-        assert (name, told) == ("server", "it takes nothing: the disk is full")
+        assert (name, told) == ("server", "it accepts nothing: the disk is full")
         late = len(looks) + 2
         name, told, _ = broken(doctor(tmp_path, receiver.endpoint, admin, "--wait", "0.3"))
         assert (name, told) == ("journal", "it cannot be written: the disk is full")

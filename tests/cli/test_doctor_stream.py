@@ -46,7 +46,7 @@ def test_topics_and_keys_that_are_right(tmp_path, mesh):
     assert all(check.ok for check in checks.values()), checks
     assert checks["topics"].finding == "otlp_spans with 5 partitions, ragmon.chunks with 5 partitions"
     assert checks["topics"].hint == "there is no otlp_metrics: samples are not weighted"
-    assert checks["keys"].finding == "40 messages of otlp_spans lie where fnv1a places their key"
+    assert checks["keys"].finding == "40 messages of otlp_spans are where fnv1a places their key"
 
 
 def test_a_topic_that_was_made_anew_since_it_was_counted_is_told(tmp_path, mesh):
@@ -55,7 +55,7 @@ def test_a_topic_that_was_made_anew_since_it_was_counted_is_told(tmp_path, mesh)
     mesh.put("few", [(1, "torn/1", counter.seal(time.time()).dump())])
     counted = found(tmp_path, mesh, spans="torn", chunks="few")["counted"]
     assert counted.ok
-    assert counted.finding == "made anew since they were counted last: torn/1"
+    assert counted.finding == "created again since they were counted last: torn/1"
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_another_hash_of_the_producer_is_found(tmp_path, mesh):
     assert producer.flush(30) == 0
     keys = found(tmp_path, mesh, spans="torn")["keys"]
     assert not keys.ok
-    assert "of 30 messages of torn do not lie where fnv1a places their key" in keys.finding
+    assert "of 30 messages of torn are not where fnv1a places their key" in keys.finding
 
 
 def test_topics_of_different_sizes_are_found(tmp_path, mesh):

@@ -88,7 +88,7 @@ def test_what_is_wrong_stands_first_then_every_gate_then_the_monitors_health(mon
     url = running.admin if monitor == "server" else f"http://{running.address}"
     lines = shown(url)
     assert lines[0].startswith("ragmon  ")
-    assert lines[1].startswith("support/errors fails: 20.0 % (13.3 – 28.9 %) of 100, asked for <= 10.0 %")
+    assert lines[1].startswith("support/errors fails: 20.0 % (13.3 – 28.9 %) of 100, should be at most 10.0 %")
     assert row(lines, "errors")[1:3] == ["fail", "0.200"]
     assert row(lines, "empty")[1:3] == ["pass", "0.000"]
     assert row(lines, "scarce")[1:3] == ["insufficient", "0.200"]

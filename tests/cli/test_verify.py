@@ -207,7 +207,7 @@ def test_what_producers_say_they_sent_and_did_not_arrive_is_told(tmp_path):
         by_url = ragmon("verify", "--url", running.admin)
     for done in (by_url, verify(tmp_path)):
         assert done.code == 0
-        assert "missing: 6, which producers sent; some may be on their way" in done.out
+        assert "sent by producers and not received: 6; some may be on their way" in done.out
         assert "lost by producers: queue_full 4" in done.out
 
 
@@ -253,13 +253,13 @@ def test_the_first_rows_are_missing_where_no_checkpoint_says_what_they_said(fold
     assert account(folder).failed == ("rows 7 to 8 are missing",)
     with database(folder) as connection:
         connection.execute("DELETE FROM checkpoints")
-    assert account(folder).failed == ("rows 1 to 8 are gone, and no checkpoint says what they said",)
+    assert account(folder).failed == ("rows 1 to 8 are gone, and no checkpoint holds their counts",)
 
 
 def test_the_last_rows_are_missing_where_a_checkpoint_knows_of_them(folder):
     with database(folder) as connection:
         connection.execute("DELETE FROM rows WHERE seq > 10")
-    assert account(folder).failed == ("a checkpoint knows of row 12, and the newest row is 10",)
+    assert account(folder).failed == ("a checkpoint includes row 12, but the newest row is 10",)
 
 
 @pytest.mark.slow
@@ -342,7 +342,7 @@ def test_a_record_that_was_changed_is_found_by_a_replay_alone(folder):
 def test_counts_that_were_changed_before_a_checkpoint_are_found_by_a_replay_alone(folder):
     rewrite(folder, 2, counts=lambda told: json.dumps({**json.loads(told), "duplicate": 5}).encode())
     assert verify(folder, "--no-deep").code == 0
-    assert "bad: checkpoint and replay differ in what came in" in verify(folder).out
+    assert "bad: checkpoint and replay differ in what was received" in verify(folder).out
 
 
 @pytest.mark.parametrize(
@@ -364,14 +364,14 @@ def test_only_the_first_faults_are_named(folder):
         rewrite(folder, seq, counts=lambda told: b"[]")
     wrong = account(folder).failed
     assert wrong[:2] == ("row 1 cannot be read", "row 2 cannot be read")
-    assert (len(wrong), wrong[-1]) == (11, "2 more rows are not as they should be")
+    assert (len(wrong), wrong[-1]) == (11, "2 more rows have problems")
 
 
 def test_a_large_journal_is_replayed_when_somebody_says_so(folder, monkeypatch):
     monkeypatch.setattr(verifying, "DEEP", 359)
     found = account(folder)
     assert (found.holds, len(found.passed)) == (True, 1)
-    assert found.notes == ("rows were not replayed: they hold more than 359 lines; --deep does it all the same",)
+    assert found.notes == ("rows were not replayed: they hold more than 359 lines; --deep replays them anyway",)
     assert any("agree" in text for text in account(folder, deep=True).passed)
 
 
@@ -389,8 +389,8 @@ def test_what_was_forgotten_is_not_missed(folder):
     erase(folder / "state", trace=f"{200:032x}")
     done = verify(folder)
     assert done.code == 0, done.out
-    assert "note: records that were forgotten on request: 1" in done.out
-    assert "note: checkpoints were not held against a replay: records were forgotten on request" in done.out
+    assert "note: records forgotten on request: 1" in done.out
+    assert "note: checkpoints were not compared with a replay: records were forgotten on request" in done.out
 
 
 @pytest.mark.slow
@@ -447,7 +447,7 @@ def test_a_server_that_takes_nothing_does_not_pass():
     with answering(status(trouble="the journal cannot be written (disk_full)")) as url:
         done = ragmon("verify", "--url", url)
     assert done.code == 1
-    assert "bad: the server takes nothing: the journal cannot be written (disk_full)" in done.out
+    assert "bad: the server accepts nothing: the journal cannot be written (disk_full)" in done.out
 
 
 @pytest.mark.slow

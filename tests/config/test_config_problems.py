@@ -42,7 +42,7 @@ CASES = {
     "a rate above 1": ("sampling.rate = 1.5\n", 1, "sampling.rate", "from 0 to 1", "0.05 is 5 %"),
     "a rate that is text": ('sampling.rate = "0.1"\n', 1, "sampling.rate", "from 0 to 1", "without quotes"),
     "a rate that is a boolean": ("sampling.rate = true\n", 1, "sampling.rate", "from 0 to 1", "number"),
-    "a rate that is no number": ("sampling.rate = nan\n", 1, "sampling.rate", "from 0 to 1", "number"),
+    "a rate that is not a number": ("sampling.rate = nan\n", 1, "sampling.rate", "from 0 to 1", "number"),
     "a switch that is a number": ("sampling.detail = 1\n", 1, "sampling.detail", "true or false", "without quotes"),
     "a mistyped choice": (
         '[capture]\ncontent = "redact"\n',
@@ -90,7 +90,7 @@ CASES = {
         '[refusal]\npatterns = ["default", "beyond my book"]\n',
         2,
         "refusal.patterns[0]",
-        "is no pattern",
+        "is not a pattern",
         "the shipped wordings count beside the list",
     ),
     "the shipped wordings in their own place": (
@@ -162,7 +162,7 @@ CASES = {
         "did you mean rate?",
     ),
     "pipelines that are no table": ("pipelines = 1\n", 1, "pipelines", "must be a table", "[pipelines.support]"),
-    "a pipeline that is no table": ("[pipelines]\na = 1\n", 2, "pipelines.a", "must be a table", "[pipeline]"),
+    "a pipeline that is not a table": ("[pipelines]\na = 1\n", 2, "pipelines.a", "must be a table", "[pipeline]"),
     "a pipeline with a slash": ('[pipelines."a/b"]\n', 1, 'pipelines."a/b"', "not usable as a name", "slash"),
 }
 

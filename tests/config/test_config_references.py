@@ -13,7 +13,7 @@ CASES = {
         '[pipelines.support]\n[gold.g]\npath = "g.jsonl"\npipeline = "suport"\n',
         4,
         "gold.g.pipeline",
-        "names no pipeline",
+        "is not a pipeline",
         "did you mean support?",
     ),
     "a gold set defined twice": (
@@ -37,7 +37,7 @@ CASES = {
         '[pipelines.a.gold.g]\npath = "g.jsonl"\npipeline = "b"\n',
         3,
         "pipelines.a.gold.g.pipeline",
-        "contradicts its place",
+        "contradicts the table it is in",
         "leave pipeline out",
     ),
     "a probe without a target": ('[probe.p]\n[gold.g]\npath = "g"\n', 1, "probe.p.target", "is missing", "myapp.rag"),
@@ -45,7 +45,7 @@ CASES = {
         '[probe.p]\ntarget = "a:b"\ngold = "h"\n[gold.g]\npath = "g"\n',
         3,
         "probe.p.gold",
-        "names no gold set",
+        "is not a gold set",
         "one of: g",
     ),
     "a probe of one of several gold sets": (
@@ -165,4 +165,4 @@ def test_a_pipeline_table_without_a_name_names_no_pipeline(settings):
 def test_no_gold_set_is_called_as_labels_are(settings):
     with pytest.raises(ConfigError, match=r"gold\.labels is taken") as refused:
         settings('[gold.labels]\npath = "g"\n')
-    assert "what people say of answers" in refused.value.hint
+    assert "labels are shown as gold" in refused.value.hint

@@ -57,7 +57,7 @@ def test_it_is_written_for_messages_and_for_requests(url, authority, target, sho
     ],
 )
 def test_what_is_none_is_named_and_shown(text):
-    with pytest.raises(RagmonError, match="the target is no address: '") as refused:
+    with pytest.raises(RagmonError, match="the target is not an address: '") as refused:
         parsed(text)
     assert refused.value.hint == "https://rag.example/answer"
 
@@ -67,10 +67,10 @@ def test_what_is_none_is_named_and_shown(text):
     [
         ("http://me:hunter2@h/", "the target names a user"),
         ("http://hunter2@h/", "the target names a user"),
-        ("http://me:hunter2@h:99999/", "the target is no address"),
-        ("htp://me:hunter2@h/", "the target is no address"),
+        ("http://me:hunter2@h:99999/", "the target is not an address"),
+        ("htp://me:hunter2@h/", "the target is not an address"),
         ("http://me:hunter2@h/a b", "the target names a user"),
-        ("me:hunter2@h", "the target is no address"),
+        ("me:hunter2@h", "the target is not an address"),
     ],
 )
 def test_a_password_is_refused_and_never_shown(text, message):

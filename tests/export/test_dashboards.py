@@ -56,7 +56,7 @@ def test_check_names_what_differs_and_what_is_missing_and_writes_nothing(tmp_pat
     missing.unlink()
     done = generate("--config", DEPLOYED, "--output", tmp_path, "--check")
     assert done.code == 1
-    assert done.out.splitlines() == [f"{missing}: missing", f"{changed}: not what would be written"]
+    assert done.out.splitlines() == [f"{missing}: missing", f"{changed}: out of date"]
     assert not missing.exists()
 
 

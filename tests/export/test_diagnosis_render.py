@@ -49,7 +49,7 @@ def test_the_answer_is_there_in_under_25_lines(swapped):
     text = why_text(swapped.why(PRECISION, firing=1_763_689_500.0), TRACES)
     assert len(text.splitlines()) < 25
     assert re.fullmatch(
-        r"default/answer_precision FAILS: 7\d\.\d % \(\d\d\.\d – \d\d\.\d %\) of \d+, asked for >= 80\.0 %",
+        r"default/answer_precision FAILS: 7\d\.\d % \(\d\d\.\d – \d\d\.\d %\) of \d+, should be at least 80\.0 %",
         entry(text, "gate"),
     )
     assert "answer_precision of probe, gold gold; its alarm fires since 01:45; now 2025-11-21 01:59 UTC" in text
@@ -57,7 +57,8 @@ def test_the_answer_is_there_in_under_25_lines(swapped):
     assert re.match(r"answer_precision 9\d\.\d % \(.*\) of \d+; \d+ passed, \d+ failed", entry(text, "before"))
     assert re.match(r"answer_precision 3\d\.\d % \(.*\) of \d+; \d+ passed, \d+ failed", entry(text, "since then"))
     assert re.match(
-        r"retrieved no gold document: \d\.\d % -> \d\d\.\d %; 9\d\.\d % of the failing", entry(text, "what broke")
+        r"retrieved no gold document: \d\.\d % -> \d\d\.\d %; 9\d\.\d % of the failing requests",
+        entry(text, "what broke"),
     )
     suspect = (
         r"index_hash i2: first seen 01:40, answers 100\.0 % since; with it 3\d\.\d % of \d+, before it 9\d\.\d % of"
@@ -94,7 +95,7 @@ def test_without_a_change_it_says_so_and_what_fails():
     assert entry(text, "no change").endswith("(since 2025-11-20 22:55 UTC)"), "another day is named"
     assert re.match(r"9\d\.\d % \(.*\) of \d+; \d+ passed, \d+ failed", entry(text, "value"))
     assert "said something else than the gold claim (" in entry(text, "failing")
-    assert entry(text, "note").endswith(": every lang fares alike, one build, one index_hash")
+    assert entry(text, "note").endswith(": no lang is worse than the others, one build, one index_hash")
 
 
 def test_too_little_data_is_said_plainly():
@@ -108,7 +109,7 @@ def test_a_gate_on_latency_is_told_in_times():
     pipeline.run(60)
     pipeline.run(20, retrieve=40)
     text = why_text(pipeline.why(P95))
-    assert re.search(r"p95 FAILS: \d\.\d+ x of \d+, asked for <= 1\.3", entry(text, "gate"))
+    assert re.search(r"p95 FAILS: \d\.\d+ x of \d+, should be at most 1\.3", entry(text, "gate"))
     assert re.match(r"stage retrieve: retrieve p50 4\d -> 1\d\d\d, p95 ", entry(text, "suspect"))
     assert re.match(r"within \d+ ms \d\d\.\d % ", entry(text, "before"))
 
@@ -155,7 +156,7 @@ def test_a_build_that_came_a_while_before():
 def test_a_build_that_was_bad_all_along():
     pipeline = Pipeline()
     pipeline.run(30, build=lambda rng: rng.choice(["b1", "b2"]), change=bad_where(of_b2))
-    assert re.match(r"build b2: 0\.0 % of \d+, all others 9\d\.\d % of \d+, as long as was", told(pipeline, COVERAGE))
+    assert re.match(r"build b2: 0\.0 % of \d+, all others 9\d\.\d % of \d+, over the whole", told(pipeline, COVERAGE))
 
 
 def test_a_bad_build_that_got_more_of_the_traffic():
@@ -172,7 +173,7 @@ def test_a_second_index():
     pipeline = Pipeline()
     pipeline.run(30)
     pipeline.run(10, index="i2")
-    assert told(pipeline, ONE_INDEX).startswith("index_hash i2: first seen 00:30, answers 100.0 % since; ")
+    assert told(pipeline, ONE_INDEX).startswith("index_hash i2: first seen 00:30, in 100.0 % of requests since; ")
 
 
 # --- what else it must keep -------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def test_rules_by_label_of_one_environment(settings):
 
 
 def test_a_label_on_the_command_line_that_is_none_is_refused(settings):
-    with pytest.raises(RagmonError, match="--by is no name of a Prometheus label: data-center"):
+    with pytest.raises(RagmonError, match="--by is not the name of a Prometheus label: data-center"):
         rule_groups(settings, by=["data-center"])
 
 
@@ -147,7 +147,7 @@ def test_labels_of_the_configuration_and_of_the_selector_are_kept(configured):
 
 @pytest.mark.parametrize("selector", ["prod", "env=prod", 'env="prod', '{env="prod"}', 'env="prod"} or up{a="b"'])
 def test_a_selector_that_is_none_is_refused_with_one_that_is(configured, selector):
-    with pytest.raises(RagmonError, match="--selector is no list of matchers") as caught:
+    with pytest.raises(RagmonError, match="--selector is not a list of matchers") as caught:
         rule_groups(configured(""), selector=selector)
     assert """--selector 'env="prod"'""" in caught.value.hint
 

@@ -188,8 +188,8 @@ def test_one_number_has_one_interval_and_its_kind_is_named_once():
         assert metrics[name, value, n] == interval, name
     legends = [line for line in shown.splitlines() if line.startswith("95 % intervals: ")]
     assert legends[0] == (
-        "95 % intervals: of questions like these, with gold items as the observations; "
-        "the verdict is on this gold set, where the value is exact."
+        "95 % intervals: for questions like these (each gold item counts once); "
+        "the verdict is on the exact value over this gold set."
     )
     assert all(line.count("questions like these") <= 1 and line.count("Wilson") <= 1 for line in legends)
 

@@ -55,7 +55,7 @@ def check_schema(found):
 
 
 def refuse(constant):
-    raise AssertionError(f"{constant} is no JSON")
+    raise AssertionError(f"{constant} is not JSON")
 
 
 def test_the_json_has_the_documented_keys_and_no_others(report):

@@ -70,7 +70,7 @@ def test_names_in_json_are_text():
 )
 def test_what_is_no_report_is_refused_with_the_place(change):
     data = json.loads(small_report().json()) | change
-    with pytest.raises(InputError, match=r"report\.json: this is no report of ragmon: ") as caught:
+    with pytest.raises(InputError, match=r"report\.json: this is not a report of ragmon: ") as caught:
         load_report(data, "report.json")
     assert "ragmon replay" in caught.value.hint
 
@@ -79,7 +79,7 @@ def test_what_is_no_report_is_refused_with_the_place(change):
 def test_a_gate_with_impossible_figures_is_refused(figures):
     data = json.loads(small_report().json())
     data["gates"][0] |= figures
-    with pytest.raises(InputError, match="this is no report of ragmon"):
+    with pytest.raises(InputError, match="this is not a report of ragmon"):
         load_report(data, "report.json")
 
 

@@ -181,7 +181,7 @@ def test_check_finds_a_file_somebody_changed_and_one_that_is_missing(tmp_path):
     assert ragmon(*ask, "--check").code == 0
     target.write_text(target.read_text().replace("+ 0.8\n", "+ 0.5\n"))
     changed = ragmon(*ask, "--check")
-    assert (changed.code, changed.out) == (1, f"{target}: not what would be written\n")
+    assert (changed.code, changed.out) == (1, f"{target}: out of date\n")
     assert "+ 0.5\n" in target.read_text()
 
 
@@ -190,7 +190,7 @@ def test_check_finds_that_a_file_is_no_text(tmp_path):
     target = tmp_path / "ragmon.rules.yml"
     target.write_bytes(b"\xff\xfe")
     done = ragmon("generate", "rules", "--config", DEPLOY / "ragmon.toml", "--output", target, "--check")
-    assert (done.code, done.out) == (1, f"{target}: not what would be written\n")
+    assert (done.code, done.out) == (1, f"{target}: out of date\n")
 
 
 @pytest.mark.slow
@@ -260,5 +260,5 @@ def test_rules_for_configured_pipelines_alone_leave_another_ragmons_alone(config
     own = [expr for expr in recorded if "rag_compliance_score_total{" in expr]
     assert own
     assert all('pipeline=~"a"' in expr or 'pipeline="b"' in expr for expr in own)
-    with pytest.raises(RagmonError, match="names no pipeline"):
+    with pytest.raises(RagmonError, match="is not a pipeline"):
         rule_groups(configured(""), configured_only=True)

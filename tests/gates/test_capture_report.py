@@ -327,8 +327,8 @@ def test_forty_equal_answers_that_cite_nothing_are_proposed_as_a_token():
     records = uncited([*spelt, *(f"It is number {place}." for place in range(60))])
     assert gaps(records, "repeated", FULL) == [
         (
-            f'40 of 100 answers have one text and cite nothing, such as "**{UNHELPFUL.upper()}**"',
-            f'where it is a refusal, `[refusal] tokens = ["not in context", "**{UNHELPFUL.upper()}**"]`',
+            f'40 of 100 answers have the same text and cite nothing, such as "**{UNHELPFUL.upper()}**"',
+            f'if it is a refusal, `[refusal] tokens = ["not in context", "**{UNHELPFUL.upper()}**"]`',
         )
     ]
     assert gaps(records[1:], "repeated", FULL) == [], "39 are not enough"
@@ -337,7 +337,7 @@ def test_forty_equal_answers_that_cite_nothing_are_proposed_as_a_token():
 def test_of_answers_whose_text_is_not_shown_a_trace_is():
     records = uncited([UNHELPFUL] * 50)
     ((finding, remedy),) = gaps(records, "repeated")
-    assert finding == f"50 of 50 answers have one text and cite nothing, such as that of trace {0:032x}"
+    assert finding == f"50 of 50 answers have the same text and cite nothing, such as that of trace {0:032x}"
     assert "Rosa" not in remedy
     assert "[refusal] tokens" in remedy
 
@@ -365,7 +365,8 @@ def test_marks_in_a_form_that_nobody_reads_are_counted_and_shown():
     records = uncited([*claims, *(f"See [page{place}](https://example.org)." for place in range(70))])
     ((finding, remedy),) = gaps(records, "marks", FULL)
     assert finding == (
-        "30 of 100 answers have what looks like a citation and is not understood, such as `[kb-7]`, `[kb-8]`, `[kb-9]`"
+        "30 of 100 answers have what looks like a citation, in a form that ragmon does not read, such as `[kb-7]`, "
+        "`[kb-8]`, `[kb-9]`"
     )
     assert "[1]" in remedy
     ((hidden, _),) = gaps(records, "marks")
@@ -377,5 +378,5 @@ def test_the_report_of_a_run_shows_them_whatever_gates_there_are_on_citations(co
     path = configured('[capture]\ncontent = "full"\n').path
     found = ragmon.replay(uncited([UNHELPFUL] * 50), GOLD, config=path)
     for text in (terminal_text(found, 400), report_markdown(found)):
-        assert "50 of 50 answers have one text and cite nothing" in text
+        assert "50 of 50 answers have the same text and cite nothing" in text
         assert UNHELPFUL in text

@@ -82,7 +82,7 @@ def test_an_empty_denominator_is_insufficient_and_has_no_value():
     outcome = judge(FLOOR, series(n=0, records=10))
     assert (outcome.verdict, outcome.value, outcome.margin, outcome.n) == ("insufficient", None, None, 0)
     assert (outcome.lower, outcome.upper, outcome.needed) == (None, None, 30)
-    assert outcome.reason == "no request in the denominator"
+    assert outcome.reason == "no request that this metric applies to"
 
 
 def test_nothing_at_all_is_insufficient():

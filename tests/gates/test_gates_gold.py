@@ -35,7 +35,7 @@ def test_beside_the_exact_value_stands_the_interval_for_questions_like_these():
     run = gold_run(45, 50, traced=100)
     outcome = judge(PRECISION, run, golds=(SET,), whole_run=True)
     assert (outcome.lower, outcome.upper) == clustered_or_missing(run.clusters["answer_precision"])[:2]
-    assert outcome.reason.endswith("interval: questions like these")
+    assert outcome.reason.endswith("the interval is for questions like these")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_scores_that_are_not_kept_by_item_cannot_be_clustered():
     """A metric that is measured on the text has sums, but no table of items."""
     found = dataclasses.replace(matched([(1, 1.0)] * 90), clusters={})
     outcome = judge(PRECISION, found)
-    assert (outcome.verdict, outcome.reason) == ("insufficient", "its scores are not kept item by item")
+    assert (outcome.verdict, outcome.reason) == ("insufficient", "the scores of this metric are not kept by gold item")
 
 
 class Politeness(Metric):

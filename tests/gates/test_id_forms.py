@@ -70,7 +70,7 @@ def test_a_flawless_pipeline_is_not_red_and_the_reason_says_what_mends_it(metric
     found = judged(counted(answers(named)), metric, whole_run=whole_run)
     assert (found.verdict, found.value) == ("insufficient", 1.0)
     assert f"{n} of 60 not assessable: id_form" in found.reason
-    assert f"ids differ from gold in form alone, {example}" in found.reason
+    assert f"ids differ from gold only in form, {example}" in found.reason
     assert f"`[gold.gold] ids = {forms}`" in found.reason
     cured = judged(counted(answers(named), forms=tuple(forms.strip('[]"').split('", "'))), metric, whole_run=whole_run)
     assert (cured.verdict, cured.value, cured.n) == ("pass", 1.0, N)
@@ -80,7 +80,7 @@ def test_a_flawless_pipeline_is_not_red_and_the_reason_says_what_mends_it(metric
 def test_however_many_others_match_a_decided_gate_names_them(metric):
     few = judged(counted(answers(lambda n: f"page-{n}" if n else "PAGE-0")), metric)
     assert (few.verdict, few.n) == ("pass", N - 1)
-    assert "1 of 60 not assessable: id_form (ids differ from gold in form alone, `PAGE-0` from `page-0`" in few.reason
+    assert "1 of 60 not assessable: id_form (ids differ from gold only in form, `PAGE-0` from `page-0`" in few.reason
     red = judged(counted(answers(lambda n: f"wrong-{n}" if n else "PAGE-0")), metric, whole_run=False)
     assert red.verdict in ("fail", "insufficient")
     assert "`PAGE-0` from `page-0`" in red.reason
@@ -98,7 +98,7 @@ def test_where_no_id_is_gold_s_the_setting_mends_it_too(metric):
     scorer = counted(answers("page-{}#0".format))
     found = judged(scorer, metric)
     assert (found.verdict, found.applicable) == ("insufficient", False)
-    assert "none of 120 retrieved ids occurs in gold (ids differ from gold in form alone, `page-0#0`" in found.reason
+    assert "none of 120 retrieved ids occurs in gold (ids differ from gold only in form, `page-0#0`" in found.reason
     assert '`[gold.gold] ids = "prefix"`' in found.reason
     (report,) = capture_reports(scorer, lambda _: [GATES[metric]], whole=True)
     assert report.worst.remedy == '`[gold.gold] ids = "prefix"`'

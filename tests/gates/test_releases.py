@@ -146,7 +146,7 @@ def test_records_of_other_builds_and_of_none_do_not_count():
     traffic = counted(live(0, 500, build="old"), live(0, 500), live(100, build="new"))
     (outcome,) = since(traffic, COMPLIANCE)
     assert (outcome.verdict, outcome.n, outcome.value) == ("pass", 100, 1.0)
-    assert outcome.reason == "since build new: proven kept by 100 observations, however often it is asked"
+    assert outcome.reason == "since build new: proven within the limit by 100 observations, however often you look"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_ceiling_is_broken_by_what_it_counts():
     traffic = counted(live(50, build="new"), live(50, build="new", error="timeout"))
     (outcome,) = since(traffic, ERRORS)
     assert (outcome.verdict, outcome.value) == ("fail", 0.5)
-    assert outcome.reason == "since build new: proven broken by 100 observations, however often it is asked"
+    assert outcome.reason == "since build new: proven outside the limit by 100 observations, however often you look"
 
 
 @pytest.mark.parametrize(
@@ -177,16 +177,16 @@ def test_a_ceiling_is_broken_by_what_it_counts():
         (
             85,
             15,
-            "100 observations prove neither; the value keeps the gate by 5.0 points",
+            "100 observations do not decide it; the value is within the limit by 5.0 points",
             betting.needed({1: 85, 0: 15}, 0.8),
         ),
         (
             78,
             22,
-            "100 observations prove neither; the value breaks the gate by 2.0 points",
+            "100 observations do not decide it; the value is outside the limit by 2.0 points",
             betting.needed({1: 78, 0: 22}, 0.8),
         ),
-        (80, 20, "100 observations prove neither; the value keeps the gate by 0.0 points", None),
+        (80, 20, "100 observations do not decide it; the value is within the limit by 0.0 points", None),
     ],
 )
 def test_what_is_not_proven_says_what_it_would_take(good, bad, reason, needed):
@@ -241,13 +241,13 @@ def test_of_a_whole_run_through_a_gold_set_the_value_is_exact():
         counted(answers(claims, source="probe", build="new"), gold=FEW), PRECISION, COMPLIANCE
     )
     assert (precision.verdict, precision.value, precision.n_eff) == ("fail", 0.76, None)
-    assert precision.reason == "since build new: exact over 50 gold items; interval: questions like these"
+    assert precision.reason == "since build new: exact over 50 gold items; the interval is for questions like these"
     assert (precision.lower, precision.upper) == betting.confidence_sequence({1.0: 38, 0.0: 12})
     assert (compliance.verdict, compliance.gold, compliance.value) == ("pass", "gold", 1.0)
     like_these = dataclasses.replace(PRECISION, estimand="questions_like_these")
     (outcome,) = since(counted(answers(claims, source="probe", build="new"), gold=FEW), like_these)
     assert (outcome.verdict, outcome.n_eff) == ("insufficient", 50)
-    assert outcome.reason.startswith("since build new: 50 gold items prove neither")
+    assert outcome.reason.startswith("since build new: 50 gold items do not decide it")
 
 
 def test_items_asked_again_are_no_more_gold_items():
@@ -273,7 +273,7 @@ def test_a_source_is_found_as_for_every_gate():
     matched = answers([WRONG] * 45, source="live", build="new")
     (outcome,) = since(counted(matched, gold=FEW), PRECISION)
     assert (outcome.verdict, outcome.source, outcome.estimand) == ("fail", "match", "questions_like_these")
-    assert outcome.reason == "since build new: proven broken by 45 gold items, however often it is asked"
+    assert outcome.reason == "since build new: proven outside the limit by 45 gold items, however often you look"
     probed = answers([RIGHT] * 40 + [REFUSED] * 10, source="probe", build="new")
     first, second = since(counted(matched, probed, gold=FEW), PRECISION, COMPLIANCE)
     assert (first.verdict, first.source, second.source, second.n) == ("pass", "probe", "live", 45)
@@ -497,15 +497,15 @@ def test_where_one_release_lacks_data_what_the_other_has_is_shown_with_its_sourc
     asked = make_record("q700", source="live", claim=REFUSED, build="old")
     traffic = counted([asked], answers([RIGHT], source="probe", build="old"), live(1, build="new"))
     (found,) = against(traffic, HALLUCINATION)
-    assert (found.source, found.before.n, found.before.value, found.reason) == ("match", 1, 0.0, "no data of new")
+    assert (found.source, found.before.n, found.before.value, found.reason) == ("match", 1, 0.0, "no data for new")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ([], answers([RIGHT], build="new"), "no data of old"),
-        (answers([RIGHT], build="old"), [], "no data of new"),
-        ([], [], "no data of old and new"),
+        ([], answers([RIGHT], build="new"), "no data for old"),
+        (answers([RIGHT], build="old"), [], "no data for new"),
+        ([], [], "no data for old and new"),
     ],
 )
 def test_without_data_nothing_is_decided(old, new, reason):
@@ -530,7 +530,7 @@ def test_the_error_of_a_false_alarm_is_shared_by_the_gates_and_that_of_a_false_a
     assert verdicts(against(traffic, PRECISION, *others, max_drop=0.0))["precision"] == "insufficient"
     alone, among = (against(traffic, PRECISION, *more, max_drop=0.05)[0] for more in ((), others))
     assert alone.verdict == among.verdict == "pass"
-    assert alone.reason == "a drop is proven, one of 5.0 points is ruled out"
+    assert alone.reason == "a drop is proven, but one of 5.0 points is ruled out"
     assert among.reason == "a drop of 5.0 points is ruled out"
 
 
@@ -545,7 +545,7 @@ def test_an_unknown_release_and_an_impossible_margin_are_refused():
     traffic = counted(live(1, build="old"), live(1, build="new"))
     with pytest.raises(UnknownNameError, match="unknown build: 'newer'"):
         against(traffic, COMPLIANCE, names=("old", "newer"))
-    with pytest.raises(RagmonError, match="margin 1 is no difference"):
+    with pytest.raises(RagmonError, match="margin 1 is not a difference"):
         against(traffic, COMPLIANCE, max_drop=1)
 
 

@@ -8,7 +8,7 @@ from tests.support.command_line import gold, lines, ragmon, traces
 
 ALL_WRONG = {*(f"a{n}" for n in range(40)), *(f"u{n}" for n in range(20))}
 OLD_AND_NEW = [*traces(wrong=ALL_WRONG, build="1.0"), *traces(build="1.1")]
-ASKED = "however often it is asked"
+ASKED = "however often you look"
 
 
 def users(sessions, each, bad=0, **fields):
@@ -74,7 +74,10 @@ def test_a_run_that_is_under_way_proves_nothing_however_often_it_is_asked(judge)
 def test_for_questions_like_these_it_takes_more_items_than_the_set_has(judge):
     done = judge(OLD_AND_NEW, "--since-build", "1.1", "--estimand", "questions_like_these")
     assert done.code == 2
-    assert "since build 1.1: proven kept by 40 gold items, however often it" in rows(done)["default/answer_precision"]
+    assert (
+        "since build 1.1: proven within the limit by 40 gold items, however often you"
+        in rows(done)["default/answer_precision"]
+    )
     assert "since build 1.1: only 20 gold items (min_samples is 30); about 115 gold items needed" in done.out
 
 
@@ -82,7 +85,7 @@ def test_the_table_says_why_and_for_which_build(judge):
     done = judge(OLD_AND_NEW, "--since-build", "1.0")
     assert (done.code, done.err) == (1, "")
     assert "since build 1.0: exact over 60 gold items" in rows(done)["default/answer_precision"]
-    said = "records of build 1.0 alone; the gates' intervals hold at all looks together, those of the series at one"
+    said = "only records of build 1.0; intervals of gates hold at all looks together, those of series at one"
     assert f"note: {said}" in done.out.splitlines()
 
 
@@ -112,7 +115,7 @@ def test_the_requests_of_a_session_are_one_observation(judge):
     assert gate["upper"] > 0.3
     done = judge(users(600, 1, bad=120), "--since-build", "1.1", config=EMPTY)
     assert done.code == 0
-    assert f"since build 1.1: proven kept by 600 observations, {ASKED}" in done.out
+    assert f"since build 1.1: proven within the limit by 600 observations, {ASKED}" in done.out
 
 
 @pytest.mark.slow
@@ -123,7 +126,7 @@ def test_a_cluster_is_what_the_configuration_says(judge):
 
 def test_requests_that_name_no_cluster_are_counted_one_by_one_and_a_note_says_so(judge):
     done = judge(users(1, 120, session=None), "--since-build", "1.1", config=EMPTY)
-    note = "note: 120 requests of 1.1 carry nothing that [metrics] cluster names: each counts as one observation"
+    note = "note: 120 requests of 1.1 have nothing that [metrics] cluster names: each counts as one observation"
     assert (done.code, note in done.out.splitlines()) == (0, True)
 
 
@@ -132,8 +135,8 @@ def test_json_holds_the_build_alone(judge):
     run = [*users(60, 2), *users(60, 2, bad=60, build="1.0")]
     done = judge(run, "--since-build", "1.1", "--format", "json", config=EMPTY)
     assert done.err.splitlines() == [
-        "note: records of build 1.1 alone; the gates' intervals hold at all looks together, those of the series at one",
-        "note: a cluster of requests is one observation ([metrics] cluster)",
+        "note: only records of build 1.1; intervals of gates hold at all looks together, those of series at one",
+        "note: a cluster of requests counts as one observation ([metrics] cluster)",
     ]
     (series,) = done.json["series"]
     (gate,) = done.json["gates"]
@@ -169,7 +172,7 @@ def test_gates_on_latency_are_left_out(judge):
     assert set(rows(done)) == {"default/coverage", "default/citation_scope", "default/index_hash"}
     assert (done.code, "note: not judged: latency_p95 (no baseline)" in done.out.splitlines()) == (0, True)
     done = judge(run, "--since-build", "1.1", config="[gates]\nslow = { kind = 'quantile_ratio', at_most = 1.3 }\n")
-    assert done.error == ("no gate can be judged on a build alone: slow", "without --since-build, with --baseline FILE")
+    assert done.error == ("no gate can be judged on one build: slow", "without --since-build, with --baseline FILE")
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
@@ -186,7 +189,7 @@ def test_traces_without_a_build_are_refused(judge):
 
 def test_a_drop_that_is_no_number_is_refused(judge):
     done = judge(OLD_AND_NEW, "--baseline", "earlier.json", "--max-drop", "nan")
-    assert done.error[0] == "Invalid value for '--max-drop': nan is no number. 0.02 is 2 points"
+    assert done.error[0] == "Invalid value for '--max-drop': nan is not a number. 0.02 is 2 points"
 
 
 @pytest.mark.slow

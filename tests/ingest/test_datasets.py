@@ -284,7 +284,7 @@ def test_tests_of_promptfoo_in_several_columns_and_in_json_are_read(tmp_path):
 )
 def test_an_assertion_that_says_no_phrase_is_said_and_skipped_where_the_user_says_so(tmp_path, expected):
     rows = f'question,__expected\nWhen?,"{expected}"\nWhere?,contains:here\n'
-    with pytest.raises(GoldError, match=r"tests.csv:2: its `__expected` is .*, which says no phrase") as caught:
+    with pytest.raises(GoldError, match=r"tests.csv:2: its `__expected` is .*, which names no phrase") as caught:
         gold_of(tmp_path, rows, "tests.csv", empty_reference="unanswerable")
     assert "--empty-reference skip" in caught.value.hint
     assert [item.question for item in gold_of(tmp_path, rows, "tests.csv", empty_reference="skip")] == ["Where?"]

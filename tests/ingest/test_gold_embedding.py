@@ -138,9 +138,9 @@ def test_the_same_set_gives_the_same_threshold_and_the_same_items(world):
 @pytest.mark.parametrize(
     ("gold", "reason"),
     [
-        (gold_of(20)[0], "40 paraphrases: it takes"),
-        (gold_of(300, paraphrases=0)[0], "0 paraphrases: it takes"),
-        (GoldSet("gold", ()), "0 paraphrases: it takes"),
+        (gold_of(20)[0], "40 paraphrases: "),
+        (gold_of(300, paraphrases=0)[0], "0 paraphrases: "),
+        (GoldSet("gold", ()), "0 paraphrases: "),
         (alike(300), "no similarity tells paraphrases from other items' questions with 99% precision"),
     ],
     ids=["few", "none", "empty", "alike"],
@@ -293,4 +293,4 @@ def test_doctor_tells_the_threshold_or_why_there_is_none(folder):
     text = (path / "gold.jsonl").read_text().splitlines()[:10]
     (path / "gold.jsonl").write_text("\n".join(text))
     said = ragmon("doctor", cwd=path, env=environment)
-    assert "off: 20 paraphrases: it takes" in said.out
+    assert "off: 20 paraphrases: " in said.out

@@ -235,7 +235,7 @@ class TestUnreadableFiles:
     def test_a_truncated_gzip_file(self, refusal):
         message, hint = refusal(gzip.compress(json.dumps(ROW).encode())[:-9], "gold.jsonl.gz")
         assert message.startswith("gold.jsonl.gz: broken gzip file: ")
-        assert "pack the file again" in hint
+        assert "compress the file again" in hint
 
     @pytest.mark.parametrize("content", ["", "\n \n", "\ufeff", "[]", " [ ] \n"])
     def test_an_empty_file_holds_no_item(self, refusal, content):
@@ -299,7 +299,7 @@ class TestMalformedJson:
     @pytest.mark.parametrize("place", ["question", "notes"])
     def test_half_a_surrogate_pair(self, refusal, place):
         message, hint = refusal([row(), row(qid="A2", **{place: "\ud83d"})])
-        assert message == "gold.jsonl:2: half of a surrogate pair is no character: '\\ud83d'"
+        assert message == "gold.jsonl:2: half of a surrogate pair is not a character: '\\ud83d'"
         assert "both halves" in hint
 
     def test_a_whole_surrogate_pair_is_a_character(self, write):
@@ -512,7 +512,7 @@ def test_citations_of_an_answer_are_not_taken_for_what_gold_names(tmp_path):
     path.write_text(json.dumps(row) + "\n")
     with pytest.raises(GoldError) as refused:
         GoldSet.load(path)
-    assert "gold.jsonl:1: citations is no field of gold: ['d1']" in str(refused.value)
+    assert "gold.jsonl:1: citations is not a field of gold: ['d1']" in str(refused.value)
     assert refused.value.hint.startswith("gold_citations: the ids of the documents that hold the answer")
     for named in ({"gold_citations": ["d1"]}, {"gold_ids": ["d1"]}, {"gold_contexts": ["text"]}, {"citations": []}):
         path.write_text(json.dumps({**row, **named}) + "\n")

@@ -207,8 +207,8 @@ FORGED = {
     "the version": (lambda file: file | {"version": "0" * 64}, "was changed"),
     "no signature": (lambda file: {k: v for k, v in file.items() if k != "signature"}, "was changed"),
     "a plain digest in its place": (_resign, "is not signed, and there is a key"),
-    "another kind": (lambda file: file | {"kind": "ragmon-baseline"}, "this is no frozen gold set"),
-    "a list": (lambda file: [file], "this is no frozen gold set"),
+    "another kind": (lambda file: file | {"kind": "ragmon-baseline"}, "this is not a frozen gold set"),
+    "a list": (lambda file: [file], "this is not a frozen gold set"),
 }
 
 
@@ -241,7 +241,7 @@ def test_a_missing_or_broken_frozen_file_is_refused(folder):
     with pytest.raises(GoldError, match="cannot be read"):
         load_gold(load(folder / "ragmon.toml", environ={}).gold)
     (folder / "gold.frozen.json").write_text("{")
-    with pytest.raises(GoldError, match="is no JSON"):
+    with pytest.raises(GoldError, match="is not JSON"):
         load_gold(load(folder / "ragmon.toml", environ={}).gold)
 
 

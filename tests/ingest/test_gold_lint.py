@@ -133,14 +133,12 @@ class TestTooFewItems:
     def test_the_gates_in_mind_are_those_of_the_configuration(self, tmp_path):
         rows = [{"qid": f"u{n}", "question": f"Who is {n}?", "answerable": False} for n in range(40)]
         (tmp_path / "gold.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        assert (
-            "under_refusal_rate <= 0.05: 40, and it takes 73" in ragmon("gold", "lint", "gold.jsonl", cwd=tmp_path).out
-        )
+        assert "under_refusal_rate <= 0.05: 40, 73 are needed" in ragmon("gold", "lint", "gold.jsonl", cwd=tmp_path).out
         gates = "[gates.under_refusal_rate]\nat_most = 0.10\n[gates.error_rate]\nat_most = 0.05\n"
         (tmp_path / "own.toml").write_text(gates + '[gates."recall@5"]\nat_least = 0.9\n', encoding="utf-8")
         done = ragmon("gold", "lint", "gold.jsonl", "--config", "own.toml", cwd=tmp_path)
         assert [line for line in done.out.splitlines() if "too few" in line] == [
-            "warning: too few answerable items to prove recall@5 >= 0.90: 0, and it takes 35"
+            "warning: too few answerable items to prove recall@5 >= 0.90: 0, 35 are needed"
         ]
 
     def test_73_unanswerable_items_can_prove_under_refusal_and_72_cannot(self):
@@ -149,9 +147,7 @@ class TestTooFewItems:
         assert lint(GoldSet("g", enough + refusals)) == []
         (finding,) = lint(GoldSet("g", enough + refusals[1:]))
         assert (finding.qid, finding.severity) == (None, "warning")
-        assert finding.message == (
-            "too few unanswerable items to prove under_refusal_rate <= 0.05: 72, and it takes 73"
-        )
+        assert finding.message == ("too few unanswerable items to prove under_refusal_rate <= 0.05: 72, 73 are needed")
 
     @pytest.mark.parametrize("there", [0, 11, 12, 15, 16, 34, 35])
     def test_a_gate_is_named_exactly_while_a_flawless_run_leaves_it_open(self, there):

@@ -167,7 +167,7 @@ def test_the_process_says_which_pipeline_and_build_answered(tmp_path):
 def test_traces_that_have_nothing_to_do_with_rag_are_counted(tmp_path):
     found, intake = read(tmp_path / "spans.jsonl", [exported([made({"http.request.method": "GET"})])])
     assert (found, intake.rejected) == ([], {"not_rag": 1})
-    assert "nothing in it retrieves or asks a model" in str(intake.examples[0])
+    assert "nothing in it retrieves or calls a model" in str(intake.examples[0])
 
 
 def test_metrics_and_logs_in_the_same_file_are_passed_over(tmp_path):

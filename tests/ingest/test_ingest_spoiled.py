@@ -86,7 +86,7 @@ def in_span(**members):
 DEEP = b'{"arrayValue":{"values":[' * 9999 + b"]}}" * 9999
 RAISED = [Event("exception", {"exception.type": "what"})]
 PROTOBUF_FAULTS = {
-    "a byte that is no character": (in_protobuf(b"MARK", b"MA\xffK"), {}),
+    "a byte that is not a character": (in_protobuf(b"MARK", b"MA\xffK"), {}),
     "a character cut off": (in_protobuf(b"MARK", b"MAR\xc3"), {}),
     "half of a surrogate pair": (in_protobuf(b"MARK", b"M\xed\xa0\x80"), {}),
     "in a key": (in_protobuf(b"exception.type", b"exception.typ\xff", events=RAISED), {}),
@@ -108,7 +108,7 @@ JSON_FAULTS = {
     "the halves the wrong way round": (in_json(b"MARK", rb"\ude00\ud83d"), {}),
     "a half after a whole pair": (in_json(b"MARK", rb"\ud83d\ude00\ud83d"), {}),
     "a half after backslashes": (in_json(b"MARK", rb"\\\ud83d \\ud83d\udc00 \\\\\udc00"), {}),
-    "a byte that is no character": (in_json(b"MARK", b"caf\xe9"), {}),
+    "a byte that is not a character": (in_json(b"MARK", b"caf\xe9"), {}),
     "half of a surrogate pair in bytes": (in_json(b"MARK", b"\xed\xa0\x80"), {}),
     "in the keys": (in_json(b'"thread.id"', b'"thread\xff\\ud800"'), {}),
     "in the name of the scope": (in_json(b'"retriever"', b'"retrieve\xff\\udfff"'), {}),
@@ -119,7 +119,7 @@ JSON_FAULTS = {
     "an escape there is not": (in_json(b"MARK", rb"\x41"), {constants.MALFORMED_JSON: 1}),
     "a comma too many": (in_json(QUESTION, QUESTION + b","), {constants.MALFORMED_JSON: 1}),
     "lists in lists": (in_json(QUESTION, DEEP), {constants.DEPTH: 1}),
-    "a name that is no text": (in_span(name=5), {constants.INVALID_SCHEMA: 1}),
+    "a name that is not text": (in_span(name=5), {constants.INVALID_SCHEMA: 1}),
     "an id that is none": (in_span(spanId="xyz"), {constants.INVALID_SCHEMA: 1}),
     "a time that is none": (in_span(startTimeUnixNano="soon"), {constants.INVALID_SCHEMA: 1}),
     "a bad span beside half of a pair": (in_span(name=5).replace(b"shop", rb"\ud800"), {constants.INVALID_SCHEMA: 1}),

@@ -78,7 +78,7 @@ def test_json_lines_say_the_same(read):
         (f"Trace,correct\n{A},1\n", None, "no column of this name: 'trace_id'", "its columns: Trace, correct"),
         (f"trace_id,correct,rater,ts\n{A},1,ada,yesterday\n", 2, "ts is 'yesterday'", "labels"),
         ("", None, "no column", "none"),
-        (f'trace_id,correct,rater\n"{A},1,ada\n', 2, "it is no table", "CSV"),
+        (f'trace_id,correct,rater\n"{A},1,ada\n', 2, "it is not a table", "CSV"),
     ],
 )
 def test_a_sheet_that_is_wrong_is_refused_whole_with_its_lines(read, text, line, message, hint):
@@ -91,7 +91,7 @@ def test_a_sheet_that_is_wrong_is_refused_whole_with_its_lines(read, text, line,
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{broken\n", "this is no JSON"),
+        ("{broken\n", "this is not JSON"),
         ("[1]\n", "no object"),
         ("[{\n", "no JSON"),
         (b"\xff\xfe", "not UTF-8"),

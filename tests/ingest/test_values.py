@@ -239,7 +239,7 @@ def test_a_cell_that_cannot_be_read_is_unknown_told_once_and_its_row_stays(tmp_p
     assert found == [812, *[None] * 12]
     path = tmp_path / "log.csv"
     assert said == (
-        f"latency_ms: 12 values could not be read, e.g. at {path}:3: latency_ms is no number: '812 parsecs'"
+        f"latency_ms: 12 values could not be read, e.g. at {path}:3: latency_ms is not a number: '812 parsecs'"
     )
 
 
@@ -247,7 +247,7 @@ def test_a_cell_that_cannot_be_read_is_unknown_told_once_and_its_row_stays(tmp_p
 def test_the_note_names_the_field_and_the_option_that_helps(tmp_path, column):
     (tmp_path / "log.csv").write_text(f"question,answer,{column}\nQ?,A.,soon\n")
     (said,) = take(tmp_path / "log.csv")[1]
-    assert said.endswith("ts is no time: 'soon'; --time-format says how times are written")
+    assert said.endswith("ts is not a time: 'soon'; --time-format says how times are written")
 
 
 def test_a_data_frame_is_read_as_its_file_is(tmp_path):

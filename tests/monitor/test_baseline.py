@@ -90,7 +90,7 @@ def test_a_drop_beyond_the_allowed_one_fails_a_gate_that_holds(bench):
     assert verdicts(report) == {"precision": "fail", "refusal": "pass", "compliance": "pass"}
     assert report.verdict == "fail"
     (precision, *_) = report.outcomes
-    assert precision.reason == "15.0 points worse than the baseline, at most 2.0 allowed"
+    assert precision.reason == "15.0 points worse than the baseline, 2.0 are allowed"
     assert precision.value == pytest.approx(0.85)
 
 
@@ -246,7 +246,7 @@ def test_gates_the_earlier_report_did_not_judge_are_left_out(bench):
 
 
 def test_a_baseline_that_is_json_and_no_report_is_refused_with_the_place(bench):
-    with pytest.raises(InputError, match=r"this is no report of ragmon: .*`\$\.gates\[0\]`"):
+    with pytest.raises(InputError, match=r"this is not a report of ragmon: .*`\$\.gates\[0\]`"):
         bench.compare(answers(right=20), bench.report(answers(right=20), gates=["junk"]))
 
 

@@ -129,10 +129,10 @@ def test_nothing_is_frozen_of_which_too_little_was_seen(folder):
     assert "coverage" not in freeze(folder)[0]["pipelines"]["default"]["metrics"]  # 600 of the 1,500 it takes
     (folder / "release.jsonl").write_bytes(b"".join(map(encode, traffic(1))))
     done = ragmon("baseline", "freeze", "release.jsonl", "--gold", "gold.jsonl", cwd=folder)
-    assert done.error[0] == "the traces are no baseline of any metric"
+    assert done.error[0] == "the traces are too few for a baseline of any metric"
     (folder / "release.jsonl").write_text('{"answer_json":{"claim":"x","citations":[]}}\n')
     done = ragmon("baseline", "freeze", "release.jsonl", cwd=folder)
-    assert done.error[0] == "the traces are no baseline of any metric; 1 records carry no time"
+    assert done.error[0] == "the traces are too few for a baseline of any metric; 1 records have no time"
 
 
 def first_alarm(folder, toml, records, alert):

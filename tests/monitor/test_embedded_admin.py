@@ -301,7 +301,7 @@ def test_an_unknown_path_is_not_found(monitor, path):
 def test_nothing_but_an_acknowledgement_is_posted(monitor, method, path):
     code, headers, body = exchange(monitor, method, path)
     assert (code, headers["Allow"]) == (405, "GET, HEAD")
-    assert json.loads(body)["hint"] == "acknowledgements are POSTed to /v1/ack"
+    assert json.loads(body)["hint"] == "POST acknowledgements to /v1/ack"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
@@ -342,7 +342,7 @@ def test_this_machine_acknowledges(address):
 def test_other_machines_do_not(address):
     """Whoever may scrape may not silence."""
     code, told, came = acknowledging((address, 1))
-    assert (code, told["error"], came) == (403, "acknowledgements are taken from this machine alone", [])
+    assert (code, told["error"], came) == (403, "acknowledgements are accepted only from this machine", [])
 
 
 @pytest.mark.parametrize(
@@ -403,7 +403,7 @@ def test_an_error_of_one_request_says_nothing_of_the_data_and_harms_no_other(cap
             return [await session.get(path) for path in ("/api/status", "/healthz")]
 
     broken, healthy = asyncio.run(ask())
-    assert (broken.status_code, broken.json()["error"]) == (500, "something is wrong here")
+    assert (broken.status_code, broken.json()["error"]) == (500, "an error in ragmon")
     assert (healthy.status_code, healthy.text) == (200, "ok\n")
     assert "what a user asked" not in caplog.text
 

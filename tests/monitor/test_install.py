@@ -93,7 +93,7 @@ def test_a_broken_configuration_is_refused_and_nothing_is_installed(tmp_path):
 
 
 def test_a_broken_id_path_is_found_at_start_up_and_not_by_the_first_request(configured):
-    with pytest.raises(RagmonError, match=r"capture.id_from is no path: 'metadata\[\]'"):
+    with pytest.raises(RagmonError, match=r"capture.id_from is not a path: 'metadata\[\]'"):
         ragmon.install(configured('[pipelines.support.capture]\nid_from = "metadata[]"'), sink=Collected())
 
 

@@ -211,7 +211,7 @@ def test_an_answer_a_cache_let_through_is_one(headers):
 
 
 @pytest.mark.parametrize(
-    ("url", "told"), [("http://me:hunter2@rag.example/", "names a user"), ("http://:80/", "is no address")]
+    ("url", "told"), [("http://me:hunter2@rag.example/", "names a user"), ("http://:80/", "is not an address")]
 )
 def test_an_address_nobody_should_ask_is_refused_and_no_password_is_shown(url, told):
     with pytest.raises(RagmonError, match=told) as refused:

@@ -110,8 +110,8 @@ def test_a_question_is_no_call_of_a_user():
     [
         ("no_such_module:ask", "ModuleNotFoundError"),
         ("tests.support.probed_functions:nothing", "AttributeError"),
-        ("tests.support.probed_functions:HELD", "it is no function"),
-        ("tests.support.probed_functions:Callable", "it is no function"),
+        ("tests.support.probed_functions:HELD", "it is not a function"),
+        ("tests.support.probed_functions:Callable", "it is not a function"),
     ],
 )
 def test_a_function_that_is_not_there_is_refused_with_a_hint(target, told):

@@ -201,7 +201,7 @@ class TestRefused:
     def test_nobody_there(self, asked):
         done = asked("http://127.0.0.1:1/", "--once")
         assert done.code == 3
-        assert "error: nobody answers at http://127.0.0.1:1/: Connection refused" in done.err
+        assert "error: nothing answers at http://127.0.0.1:1/: Connection refused" in done.err
         assert "hint: is the application running?" in done.err
 
     @pytest.mark.slow
@@ -219,7 +219,7 @@ class TestRefused:
             (("--once", "--gate", "-o", "-"), "--output - and --gate both write to stdout: name a file"),
             (("--once", "--format", "md"), "--format does nothing without --gate"),
             (("--once", "--name", "x"), "unknown probe: 'x'"),
-            ((), "there is nowhere to send what comes back"),
+            ((), "there is nowhere to send the answers"),
         ],
     )
     def test_what_cannot_be_meant(self, asked, options, told):
@@ -227,7 +227,7 @@ class TestRefused:
 
     def test_neither_gold_nor_target(self, tmp_path):
         message, hint = ragmon("probe", "--once", cwd=tmp_path).error
-        assert message == "nothing is to be probed"
+        assert message == "no probe is configured"
         assert hint == "--gold FILE --target module:function, or [probe.NAME]"
 
     @pytest.mark.slow

@@ -121,7 +121,7 @@ def test_requests_that_name_nothing_count_one_by_one_and_a_note_says_so():
     releases = followed(live(3, 2), live(5, session="s"))
     assert seen(releases) == {0.0: 2, 1.0: 4}
     assert releases.notes() == [
-        "5 requests of new carry nothing that [metrics] cluster names: each counts as one observation"
+        "5 requests of new have nothing that [metrics] cluster names: each counts as one observation"
     ]
     assert followed(live(5, session="s"), [make_record("q1", source="probe", build="new")]).notes() == []
 

@@ -38,7 +38,7 @@ def test_every_trace_shape_that_files_may_have_is_read(shape):
 
 @pytest.mark.parametrize("bad", [{"qid": True}, {"v": 2, "qid": "a"}, {"qid": object()}])
 def test_a_dict_that_is_no_trace_is_named_by_its_place(bad):
-    with pytest.raises(InputError, match="record 2 is no trace"):
+    with pytest.raises(InputError, match="record 2 is not a trace"):
         ragmon.replay([TRACE, bad])
 
 

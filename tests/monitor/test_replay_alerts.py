@@ -173,8 +173,8 @@ def stray():
     return [*records[:2_400], *late, *untimed, *records[2_400:]]
 
 
-UNTIMED = "2 records carry no time and are in no alarm"
-LATE = "3 records stand more than ten minutes behind later ones: alarms counted them in a later minute"
+UNTIMED = "2 records have no time, so no alarm counts them"
+LATE = "3 records come more than ten minutes after later ones: alarms counted them in a later minute"
 
 
 @pytest.mark.slow
@@ -214,7 +214,7 @@ def test_several_processes_write_the_same_lines(tmp_path, jobs):
     assert lines
     assert (several.code, found) == (0, lines)
     assert (several.err, several.out) == (one.err, one.out)
-    assert "1 records carry no time and are in no alarm" in one.err
+    assert "1 records have no time, so no alarm counts them" in one.err
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -247,14 +247,14 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):
 GIVEN = '[gold.gold]\npath = "gold.jsonl"\n[alarms]\nbaseline = { file = "baseline.json" }\n'
 FROZEN = {"kind": "ragmon-baseline", "v": 1, "version": "44136fa3", "pipelines": {}}
 WRONG = {  # what stands in the file, and what is said of it
-    "nothing": ("", "the baseline is no JSON"),
-    "half a file": ('{"kind": "ragmon-base', "the baseline is no JSON"),
-    "no text": ("\0\N{SNOWMAN}", "the baseline is no JSON"),
-    "depth": ("[" * 100_000, "the baseline is no JSON"),
-    "a list": ("[]", "this is no baseline file"),
-    "a report": ('{"version": "0.1", "gold": [], "series": []}', "this is no baseline file"),
-    "another kind": (json.dumps(FROZEN | {"kind": "ragmon-gold"}), "this is no baseline file"),
-    "a later version": (json.dumps(FROZEN | {"v": 2}), "this is no baseline file"),
+    "nothing": ("", "the baseline is not JSON"),
+    "half a file": ('{"kind": "ragmon-base', "the baseline is not JSON"),
+    "no text": ("\0\N{SNOWMAN}", "the baseline is not JSON"),
+    "depth": ("[" * 100_000, "the baseline is not JSON"),
+    "a list": ("[]", "this is not a baseline file"),
+    "a report": ('{"version": "0.1", "gold": [], "series": []}', "this is not a baseline file"),
+    "another kind": (json.dumps(FROZEN | {"kind": "ragmon-gold"}), "this is not a baseline file"),
+    "a later version": (json.dumps(FROZEN | {"v": 2}), "this is not a baseline file"),
     "no pipelines": (
         json.dumps({key: value for key, value in FROZEN.items() if key != "pipelines"}),
         "the baseline was changed after it was frozen: '44136fa3'",

@@ -76,7 +76,7 @@ def test_a_trace_log_that_pandas_read_is_the_log(tmp_path):
         (pd.DataFrame({"a": [1]}), "its columns: a"),
         (pd.DataFrame(TRUTH), "this is gold"),
         (list(gold()), "this is gold"),
-        ([{"a": 1}], "record 1 is no trace"),
+        ([{"a": 1}], "record 1 is not a trace"),
         (pd.DataFrame({"question": [], "answer": []}), "there is no record in it"),
     ],
 )

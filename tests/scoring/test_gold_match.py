@@ -206,7 +206,7 @@ def test_a_server_counts_shows_and_replays_how_it_matched(folder):
         told = {"pipeline": "support", "window": "1h", "matched": 300 - hows["none"], "records": 300}
         assert told in status["gold"]["traffic"]
         page = get(f"{running.admin}/")[1]
-        assert f"{300 - hows['none']} of 300 audit records of users match a gold item" in page
+        assert f"{300 - hows['none']} of 300 audit records of user traffic match a gold item" in page
         assert HEAD_NOTE[1:] in page  # as a sentence
         with running.server.writer.lock:
             digest = running.server.writer.server_state.engine.scorer.state.digest()
@@ -250,7 +250,7 @@ def test_the_report_says_how_much_matched_and_of_which_questions_that_is(folder)
     done = ragmon("replay", "traces.jsonl", "--format", "json", cwd=folder)
     assert done.json["matches"] == {"default": dict(Counter(hows))}
     text = ragmon("replay", "traces.jsonl", "--format", "md", cwd=folder).out
-    assert f"{60 - Counter(hows)['none']} of 60 audit records of users match a gold item" in text
+    assert f"{60 - Counter(hows)['none']} of 60 audit records of user traffic match a gold item" in text
     assert "do not describe all traffic" in text
 
 

@@ -256,7 +256,7 @@ def test_a_gate_on_labels_waits_until_most_of_them_are_here(tmp_path):
         done = ragmon("gate", log, "--config", config, "--format", "json")
         (verdicts[name],) = done.json["gates"]
     assert verdicts["early"]["verdict"] == "insufficient"
-    assert "of the labels on these answers are here, at least 80% must be" in verdicts["early"]["reason"]
+    assert "of the expected labels have arrived; a verdict needs at least 80 %" in verdicts["early"]["reason"]
     assert verdicts["late"]["verdict"] == "pass"
 
 
@@ -285,7 +285,7 @@ def test_a_pipeline_that_is_labelled_fast_does_not_vouch_for_one_that_is_labelle
         for pipeline in ("fast", "slow")
     }
     assert (verdicts["fast"].verdict, verdicts["slow"].verdict) == ("pass", "insufficient")
-    assert "of the labels on these answers are here" in verdicts["slow"].reason
+    assert "of the expected labels have arrived" in verdicts["slow"].reason
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def test_a_stratum_nobody_looked_into_leaves_the_verdict_open():
     run = scored(logged(lines, slow=30, rest=970))
     (outcome,) = evaluate(run.scorer.snapshot(), Policy((SCOPE,)), whole_run=True)
     assert outcome.verdict == "insufficient"
-    assert outcome.reason == "nothing of stratum slow was scored, 3% of the calls"
+    assert outcome.reason == "no call of stratum slow was scored: 3 % of all calls"
     assert outcome.lower < 0.97 < outcome.upper
     run = scored(logged(lines, slow=10, rest=990))
     assert evaluate(run.scorer.snapshot(), Policy((SCOPE,)), whole_run=True)[0].verdict == "pass"
@@ -260,7 +260,7 @@ def test_records_that_no_audit_member_stands_beside_are_judged_all_the_same():
     gate = Gate("errors", "error_rate", 0.05, "at_most")
     (outcome,) = evaluate(run.scorer.snapshot(), Policy((gate,)), whole_run=True)
     assert (outcome.source, outcome.verdict) == ("live", "insufficient")
-    assert outcome.reason == "nothing of stratum rest was scored, 99% of the calls"
+    assert outcome.reason == "no call of stratum rest was scored: 99 % of all calls"
 
 
 def test_what_is_needed_is_said_in_samples_of_the_same_kind():

@@ -153,7 +153,7 @@ def test_the_one_pipeline_of_a_configuration_need_not_be_named(tmp_path):
 @pytest.mark.slow
 def test_a_port_that_is_none_is_refused():
     done = ragmon("ack", "citation_scope", "--reason", "x", "--url", "http://127.0.0.1:99999")
-    assert done.error == ("the server's URL is no address: 'http://127.0.0.1:99999'", "http://127.0.0.1:9464")
+    assert done.error == ("the server's URL is not an address: 'http://127.0.0.1:99999'", "http://127.0.0.1:9464")
 
 
 def test_metrics_are_served_beside_it(broken):

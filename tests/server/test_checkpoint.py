@@ -79,7 +79,7 @@ def test_a_state_of_another_version_is_passed_over_and_its_rows_are_counted(tmp_
             connection.execute("UPDATE checkpoints SET data = ?", (data,))
         hand.again()
         assert (hand.books.scored, hand.agrees()) == (2, True)
-    assert "a checkpoint cannot be read and is passed over" in caplog.text
+    assert "a checkpoint cannot be read and is skipped" in caplog.text
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))

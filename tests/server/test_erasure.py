@@ -26,7 +26,7 @@ from tests.support.waiting import wait_for
 SECRET = "the-lady-with-the-dog"
 FULL = '[capture]\ncontent = "full"\n'
 PATIENT = AssemblyLimits(idle=300.0, rootless=300.0, age=600.0)
-STAYS = "stays: counts, which hold no text; keys and ids of traces, until they expire\n"
+STAYS = "kept: counts, which hold no text; keys and ids of traces, until they expire\n"
 
 
 def ids(folder):
@@ -113,7 +113,7 @@ def test_where_nothing_is_found_that_is_said_and_is_no_failure(tmp_path, options
 )
 def test_what_is_no_trace_id_is_refused(tmp_path, trace):
     message, hint = command(tmp_path, "--trace", trace).error
-    assert message == f"--trace is no trace id: {trace!r}"
+    assert message == f"--trace is not a trace id: {trace!r}"
     assert hint == "32 hex digits, without dashes"
 
 
@@ -129,7 +129,7 @@ def test_what_is_no_tag_is_refused(tmp_path, tag):
 @pytest.mark.parametrize("options", [[], ["--trace", "ab" * 16, "--tag", "a=b"]])
 def test_one_thing_is_forgotten_at_a_time(tmp_path, options):
     message, hint = command(tmp_path, *options).error
-    assert message == "what is to be forgotten?"
+    assert message == "nothing says what to delete"
     assert hint == "--trace ID, --tag NAME=VALUE or --user NAME, one of them"
 
 
@@ -156,7 +156,7 @@ def test_journals_that_were_set_aside_are_named_since_they_may_hold_it(tmp_path)
     aside = tmp_path / "state" / "journal.db.corrupt-20250101T000000Z"
     aside.write_bytes(b"?")
     done = command(tmp_path, "--trace", "ab" * 16)
-    assert f"a damaged journal may hold it still; it can only be deleted: {aside}\n" in done.out
+    assert f"a damaged journal may still hold it; delete that file: {aside}\n" in done.out
 
 
 def test_somebody_who_reads_all_the_while_keeps_the_bytes_and_it_is_said(tmp_path, monkeypatch):
@@ -169,9 +169,9 @@ def test_somebody_who_reads_all_the_while_keeps_the_bytes_and_it_is_said(tmp_pat
             reader.execute("SELECT * FROM rows").fetchall()
             options = ["--state-dir", str(tmp_path / "state"), "--trace", "ab" * 16]
             told = CliRunner().invoke(forget, options, standalone_mode=False).output
-            assert "somebody read all the while, and it may be on the disk still" in told
+            assert "another process was reading, so the data may still be on the disk" in told
         again = CliRunner().invoke(forget, options, standalone_mode=False).output
-    assert "somebody read" not in again
+    assert "another process was reading" not in again
 
 
 @pytest.mark.slow

@@ -122,4 +122,4 @@ def test_it_is_said_where_only_a_saved_state_held_it(manual, tmp_path):
     with database(tmp_path) as connection, connection:
         connection.execute("DELETE FROM rows")
     done = ragmon("forget", "--state-dir", tmp_path / "state", "--trace", trace(KNOWN))
-    assert done.out.startswith("forgotten: what saved states told of labels\n")
+    assert done.out.startswith("forgotten: what saved states held of labels\n")

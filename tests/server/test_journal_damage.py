@@ -246,4 +246,4 @@ def test_errors_have_a_reason_a_file_and_a_hint(tmp_path):
     with pytest.raises(RagmonError) as refused:
         raise JournalError("disk_full", tmp_path / "journal.db", "said")
     assert str(refused.value) == f"{tmp_path}/journal.db: there is no room left for the journal (said)"
-    assert refused.value.hint == "free some: a server that runs goes on by itself"
+    assert refused.value.hint == "free some: a running server continues by itself"

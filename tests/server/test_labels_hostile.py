@@ -159,7 +159,7 @@ def test_separators_of_unicode_end_no_line_of_a_file(tmp_path):
 def test_ids_that_are_no_array_are_a_wrong_row(tmp_path):
     path = tmp_path / "labels.csv"
     path.write_text(f"trace_id,rater,relevant_ids\n{trace(0)},ada,{'[' * 100_000}\n")
-    with pytest.raises(Exception, match="no JSON array"):
+    with pytest.raises(Exception, match="not a JSON array"):
         read_labels(path, LabelSpelling())
 
 

@@ -149,7 +149,7 @@ def test_what_was_counted_survives_a_damaged_journal_a_full_disk_and_a_crash(dis
         manual.send(whole([asked(n, ts=manual.time.now) for n in range(10)]))
         fill(disk / "ballast")
         manual.damage()
-        assert "no new journal can be begun (disk_full)" in caplog.text
+        assert "no new journal can be started (disk_full)" in caplog.text
         (disk / "ballast").unlink()
         manual.send(whole([asked(n, ts=manual.time.now) for n in range(10, 20)]))
         assert manual.books.scored == 20

@@ -199,7 +199,7 @@ def test_pages_have_neither_holes_nor_repeats_while_more_arrive(tmp_path):
 @pytest.mark.parametrize(
     ("question", "error", "hint"),
     [
-        ("records?outcome=pass", "outcome is 'pass'", "the index holds the requests that alone fail a gate, and no"),
+        ("records?outcome=pass", "outcome is 'pass'", "the index holds only requests that fail a gate"),
         ("records?buidl=b1", "there is no parameter 'buidl'", "did you mean build?"),
         ("records?limit=0", "limit is '0'", "at least 1"),
         ("records?limit=ten", "limit is 'ten'", "at least 1"),
@@ -209,10 +209,10 @@ def test_pages_have_neither_holes_nor_repeats_while_more_arrive(tmp_path):
         ("records?since=0", "since is '0'", "30m, 2h"),
         ("records?since=nan", "since is 'nan'", "30m, 2h"),
         ("records?since=1e999", "since is '1e999'", "30m, 2h"),
-        ("records?cursor=abc", "this is no cursor: 'abc'", "the one that came with the page before"),
-        ("records?cursor=%C3%A9", "this is no cursor", "the one that came with the page before"),
+        ("records?cursor=abc", "this is not a cursor: 'abc'", "use the cursor that the page before gives"),
+        ("records?cursor=%C3%A9", "this is not a cursor", "use the cursor that the page before gives"),
         ("records?build=b1&build=b2", "the parameter build is given twice", "once"),
-        ("records?gate=support/slow", "no request alone fails slow", "/api/why"),
+        ("records?gate=support/slow", "no single request can fail slow", "/api/why"),
         ("records?gate=support/errors&metric=coverage", "gate errors judges error_rate, not coverage", "one of them"),
         ("records?gate=support/errors&pipeline=sales", "gate names the pipeline 'support'", "once"),
         ("records?gate=support/", "'support/' names no alarm", "PIPELINE"),
@@ -291,7 +291,7 @@ def exchange(running, method, path, **headers):
 def test_the_port_only_reads(filled, method, path):
     code, headers, body = exchange(filled[0], method, path)
     assert (code, headers["Allow"]) == (405, "GET, HEAD")
-    assert json.loads(body)["hint"] == "labels and acknowledgements are POSTed to the write port: `[serve] otlp`"
+    assert json.loads(body)["hint"] == "POST labels and acknowledgements to the write port: `[serve] otlp`"
 
 
 ROUTES = (

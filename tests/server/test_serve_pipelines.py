@@ -185,7 +185,7 @@ def test_a_pipeline_that_no_gate_covers_is_named_on_the_page_and_once_in_the_log
     with serving(tmp_path, text) as running:
         send_body(running, whole([asked(1, pipeline="helpdesk")]))
         accounted(running)
-        warning = "records of 'helpdesk', and no gates or rules for it"
+        warning = "pipeline 'helpdesk' has records, but no gates and no rules"
         assert [doubt["what"] for doubt in running.status()["doubts"]] == [warning]
         running.get("/metrics")
         running.get("/")
@@ -200,5 +200,5 @@ def test_pipelines_without_a_place_are_named_once_and_counted_on_the_page(tmp_pa
     with serving(tmp_path, GATES) as running:
         send_body(running, whole([asked(number, pipeline=f"pod-{number}") for number in range(200)]))
         accounted(running)
-        assert any(doubt["what"].startswith("pipelines that found no place: ") for doubt in running.status()["doubts"])
-    assert caplog.text.count("has no place left for its gates") == 1
+        assert any(doubt["what"].startswith("pipelines without room, ") for doubt in running.status()["doubts"])
+    assert caplog.text.count("leaves no room for their gates") == 1

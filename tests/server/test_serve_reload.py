@@ -140,7 +140,7 @@ def test_a_changed_port_is_warned_of_and_nothing_more(tmp_path):
         put(tmp_path / "ragmon.toml", f'{ERRORS.format(0.1)}{moved}hosts = ["ragmon"]\n')
         reloaded(running)
         for key in ("admin", "state_dir", "hosts"):
-            logged(running, f"`[serve] {key}` changed; it takes effect when the server is started again")
+            logged(running, f"`[serve] {key}` changed; it takes effect when the server is restarted")
         assert not any("`[serve] otlp` changed" in line for line in running.lines)
         assert gate(running)["threshold"] == 0.1
         assert not (tmp_path / "elsewhere").exists()
@@ -196,11 +196,11 @@ BROKEN = {
     "a gold file that is missing": ("[gold.gold]\npath = 'absent.jsonl'\n", "absent.jsonl: the gold file is refused"),
     "half a gold file": ("[gold.gold]\npath = 'half.jsonl'\n", "half.jsonl:2: the gold file is refused"),
     "an empty gold file": ("[gold.gold]\npath = 'empty.jsonl'\n", "empty.jsonl: the gold file is refused"),
-    "a baseline that is none": ("[alarms.baseline]\nfile = 'empty.jsonl'\n", "the baseline is no JSON"),
+    "a baseline that is none": ("[alarms.baseline]\nfile = 'empty.jsonl'\n", "the baseline is not JSON"),
     "a plugin nobody has": ("plugins = ['not_a_module_of_anybody']\n", "not_a_module_of_anybody"),
     "no end of brackets": (f"a = {'[' * 5000}\n", "is nested too deeply"),
     "the home of nobody": ("extend = '~nobody-lives-here/ragmon.toml'\n", "RuntimeError"),
-    "a name no file has": ('extend = "\\u0000"\n', "extend names a file nobody can use"),
+    "a name no file has": ('extend = "\\u0000"\n', "extend names a file that cannot be used"),
     "nothing at all": (None, "there is no such file"),
 }
 
@@ -236,7 +236,7 @@ def test_a_broken_configuration_leaves_the_old_one_in_force_until_it_is_repaired
     assert doubt["what"] == status["config"]["broken"]
     assert began - 1 <= doubt["since"] <= time.time()
     trusted = unescape(get(f"{running.admin}/")[1].partition("Can it be trusted?")[2].partition("<h2>")[0])
-    assert f"{printable_line(status['config']['broken'])}; the configuration before it is in force" in trusted
+    assert f"{printable_line(status['config']['broken'])}; the previous configuration is in force" in trusted
     logged(running, "ERROR the configuration on disk is not in force: ")
     assert gate(running)["threshold"] == 0.5
     assert accounted(running)["scored"] == 100

@@ -112,7 +112,7 @@ def test_requests_are_found_by_build_session_slice_and_the_beginning_of_their_tr
 @pytest.mark.parametrize(
     ("search", "error"),
     [
-        ("cursor=x", "this is no cursor"),
+        ("cursor=x", "this is not a cursor"),
         ("gate=support/nope", "gate"),
         ("pipeline=nope&trait=refused", "pipeline"),
         ("since=yesterday", "a time in UTC"),

@@ -90,10 +90,10 @@ def test_it_shows_what_was_asked_retrieved_and_answered_and_why_it_fails(full):
     assert r"Red \x1b[31mbuses." in lines
     assert f"https://traces.example/{TRACE}" in lines
     assert any(line.startswith("gold      q1 of handbook ") and line.endswith("found by question") for line in lines)
-    assert "a right answer has: 'at nine'" in lines
+    assert "a right answer contains: 'at nine'" in lines
     assert (
-        "fails     answer_precision 0 (gate answer_precision): no gold phrase is in the answer; it cites bus#4, x#9, "
-        "nothing of that is in gold (gold: ferry#1); it cites x#9, which was not retrieved" in lines
+        "fails     answer_precision 0 (gate answer_precision): no gold phrase is in the answer; it cites bus#4, x#9; "
+        "none of it is in gold (gold: ferry#1); it cites x#9, which was not retrieved" in lines
     )
     assert any("hit_rate@5" in line and "none of the 2 retrieved documents is in gold" in line for line in lines)
 
@@ -126,7 +126,7 @@ def test_without_the_token_ids_and_reasons_are_shown_and_no_word_of_anybody(full
     assert code == 200
     assert not [word for word in TEXTS if word in text]
     (shown,) = json.loads(text)["requests"]
-    assert shown["question"]["note"].startswith("not shown: the admin port shows content to whoever sends the token")
+    assert shown["question"]["note"].startswith("not shown: the admin port shows content only with the token")
     assert [document["id"] for document in shown["documents"]] == ["bus#4", "bus#5"]
     assert (shown["session"], shown["user"], shown["tags"]) == (None, None, None)
     assert {each["metric"]: each["score"] for each in shown["metrics"]}["hit_rate"] == 0.0
@@ -151,7 +151,7 @@ def test_a_beginning_is_enough_where_one_trace_has_it_and_what_is_not_there_says
     assert "[sampling] rate" in hint
     assert hint.endswith(f"https://traces.example/{'ab' * 16}")
     assert ragmon("show", "abc", *where).error == (
-        "'abc' is no trace id",
+        "'abc' is not a trace id",
         "32 hex digits, or the first 8 and more of them",
     )
     assert get(f"{running.admin}/api/traces/{TRACE}?x=1")[0] == 400

@@ -135,7 +135,7 @@ def test_a_tool_that_is_no_retriever_yet_is_named_by_the_page_and_the_doctor_wit
     assert status["tools_without_documents"] == {"look_up": 1}
     (doubt,) = [doubt for doubt in status["doubts"] if "look_up" in doubt["what"]]
     (check,) = tool_checks(status["tools_without_documents"])
-    assert doubt["hint"] == check.hint == 'a tool that retrieves? [capture] retrievers = ["look_up"]'
+    assert doubt["hint"] == check.hint == 'if one of them retrieves: [capture] retrievers = ["look_up"]'
     assert "look_up (1)" in check.finding
     assert list(tool_checks({})) == []
 

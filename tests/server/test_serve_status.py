@@ -92,11 +92,11 @@ def reading(**how):
             {"books": {"received": 1000, "scored": 900, "dropped": {"too_old": 100}}},
             "ingest: 100 of 1000 records dropped: too_old 100",
         ),
-        ({"served": {"resets": 1}}, "the journal was damaged and begun anew: 1"),
-        ({"served": {"missing": 11}}, "11 records that producers sent have not come"),
+        ({"served": {"resets": 1}}, "damaged journals that were set aside: 1"),
+        ({"served": {"missing": 11}}, "11 records that producers sent have not arrived"),
         ({"served": {"lost": {"queue_full": 30}}}, "producers lost 30 records themselves: queue_full 30"),
-        ({"last_scored": 4399.0}, "nothing was scored lately: the numbers are old"),
-        ({"last_scored": None}, "nothing was scored yet"),
+        ({"last_scored": 4399.0}, "no record was scored lately, so the numbers are old"),
+        ({"last_scored": None}, "no record has been scored yet"),
     ],
 )
 def test_a_reason_for_doubt_is_named(how, doubt):
@@ -151,7 +151,7 @@ def test_what_producers_sent_and_what_did_not_come_is_a_doubt(tmp_path):
         accounted(running)
         found = wait_for(running.status, lambda status: len(status["doubts"]) == 2)
     assert [doubt["what"] for doubt in found["doubts"]] == [
-        "30 records that producers sent have not come",
+        "30 records that producers sent have not arrived",
         "producers lost 20 records themselves: queue_full 20",
     ]
     assert found["producers"] == {"missing": 30, "dropped": {"queue_full": 20}}
@@ -286,5 +286,5 @@ def test_a_page_of_nothing_says_so(tmp_path):
     with serving(tmp_path) as running:
         shown = running.get("/")[1]
     assert "<title>ragmon: Nothing to judge yet</title>" in shown
-    assert "nothing was scored yet" in shown
+    assert "no record has been scored yet" in shown
     assert "No request has arrived yet" in shown

@@ -85,7 +85,7 @@ def test_a_metric_without_a_gate_is_explained_as_a_gate_is(world):
     why = explained(world, "hit_rate:baseline")
     assert why["gate"]["derived"] is True
     assert re.fullmatch(
-        r"[\d.]+ % of \d+ since .* UTC, its own past asks for at least [\d.]+ %; by chance at most once in .*",
+        r"[\d.]+ % of \d+ since .* UTC, its own past says at least [\d.]+ %; by chance at most once in .*",
         why["gate"]["alarm"],
     )
     assert why["change"]["began"] is not None
@@ -107,7 +107,7 @@ def test_the_command_prints_the_alarm_its_proof_and_a_command_for_a_trace(world)
     done = ragmon("why", "support/hit_rate:baseline", "--url", world.admin)
     assert (done.code, done.err) == (0, "")
     assert re.search(r"^alarm +support/hit_rate:baseline fires since \d\d:\d\d$", done.out, re.MULTILINE)
-    assert "its own past asks for at least" in done.out
+    assert "its own past says at least" in done.out
     command = re.search(r"^one of them +ragmon (show \S+ --url \S+)$", done.out, re.MULTILINE)[1]
     shown = ragmon(*command.split())
     assert shown.code == 0, shown.err

@@ -239,7 +239,7 @@ def test_while_rows_cannot_be_counted_nothing_is_acknowledged_shown_or_saved(tmp
         monkeypatch.setattr(ServerState, "apply", broken)
         assert post(f"{running.otlp}/v1/traces", export(1), PROTOBUF)[0] == 200
         wait_for(lambda: broken.raised > 3)
-        assert running.get("/readyz") == (503, "an error left rows on disk uncounted, and they are counted again\n")
+        assert running.get("/readyz") == (503, "an error left rows on disk uncounted; they are being counted again\n")
         assert running.get("/healthz")[0] == 200
         assert post(f"{running.otlp}/v1/traces", export(2), PROTOBUF)[0] == 503
         assert {running.get(path)[0] for path in ("/metrics", "/api/status", "/")} == {503}

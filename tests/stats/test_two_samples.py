@@ -68,9 +68,9 @@ def test_not_worse_without_a_margin_is_better(a, b):
 
 @pytest.mark.parametrize("margin", [-0.01, 1, math.nan])
 def test_a_margin_is_a_difference_of_shares(margin):
-    with pytest.raises(RagmonError, match=f"margin {margin} is no difference"):
+    with pytest.raises(RagmonError, match=f"margin {margin} is not a difference"):
         log_not_worse({}, {}, margin)
-    with pytest.raises(RagmonError, match=f"margin {margin} is no difference"):
+    with pytest.raises(RagmonError, match=f"margin {margin} is not a difference"):
         paired.not_worse({}, margin)
 
 

@@ -260,7 +260,7 @@ def test_a_chunk_of_another_version_is_refused_with_what_to_do(chunks, version):
     chunk.v = version
     with pytest.raises(ChunkError, match=f"version {version}, and this ragmon reads and writes version 1") as error:
         Chunk.load(chunk.dump())
-    assert error.value.hint == "let who counts and who adds up chunks be of one version"
+    assert error.value.hint == "run one version of ragmon on workers and servers"
 
 
 def test_a_chunk_that_inflates_without_end_is_refused():

@@ -64,7 +64,7 @@ def test_the_newest_logs_are_remembered_and_an_older_one_is_refused(adder):
         assert not adder.take(chunk(f"log{number}", 1, 3))
     with pytest.raises(ChunkError, match=f"is of a log, 'log0', that {LOGS} others have replaced") as error:
         adder.take(chunk("log0", 1, 3))
-    assert error.value.hint == "let one topic stand in its place"
+    assert error.value.hint == "use one topic for it"
     assert adder.refusal
 
 

@@ -71,7 +71,7 @@ def test_a_topic_that_is_made_anew_is_counted_from_its_beginning(tmp_path):
         wait_for(lambda: scored(head) == 500)
         wait_for(lambda: waited_for(head) == {f"otlp_spans/{n}" for n in range(PARTITIONS - 2)})
         assert head.books()["residual"] == head.books()["duplicate"] == refused(head) == 0
-        assert "was deleted and made anew: it is counted from its beginning" in worker.said()
+        assert "was deleted and created again: it is counted from its beginning" in worker.said()
         assert worker.shown()["ragmon_worker_made_anew_total"] > 0
         assert head.stop() == 0
     once = counted_at_once(load(tmp_path / "head" / "ragmon.toml", environ={}), records)

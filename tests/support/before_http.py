@@ -199,7 +199,7 @@ WRITE: dict[str, bytes] = {
     "no acknowledgement": http(path="/v1/ack", body=b"[]", kind=JSON),
     "acknowledgement without a reason": http(path="/v1/ack", body=b'{"gate": "x"}', kind=JSON),
     "long acknowledgement": http(path="/v1/ack", body=b" " * 70_000, kind=JSON),
-    "log that is no message": http(
+    "log that is not a message": http(
         path="/v1/logs",
         kind=JSON,
         body=b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "x"}}]}]}]}',

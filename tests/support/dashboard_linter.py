@@ -99,7 +99,7 @@ def required(name):
         if found.get("datasource", {}).get("uid") not in DATASOURCES:
             yield f"{name} asks another data source"
         if found["type"] != "query":
-            yield f"{name} is no query"
+            yield f"{name} is not a query"
         if found.get("label") != name.title():
             yield f"{name} is labelled {found.get('label')!r}"
         if not found.get("multi"):
@@ -114,7 +114,7 @@ def template_label_promql(document, parse):
     for one in variables(document, "query"):
         found = _LABELS.fullmatch(one["query"])
         if found is None or found[1] not in FUNCTIONS:
-            yield f"{one['name']}: {one['query']} is no query of labels"
+            yield f"{one['name']}: {one['query']} is not a query of labels"
         elif wrong := parse(found[2].rpartition(",")[0] or found[2]):
             yield f"{one['name']}: {wrong}"
 

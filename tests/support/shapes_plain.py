@@ -481,7 +481,7 @@ ONE_DOCUMENT: dict[str, Any] = {
     "similarity": {"chunk_id": "c1", "passage": "one", "similarity": 0.5},
     "score is text": {"id": "d1", "score": "0.5"},
     "score is true": {"id": "d1", "score": True},
-    "score is no number": {"id": "d1", "score": float("nan")},
+    "score is not a number": {"id": "d1", "score": float("nan")},
     "score is infinite": {"id": "d1", "score": float("inf")},
     "half a pair": {"id": "\ud83d", "text": "\ud83d"},
     "source alone": {"metadata": {"source": "a.pdf", "page": 3}, "page_content": "one"},

@@ -78,7 +78,7 @@ OWN_SCOPE: Final = "ragmon"
 NOT_RAG: Final = "not_rag"
 """The reason for a request without a record: no retrieval, no model call, and no root span of ragmon."""
 UNKNOWN_CONVENTION: Final = "unknown_convention"
-"""The reason for a request without a record whose spans tell of a model or a retrieval in words that are not read."""
+"""The reason for a request without a record whose spans call a model or a retriever under unknown attributes."""
 ATTRIBUTES_DROPPED: Final = "attributes_dropped"
 """The reason for an unknown field: a limit removed attributes or events of the span, so its lists may be incomplete."""
 CONTENT_NOT_CAPTURED: Final = "content_not_captured"
@@ -556,7 +556,7 @@ def why_no_text(trace: Trace, words: tuple[str, ...]) -> str:
 
 
 def unknown_scope(spans: Iterable[Span]) -> str | None:
-    """The instrumentation whose spans tell of a model or a retrieval in words that are not read; None without such."""
+    """The instrumentation whose spans call a model or a retriever under unknown attributes; None without such."""
     scopes = Counter(span.scope for span in spans if _tells_of_a_model(span))
     return max(scopes, key=lambda scope: (scopes[scope], scope)) if scopes else None
 

@@ -35,6 +35,6 @@ TRUTH = Truth(
     n={"refusal_rate": 500},
     passes=["error_rate"],
     undecided=["answer_precision", "citation_hit_rate", "under_refusal_rate", "over_refusal_rate", "citation_scope"],
-    words=["no citation ever seen", "no_ids"],
+    words=["so far, and none with a citation", "no_ids"],
     gaps=["no ids of retrieved documents in 500 of 500 records"],
 )

@@ -33,5 +33,5 @@ TRUTH = Truth(
     n={"claim_containment": 50, "recall": 50},
     passes=["over_refusal_rate", "error_rate"],
     undecided=["answer_precision", "citation_scope", "coverage", "citation_hit_rate", "under_refusal_rate"],
-    words=["no citation ever seen"],
+    words=["so far, and none with a citation"],
 )

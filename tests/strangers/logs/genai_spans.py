@@ -44,5 +44,5 @@ TRUTH = Truth(
     undecided=["answer_precision", "citation_hit_rate", "citation_scope", "coverage", "error_rate"],
     pages=["error_rate"],  # spans are a sample of traffic: 4 errors of 40 decide nothing, those of a day do
     passes=["over_refusal_rate"],
-    words=["no citation ever seen"],
+    words=["so far, and none with a citation"],
 )

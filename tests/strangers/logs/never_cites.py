@@ -26,6 +26,6 @@ TRUTH = Truth(
     | {"answer_precision": None, "citation_scope": None, "coverage": None},
     undecided=["answer_precision", "citation_hit_rate", "citation_scope", "coverage", "under_refusal_rate"],
     passes=["over_refusal_rate", "empty_retrieval_rate", "error_rate"],
-    words=["not applicable yet: no citation ever seen in 60 answers"],
+    words=["not applicable yet: 60 answers so far, and none with a citation"],
     gaps=["no list of citations in 60 of 60 answers"],
 )

@@ -39,6 +39,6 @@ TRUTH = Truth(
     | {"answer_precision": None, "citation_scope": None, "citation_hit_rate": None, "under_refusal_rate": None},
     undecided=["answer_precision", "citation_scope", "coverage", "citation_hit_rate", "under_refusal_rate"],
     passes=["over_refusal_rate", "error_rate"],
-    words=["no citation ever seen"],
+    words=["so far, and none with a citation"],
     gaps=["no list of citations in 30 of 30 answers"],
 )

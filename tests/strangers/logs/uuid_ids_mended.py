@@ -11,5 +11,5 @@ TRUTH = Truth(
     n={"hit_rate": 60},
     passes=["hit_rate", "over_refusal_rate", "empty_retrieval_rate", "error_rate"],
     undecided=["answer_precision", "citation_hit_rate"],
-    words=["no citation ever seen"],
+    words=["so far, and none with a citation"],
 )
