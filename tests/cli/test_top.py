@@ -164,7 +164,7 @@ def test_an_incident_is_first_in_one_sentence(tmp_path):
         assert lines[1].startswith(incident["summary"])
         since = time.strftime("%H:%M", time.gmtime(incident["cause"]["began"]))
         assert re.match(
-            rf"support: since (\d{{4}}-\d\d-\d\d )?{since} requests end in an error, \d+ % of requests", lines[1]
+            rf"support: since (\d{{4}}-\d\d-\d\d )?{since} UTC requests end in an error, \d+ % of requests", lines[1]
         )
         assert re.search(r"fires \d+[sm]", " ".join(row(lines, "error_rate")))
         assert ragmon("ack", "support/error_rate", "--reason", "seen", "--url", running.otlp).code == 0
