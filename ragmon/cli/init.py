@@ -205,8 +205,9 @@ def _parsed(text: str) -> tuple[KeyPath, Any]:
 
 def _add_notes(file: _File, report: CaptureReport, seen: _Seen, scope: KeyPath) -> None:
     shown = zip(FIELDS, shares(report.fields), strict=True)
+    records = f"{report.records:,} {'record has' if report.records == 1 else 'records have'}"
     has = ", ".join(f"{name} {share}" for name, share in shown if name in report.fields)
-    file.add(("capture", ""), None, f"{report.pipeline}, {report.source}: {report.records:,} records have {has}")
+    file.add(("capture", ""), None, f"{report.pipeline}, {report.source}: {records} {has}")
     for gap in report.gaps:
         if gap.gates and not _SETTING.search(gap.remedy):
             file.add(("capture", ""), None, f"{report.pipeline}, {report.source}: {gap.finding}: {gap.remedy}")
@@ -220,7 +221,7 @@ def _add_notes(file: _File, report: CaptureReport, seen: _Seen, scope: KeyPath) 
         for series in seen.series
         if (series.pipeline, series.source, series.gold, series.slice) == (report.pipeline, report.source, "", "")
     ]
-    if rates:
+    if rates and rates[0].n:
         repeats = seen.state.captured.at(report.pipeline, report.source).repeats.answers.values()
         refused = sorted(
             (answer for answer in repeats if answer.refused), key=lambda answer: (-answer.refused, answer.text)

@@ -266,9 +266,9 @@ def replay(
         notes=notes,
     )
     if alarm_replay is not None:
-        edges, incidents = alarm_replay.incidents()
+        edges, incidents = ([], []) if incidents_out is None else alarm_replay.incidents()
         _write_edges(alarm_replay.transitions, alerts_out, edges, incidents_out)
-        report = replace(report, incidents=incidents if incidents_out is not None else ())
+        report = replace(report, incidents=incidents)
     for note in report.notes if result.form == "json" else ():
         click.echo(f"note: {printable_line(note)}", err=True)
     result.write(report, run)

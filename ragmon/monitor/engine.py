@@ -125,7 +125,7 @@ class Engine:
         self.told: deque[IncidentTransition] = deque(maxlen=max_transitions)
         self.errors: Counter[tuple[str, str]] = Counter()
         self.last_scored: float | None = None
-        self._now = self._arrival = 0.0
+        self._now = self._arrival = self._looked = 0.0
         self._has_overflowed = False
         self._limiter = CardinalityLimiter(settings.expected_pipelines, budget(settings))
         self._builds: dict[tuple[str, str, str], None] = {}
@@ -251,7 +251,9 @@ class Engine:
     def _arrive(self, now: float) -> None:
         # `advance` alone removes no pipeline and asks for no cause: both depend only on what arrived, so a replay
         # agrees.
-        self.incidents.look(now // MINUTE * MINUTE)
+        if (minute := now // MINUTE) != self._looked:
+            self._looked = minute
+            self.incidents.look(minute * MINUTE)
         for pipeline in self._limiter.silent(now):
             self._follow(self.alarms.give_up(pipeline, now))
             self.scorer.state.give_up(pipeline)

@@ -68,6 +68,12 @@ def test_a_replay_of_the_same_file_gives_verdicts_of_the_gates_that_are_written(
     assert "[gates.answer_precision]\n# 100.0 % (91.2 – 100.0 %) of 40: pass\nat_least = 0.8\n" in text
 
 
+def test_of_one_question_without_an_answer_nothing_is_told_that_was_not_seen(written):
+    _, text = written([{"question": "Why?", "answer": ""}])
+    assert "# default, replay: 1 record has question 100 %" in text
+    assert "refused" not in text
+
+
 def test_what_cannot_be_judged_stands_there_with_its_reason(written):
     tables, text = written(traces())
     assert tables["gates"].keys() == {"citation_scope", "coverage", "empty_retrieval_rate", "error_rate"}
