@@ -291,8 +291,9 @@ def problems(current: MonitorSnapshot) -> list[StatusFinding]:
     for changed in current.changed:
         gate = changed.outcome.gate
         if not any(pipeline == gate.pipeline for pipeline, _ in told):
-            shown = (gate.pipeline, gate.name)
-            findings.append(StatusFinding(change_text(changed, now), None, why_of(*shown), constants.LOOK, *shown))
+            text, hint = change_text(changed, now), why_of(gate.pipeline, gate.name)
+            shown = (gate.pipeline, gate.name if (gate.pipeline, gate.name) in gates else "")
+            findings.append(StatusFinding(text, None, hint, constants.LOOK, *shown))
     for key, state in fires.items():
         if key not in told:
             text = f"{printable('/'.join(key))} fires ({state.severity})"

@@ -606,7 +606,10 @@ def change_text(changed: ChangedGate, now: float) -> str:
     gate, cause = changed.outcome.gate, changed.cause
     when = "" if cause.began is None else f"since {_Clock(now).minute(cause.began)} UTC "
     what = _BROKEN[cause.trait or trait_counted_by(gate.metric)].format(metric=printable(gate.metric))
-    return f"{_name(gate.pipeline)}: {when}{what}{_extent(cause)}; {_name(gate.name)} has too little data for a verdict"
+    unknown = f"{_name(gate.name)} has too little data for a verdict"
+    if gate.kind == "quantile_ratio":
+        unknown = "ragmon is still learning what is usual"
+    return f"{_name(gate.pipeline)}: {when}{what}{_extent(cause)}; {unknown}"
 
 
 def _extent(cause: Cause) -> str:

@@ -6,7 +6,7 @@ is explained from the same counts in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
@@ -25,6 +25,7 @@ from ragmon.core.policy import Gate, Outcome, Policy
 from ragmon.gates.change import Why
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.incidents import Cause, ChangedGate, cause_of
+from ragmon.gates.suspects import MAIN
 from ragmon.gates.why import explain, explain_drift, has_changed
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
@@ -161,18 +162,39 @@ class LiveGates:
         return cause_of(why) if is_significant else replace_struct(cause_of(why), began=None)
 
     def changed(self, outcomes: Sequence[Outcome], now: float) -> Sequence[ChangedGate]:
-        """Gates of configured pipelines that are undecided and have become worse for certain, as found this minute."""
+        """Gates of configured pipelines that are undecided and have become worse for certain, as found this minute.
+
+        Where the usual latency is still learned, a latency that most requests had and have no more is one of them.
+        """
         minute = int(now) // _MINUTE
         if minute != self._looked:
             counts = self._scorer.state, self._scorer.table
             self._looked = minute
-            self._changed = [
-                ChangedGate(outcome, cause_of(explain(*counts, outcome, now=now)))
+            undecided = [
+                outcome
                 for outcome in outcomes
                 if outcome.verdict == "insufficient" and outcome.applicable and outcome.gate.kind == "threshold"
-                if outcome.gate.pipeline in self._settings.pipelines and has_changed(*counts, outcome, now)
+                if outcome.gate.pipeline in self._settings.pipelines
+            ]
+            changed = [
+                ChangedGate(outcome, cause_of(explain(*counts, outcome, now=now)))
+                for outcome in (*undecided, *self._unlearned_latencies(now))
+                if has_changed(*counts, outcome, now)
+            ]
+            self._changed = [
+                found
+                for found in changed
+                if found.outcome.gate.kind == "threshold"
+                or (found.cause.share_before or 0.0) < MAIN <= (found.cause.share or 0.0)
             ]
         return self._changed
+
+    def _unlearned_latencies(self, now: float) -> Iterator[Outcome]:
+        for name in self._settings.pipelines.keys() & self._alarms.pipelines.keys():
+            alarms = self._alarms.pipelines[name]
+            for rule in alarms.rules.values():
+                if rule.metric == constants.LATENCY and alarms.held_against(rule) is None:
+                    yield self._find(now, name, rule.alert).outcome
 
     def _find(self, now: float, pipeline: str, name: str) -> ExplainedAlarm:
         """The gate or the alarm with a name, as pages, `/metrics` and alerts show it."""

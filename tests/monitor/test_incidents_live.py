@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 
 import msgspec
@@ -107,6 +108,21 @@ def test_what_changed_for_certain_is_told_before_a_verdict(settings):
     when = time.strftime("%H:%M", time.gmtime(60.0 * (NOON + 4)))
     said_why = f"default: since {when} UTC answers differ from the gold answers, 100 % of gold questions; "
     assert shown[0].what == f"{said_why}answer_precision has too little data for a verdict"
+
+
+def test_a_slow_model_is_told_of_before_the_usual_latency_is_learned(settings):
+    """Four times as long since a minute, three minutes after the first request; until then nothing is told."""
+    engine, traffic = Engine(settings('[pipeline]\nname = "default"\n')), Traffic(3)
+    feed(engine, traffic, range(3))
+    assert status.problems(engine.monitor_snapshot(60.0 * (NOON + 3) - 1, {})) == []
+    feed(engine, traffic, range(3, 4), slow=4.0)
+    (found,) = status.problems(engine.monitor_snapshot(60.0 * (NOON + 4) - 1, {}))
+    when = time.strftime("%H:%M", time.gmtime(60.0 * (NOON + 3)))
+    assert re.fullmatch(
+        rf"default: since {when} UTC requests are slower, \d+ % of requests.*; ragmon is still learning what is usual",
+        found.what,
+    )
+    assert (found.severity, found.gate) == ("look", "")
 
 
 def test_ticks_between_arrivals_change_no_cause(settings):
