@@ -60,7 +60,10 @@ def test_the_answer_is_there_in_under_25_lines(swapped):
         r"retrieved no gold document: \d\.\d % -> \d\d\.\d %; 9\d\.\d % of the failing requests",
         entry(text, "what broke"),
     )
-    suspect = r"index_hash i2: first seen 01:40, in 100\.0 % of requests since; with it 3\d\.\d % of \d+, before it 9\d\.\d % of"
+    suspect = (
+        r"index_hash i2: first seen 01:40, in 100\.0 % of requests since; with it 3\d\.\d % of \d+, "
+        r"before it 9\d\.\d % of"
+    )
     assert re.match(suspect, entry(text, "suspect"))
     assert "recall" in entry(text, "with it")
     assert "retrieve p50" in entry(text, "time")
