@@ -929,7 +929,7 @@ def incident_page(
         current: The state of the monitor.
         gate: The gate that shows it, as in the status; None where no alarm of it is on a gate.
         history: That gate over a span that holds the beginning; None without a gate.
-        diagnosis: What is known of the alarm that tells most of it.
+        diagnosis: What is known of the alarm that shows most of it.
         transitions: The alarms of all pipelines over time.
     """
     now = status["now"]
