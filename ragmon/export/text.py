@@ -903,9 +903,9 @@ def _documents(request: RequestReport, *, full: bool) -> _Lines:
     if documents is None:
         yield "retrieved", f"({printable(request.documents_note, 2000)})"
         return
-    number = "nothing" if not documents else f"{len(documents)} document{'s' if len(documents) > 1 else ''}"
+    retrieved = number(len(documents), "document", "documents") if documents else "nothing"
     before = "" if request.candidates is None else f", of {request.candidates} before reranking"
-    yield "retrieved", f"{number}{before}"
+    yield "retrieved", f"{retrieved}{before}"
     rows = [
         (
             f"{each.rank}",
