@@ -385,7 +385,7 @@ class Story:
         for edge in self._monitor.transitions():
             if (edge.severity, edge.state) == (constants.PAGE, "firing") and edge.alert not in self._pages:
                 self._pages.add(edge.alert)
-                self._screen.say(f"{now:.1f} s  PAGE {edge.alert}: proven to the budget of false alarms")
+                self._screen.say(f"{now:.1f} s  PAGE {edge.alert}: proven within the budget of false alarms")
         headline = "healthy" if self._broken is None else f"broken by {self._incident}, Ctrl-C ends it"
         self._screen.show(now, headline, outcomes)
 

@@ -947,7 +947,7 @@ def incident_page(
         incident: The incident.
         gate: The gate that shows it, as in the status; None where no alarm of it is on a gate.
         history: That gate over a span that holds the incident; None without a gate.
-        diagnosis: What is known of the alarm that tells most of it.
+        diagnosis: What is known of the alarm that shows most of it.
         transitions: The alarms of all pipelines over time.
     """
     now = status["now"]

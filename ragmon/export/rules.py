@@ -519,7 +519,7 @@ def gate_alerts(scopes: Sequence[RuleScope], writer: Writer) -> list[Rule]:
 
 
 def _incident(writer: Writer) -> Rule:
-    """The alert on incidents: the sentence, the gate that tells most of it, what answers, and where to read on.
+    """The alert on incidents: the sentence, the gate that shows most of it, what answers, and where to read on.
 
     An incident is already statistically proven, so the rule does not wait before it fires.
     """

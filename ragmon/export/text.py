@@ -781,9 +781,9 @@ def evidence(suspect: Suspect, why: Why) -> str:
         return f"{since} to {percent(suspect.share_after)}; with it {_level(suspect.after)}{beside}"
     early = ""
     if suspect.how == "preceded" and suspect.first_seen is not None and why.change.began is not None:
-        early = f", {(why.change.began - suspect.first_seen) / 60:.0f} min before it became worse"
+        early = f"{(why.change.began - suspect.first_seen) / 60:.0f} min before it became worse, "
     answers = f"in {percent(suspect.share_after)} of requests since"
-    return f"{since}{answers}{early}; with it {_level(suspect.after)}{beside}, before it {_level(suspect.rest_before)}"
+    return f"{since}{early}{answers}; with it {_level(suspect.after)}{beside}, before it {_level(suspect.rest_before)}"
 
 
 def _moved_metrics(why: Why) -> _Lines:
@@ -912,9 +912,9 @@ def _documents(request: RequestReport, *, full: bool) -> _Lines:
     if documents is None:
         yield "retrieved", f"({printable(request.documents_note, 2000)})"
         return
-    number = "nothing" if not documents else f"{len(documents)} document{'s' if len(documents) > 1 else ''}"
+    retrieved = number(len(documents), "document", "documents") if documents else "nothing"
     before = "" if request.candidates is None else f", of {request.candidates} before reranking"
-    yield "retrieved", f"{number}{before}"
+    yield "retrieved", f"{retrieved}{before}"
     rows = [
         (
             f"{each.rank}",

@@ -77,7 +77,7 @@ BY_REASON: Final[Mapping[str, str]] = {
     constants.CITATION_FORM: (
         '`[citations] base`: 0 or 1, the first rank of numbers such as [1]; "ids"; "titles" where names are no ids'
     ),
-    constants.NO_TEXT: "[capture] content, or [capture] gold where no text may leave the application",
+    constants.NO_TEXT: "set `[capture] content`, or `[capture] gold` where no text may leave the application",
     constants.NO_ANSWER: "say where the answer is: @ragmon.trace(extract=...); for spans, as `ragmon doctor` says",
     constants.NO_LATENCY: "record latency_ms.total",
     constants.GOLD_VERSION: "give application and server the same gold file",

@@ -145,7 +145,7 @@ class Incident(msgspec.Struct):
         name: The pipeline and the time of the beginning: `support-20260131T0205`.
         began: The beginning of what its first alarm fired for, seconds since the epoch.
         severity: `confirmed` as soon as gold or a gate proves it, which is when an alarm pages.
-        alarm: The alarm that tells most of it: the one that confirmed it, and until then its first one.
+        alarm: The alarm that shows most of it: the one that confirmed it, and until then its first one.
         metrics: The metrics of its alarms, in the order in which they fired.
         alarms: Its alarms, in the order in which they fired.
         proofs: What each of them fired for, in words; that of the last time where it fired again.

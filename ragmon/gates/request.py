@@ -244,6 +244,8 @@ def _retrieval(request: AssessedRequest, k: int | None) -> str:
     if not number:
         return f"retrieval found nothing ({request.gold})"
     if not found:
+        if number == 1 or k == 1:
+            return f"{looked_at} is not in gold ({request.gold})"
         return f"none of {looked_at} is in gold ({request.gold})"
     retrieved, item = request.retrieved, request.item
     if item is None or not item.ids:
@@ -371,7 +373,9 @@ _SENTENCES: Final[Mapping[str, _Sentence]] = {
         "the answer does not say that a policy forbids it",
     ),
     "empty_retrieval_rate": lambda request, _: (
-        "retrieval found nothing" if request.facts.empty else f"documents found: {request.facts.retrieved}"
+        "retrieval found nothing"
+        if request.facts.empty
+        else f"retrieval found {request.facts.retrieved} document{'s' if request.facts.retrieved > 1 else ''}"
     ),
     "error_rate": lambda request, _: (
         f"the call ended in an error: {request.record.error}" if request.facts.error else "the call did not fail"
@@ -621,7 +625,7 @@ def _why_missing(record: Record, field: str, chars: int | None, content: str) ->
     sampling = record.sampling
     if record.partial and sampling is not None and not sampling.audit:
         return "not captured: the call was kept for its outcome; `[sampling] detail = true` keeps more"
-    return "not captured: " + ("the record arrived without it" if content else "the line has none")
+    return "not captured: " + ("the record arrived without it" if content else "the line does not have it")
 
 
 def _ranked_documents(

@@ -122,8 +122,8 @@ def test_an_empty_trace_is_no_trace_id_wherever_it_is_looked_for(folder, trace, 
     ("told", "why"),
     [
         ({"sampling": {"audit": False}}, "the call was kept for its outcome; `[sampling] detail = true` keeps more"),
-        ({"ended": "abandoned"}, "the line has none"),
-        ({}, "the line has none"),
+        ({"ended": "abandoned"}, "the line does not have it"),
+        ({}, "the line does not have it"),
     ],
 )
 def test_why_documents_of_a_partial_record_are_missing(tmp_path, told, why):

@@ -61,7 +61,8 @@ def test_the_answer_is_there_in_under_25_lines(swapped):
         entry(text, "what broke"),
     )
     suspect = (
-        r"index_hash i2: first seen 01:40, answers 100\.0 % since; with it 3\d\.\d % of \d+, before it 9\d\.\d % of"
+        r"index_hash i2: first seen 01:40, in 100\.0 % of requests since; with it 3\d\.\d % of \d+, "
+        r"before it 9\d\.\d % of"
     )
     assert re.match(suspect, entry(text, "suspect"))
     assert "recall" in entry(text, "with it")
@@ -149,7 +150,7 @@ def test_a_build_that_came_a_while_before():
     pipeline.run(60)
     pipeline.run(25, build="b2")
     pipeline.run(15, build="b2", over=0.6)
-    sentence = r"build b2: first seen 01:00, answers 100\.0 % since, 2[456] min before it became worse; with it"
+    sentence = r"build b2: first seen 01:00, 2[456] min before it became worse, in 100\.0 % of requests since; with it"
     assert re.match(sentence, told(pipeline, OVER_REFUSAL))
 
 
@@ -164,7 +165,7 @@ def test_a_bad_build_that_got_more_of_the_traffic():
     pipeline.run(60, build=lambda rng: "b2" if rng.random() < 0.1 else "b1", change=bad_where(of_b2))
     pipeline.run(30, build=lambda rng: "b2" if rng.random() < 0.9 else "b1", change=bad_where(of_b2))
     sentence = (
-        r"build b2: first seen 00:00, its share rose from \d+\.\d % to [89]\d\.\d %; with it 0\.0 % of \d+, beside"
+        r"build b2: first seen 00:00, its share rose from \d+\.\d % to [89]\d\.\d %; with it 0\.0 % of \d+, without"
     )
     assert re.match(sentence, told(pipeline, COVERAGE))
 

@@ -260,5 +260,5 @@ def test_rules_for_configured_pipelines_alone_leave_another_ragmons_alone(config
     own = [expr for expr in recorded if "rag_compliance_score_total{" in expr]
     assert own
     assert all('pipeline=~"a"' in expr or 'pipeline="b"' in expr for expr in own)
-    with pytest.raises(RagmonError, match="is not a pipeline"):
+    with pytest.raises(RagmonError, match="names no pipeline"):
         rule_groups(configured(""), configured_only=True)

@@ -94,7 +94,7 @@ def test_requests_that_cannot_be_assessed_are_named_by_reason():
     found = series(metrics={"compliance": stat(0, 0, no_text=7, error=2)})
     outcome = judge(FLOOR, found)
     assert outcome.verdict == "insufficient"
-    assert outcome.reason.startswith("no request could be assessed: 2 error, 7 no_text ([capture] content")
+    assert outcome.reason.startswith("no request could be assessed: 2 error, 7 no_text (set `[capture] content`")
 
 
 @pytest.mark.parametrize("mode", ["interval", "point"])
