@@ -233,6 +233,10 @@ class SourceLocation:
         return self.label if self.line is None else f"{self.label}:{self.line}"
 
 
+CHOICE: Final = 0.7
+"""How much a word has in common with the choice that it misspells; `prod` is no misspelt `probe`."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One problem of a configuration."""
@@ -356,7 +360,7 @@ def _explain(error: Mapping[str, Any], path: KeyPath, model: type[Table]) -> tup
         *initial, last = [f'"{value}"' for value in allowed]
         alternatives = f"{', '.join(initial)} or {last}" if initial else last
         value = error["input"]
-        return f"must be {alternatives}", nearest(value, allowed) if isinstance(value, str) else "text in quotes"
+        return f"must be {alternatives}", nearest(value, allowed, CHOICE) if isinstance(value, str) else "text in quotes"
     if kind == "greater_than_equal":
         return f"must be at least {context['ge']}", "a whole number"
     if kind == "model_type" and path[:-1] == ("gates",):

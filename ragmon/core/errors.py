@@ -152,14 +152,16 @@ class Unassessed(Exception):  # noqa: N818 - control flow, like StopIteration
         self.reason = reason
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """The hint for a mistyped name: the nearest known names, or all known names when none is near.
+
+    Near is a name that has at least the cutoff's share of its letters in common.
 
     >>> nearest("answer_precison", ["answer_precision", "mrr"])
     'did you mean answer_precision?'
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.7)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=cutoff)
     if close:
         return f"did you mean {' or '.join(close)}?"
     return f"one of: {', '.join(names)}" if names else "none are defined"

@@ -225,7 +225,7 @@ class TestBursts:
 
     def test_a_suspected_incident_asks_at_once_and_twice_more_whether_it_is_true(self):
         trigger, incidents = BurstTrigger(), [self.incident()]
-        assert [now for now in range(10_000) if trigger.see(incidents, float(now))] == [0, 120, 360]
+        assert [now for now in range(10_000) if trigger.see(incidents, float(now))] == [0, 90, 240]
 
     def test_a_confirmed_one_asks_later_and_once_more_whether_it_is_over(self):
         trigger, incidents = BurstTrigger(), [self.incident(severity="confirmed")]
