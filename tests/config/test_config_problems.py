@@ -137,7 +137,7 @@ CASES = {
         2,
         "labels.values",
         "both true and false",
-        "one of them",
+        "either true or false",
     ),
     "two baselines": (
         '[alarms]\nbaseline = { learn = "1h", file = "b.json" }\n',
