@@ -593,7 +593,7 @@ class _FileReader:
                         kind += f" in the form of its column ({' or '.join(sorted(columns[name].forms))})"
                     elif name == "ts" and self.options.time_format is not None:
                         kind += f" of the format {self.options.time_format!r}"
-                    self.unread(number, name, f"{name} is no {kind}: {shorten(value)}")
+                    self.unread(number, name, f"{name} is not a {kind}: {shorten(value)}")
                 fields[name] = found
             yield entry
 

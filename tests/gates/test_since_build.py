@@ -198,7 +198,7 @@ def test_a_drop_that_is_no_number_is_refused(judge):
     [
         (
             ["--baseline", "traces.jsonl"],
-            "--baseline does not go with --since-build: it holds for one look; `ragmon compare` holds for all",
+            "--baseline does not go with --since-build: it holds for one look; `ragmon compare` holds for all looks",
         ),
         (
             ["--duplicates", "last"],

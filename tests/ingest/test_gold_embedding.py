@@ -141,7 +141,7 @@ def test_the_same_set_gives_the_same_threshold_and_the_same_items(world):
         (gold_of(20)[0], "40 paraphrases: "),
         (gold_of(300, paraphrases=0)[0], "0 paraphrases: "),
         (GoldSet("gold", ()), "0 paraphrases: "),
-        (alike(300), "no similarity tells paraphrases from other items' questions with 99% precision"),
+        (alike(300), "no similarity tells paraphrases from other items' questions with 99 % precision"),
     ],
     ids=["few", "none", "empty", "alike"],
 )

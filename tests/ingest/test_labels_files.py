@@ -92,10 +92,10 @@ def test_a_sheet_that_is_wrong_is_refused_whole_with_its_lines(read, text, line,
     ("text", "message"),
     [
         ("{broken\n", "this is not JSON"),
-        ("[1]\n", "no object"),
-        ("[{\n", "no JSON"),
+        ("[1]\n", "not an object"),
+        ("[{\n", "not JSON"),
         (b"\xff\xfe", "not UTF-8"),
-        ("{}\n[]\n", "no object"),
+        ("{}\n[]\n", "not an object"),
     ],
 )
 def test_what_is_no_file_of_labels_is_said(read, text, message):

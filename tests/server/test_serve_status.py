@@ -94,7 +94,7 @@ def reading(**how):
         ),
         ({"served": {"resets": 1}}, "damaged journals that were set aside: 1"),
         ({"served": {"missing": 11}}, "11 records that producers sent have not arrived"),
-        ({"served": {"lost": {"queue_full": 30}}}, "producers lost 30 records themselves: queue_full 30"),
+        ({"served": {"lost": {"queue_full": 30}}}, "producers lost 30 records before sending them: queue_full 30"),
         ({"last_scored": 4399.0}, "no record was scored lately, so the numbers are old"),
         ({"last_scored": None}, "no record has been scored yet"),
     ],
@@ -152,7 +152,7 @@ def test_what_producers_sent_and_what_did_not_come_is_a_doubt(tmp_path):
         found = wait_for(running.status, lambda status: len(status["doubts"]) == 2)
     assert [doubt["what"] for doubt in found["doubts"]] == [
         "30 records that producers sent have not arrived",
-        "producers lost 20 records themselves: queue_full 20",
+        "producers lost 20 records before sending them: queue_full 20",
     ]
     assert found["producers"] == {"missing": 30, "dropped": {"queue_full": 20}}
 
