@@ -43,7 +43,7 @@ COMMANDS: Final = {
     "top": "Show the gates of a running monitor on this terminal.",
     "verify": "Check that every record is accounted for.",
     "view": "Open the pages on a journal, on trace files or on a report.",
-    "work": "Count partitions of a Kafka topic, for a server that adds up the counts.",
+    "work": "Count partitions of a Kafka topic, for a server that adds them up.",
     "why": "Say what broke a gate, since when, and what changed.",
 }
 """The help line of each command, so that the overview needs none of their declarations."""

@@ -44,7 +44,7 @@ class TestExitCode:
     def test_2_too_much_of_the_gold_set_is_missing(self, judge):
         done = judge(traces(unanswerable=18))
         assert (done.code, set(verdicts(done).values())) == (2, {"insufficient"})
-        assert "2 of 60 gold items have no trace (3.3%, at most 2% may miss)" in done.out
+        assert "2 of 60 gold items have no trace: 3.3 %, and at most 2 % may be missing" in done.out
 
     def test_2_there_are_no_traces(self, judge):
         done = judge([])

@@ -475,7 +475,7 @@ def test_somebody_must_answer_where_a_url_is_given():
 
 @pytest.mark.parametrize("url", ["127.0.0.1:port", "ftp://here", "http://", "http://h:port", "http://[::1"])
 def test_what_is_no_address_is_refused(url):
-    with pytest.raises(RagmonError, match="no address"):
+    with pytest.raises(RagmonError, match="not an address"):
         of_server(url)
 
 

@@ -96,7 +96,7 @@ def test_a_redactor_that_fails_costs_the_text_and_is_counted(installed, tmp_path
 
 @pytest.mark.parametrize(
     ("redactor", "said"),
-    [("nowhere:clear", "is not there"), ("json:nothing", "is not there"), ("sys:path", "no function")],
+    [("nowhere:clear", "is not there"), ("json:nothing", "is not there"), ("sys:path", "not a function")],
 )
 def test_a_redactor_that_is_not_there_is_refused_at_the_start(configured, redactor, said):
     with pytest.raises(RagmonError, match=said):

@@ -314,7 +314,7 @@ def test_gates_of_other_kinds_are_judged_on_the_builds_records():
     )
     found = since(traffic, latency, index, COMPLIANCE, baseline_p95_ms={"default": 1000.0})
     assert [outcome.verdict for outcome in found] == ["pass", "fail", "pass"]
-    assert found[1].reason == "since build new: build new answered from b, c"
+    assert found[1].reason == "since build new: build new answered from index b, c"
 
 
 @pytest.mark.slow

@@ -167,7 +167,7 @@ class TestFunctions:
         for name in ("Big", "", "a-b", "n_total", 7):
             with pytest.raises(RagmonError):
                 judge(name)(len)
-        with pytest.raises(RagmonError, match="no function"):
+        with pytest.raises(RagmonError, match="not a function"):
             judge("two")("text")
 
     def test_a_function_with_a_models_name_is_refused_at_the_start(self, configured, judge, model):

@@ -80,7 +80,7 @@ def test_a_page_begins_where_the_one_before_ended_whatever_came_meanwhile(journa
     "cursor", ["", "x", "e30=", "WzEsMl0=", "ä", "WzEsIDIsIDFlOTk5XQ==", "WzEsIDIsIDk5OTk5OTk5OTk5OTk5OTk5OTk5XQ=="]
 )
 def test_a_cursor_that_is_none_is_refused(journal, cursor):
-    with pytest.raises(RagmonError, match="no cursor") as refused:
+    with pytest.raises(RagmonError, match="not a cursor") as refused:
         journal.failures(FailureQuery(cursor=cursor))
     assert "the page before" in refused.value.hint
 
