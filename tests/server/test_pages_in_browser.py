@@ -23,7 +23,7 @@ PATHS = [
         "/p/support",
         "/p/support?span=6h",
         GATE,
-        f"{GATE}?span=24h",
+        f"{GATE}?span=6h&until=2025-11-21T01:00",
         "/monitor",
         "/incidents",
         INCIDENT,
