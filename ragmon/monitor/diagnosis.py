@@ -28,7 +28,7 @@ from ragmon.gates.incidents import Cause, ChangedGate, cause_of
 from ragmon.gates.suspects import MAIN
 from ragmon.gates.why import explain, explain_drift, has_changed
 from ragmon.scoring.scorer import Scorer
-from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
+from ragmon.scoring.snapshot import ALL, Snapshot
 
 _WINDOW: Final = "1h"
 _UNITS: Final = {"latency": " ms", "question_length": " characters", "answer_length": " characters"}
@@ -101,15 +101,7 @@ class LiveGates:
 
     def _of_pipeline(self, now: float, pipeline: str, windows: Mapping[str, int | None]) -> Snapshot:
         """What the gates of one pipeline read, as quick with a thousand pipelines as with one."""
-        return take_snapshot(
-            self._scorer.state,
-            self._scorer.table,
-            now=now,
-            windows=windows,
-            golds=self._scorer.gold.infos(),
-            gated=self.gated,
-            pipelines={pipeline},
-        )
+        return self._scorer.snapshot(now=now, windows=windows, gated=self.gated, pipelines={pipeline})
 
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
         """The gates of every pipeline that is configured or has records; an unconfigured one has the common gates."""

@@ -508,6 +508,7 @@ class Scorer:
         now: float | None = None,
         windows: Mapping[str, int | None] | None = None,
         gated: Sequence[str] = (),
+        pipelines: Collection[str] | None = None,
     ) -> Snapshot:
         """An immutable snapshot of the counts.
 
@@ -515,6 +516,7 @@ class Scorer:
             now: The end of the windows, seconds since the epoch; default: the newest record.
             windows: Spans in seconds by name; default: everything as one window.
             gated: Gold metrics whose sums per item are needed by gates.
+            pipelines: Those that are read; None for all.
         """
         state, reader, gated = self.state, self._last_reader, tuple(gated)
         if reader is None or reader.state is not state or reader.gated != gated:
@@ -526,12 +528,14 @@ class Scorer:
             windows=windows if windows is not None else {ALL: None},
             golds=self.gold.infos(),
             gated=gated,
+            pipelines=pipelines,
             reader=reader,
         )
         vanished = {
             (pipeline, gold.name): ids
             for gold in self.gold.sets
             for pipeline in {key.pipeline for key in state.series if key.gold == gold.name}
+            if pipelines is None or pipeline in pipelines
             if (ids := vanished_ids(state, pipeline, gold.name, gold.short_version, gold)) is not None
         }
         return replace(snapshot, vanished=vanished) if vanished else snapshot
