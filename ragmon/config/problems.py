@@ -360,7 +360,8 @@ def _explain(error: Mapping[str, Any], path: KeyPath, model: type[Table]) -> tup
         *initial, last = [f'"{value}"' for value in allowed]
         alternatives = f"{', '.join(initial)} or {last}" if initial else last
         value = error["input"]
-        return f"must be {alternatives}", nearest(value, allowed, CHOICE) if isinstance(value, str) else "text in quotes"
+        hint = nearest(value, allowed, CHOICE) if isinstance(value, str) else "text in quotes"
+        return f"must be {alternatives}", hint
     if kind == "greater_than_equal":
         return f"must be at least {context['ge']}", "a whole number"
     if kind == "model_type" and path[:-1] == ("gates",):
