@@ -86,7 +86,7 @@ class TestTheDemo:
         folder = home("answering:ask")
         done = ragmon("probe", "--once", "--output", "probed.jsonl", cwd=folder)
         assert (done.code, done.out) == (0, ""), done.err
-        assert "225 of 225 answered for: 225 ok" in done.err
+        assert "225 of 225 accounted for: 225 ok" in done.err
         (folder / "direct.jsonl").write_bytes(direct)
         assert metrics(folder, "probed.jsonl") == metrics(folder, "direct.jsonl")
 
