@@ -84,7 +84,7 @@ def test_a_password_is_refused_and_never_shown(text, message):
 @pytest.mark.parametrize("text", ["http://h?x=1", "http://h/#top", "http://h/?"])
 def test_paths_are_appended_only_to_what_ends_with_a_path(text):
     assert parsed(text)
-    with pytest.raises(RagmonError, match="no address"):
+    with pytest.raises(RagmonError, match="not an address"):
         parsed(text, base=True)
 
 

@@ -141,7 +141,7 @@ def test_wherever_a_compressed_file_is_cut_the_lines_before_are_read_and_the_cut
         assert [record.qid for record in records] == [f"q{n % 20}" for n in range(len(records))]
         assert intake.rejected == {"truncated": 1}
         assert intake.read == len(records) + 1
-        assert "breaks off" in str(intake.examples[0])
+        assert "ends too early" in str(intake.examples[0])
         seen.append(len(records))
     assert seen == sorted(seen)
 

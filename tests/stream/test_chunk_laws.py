@@ -250,7 +250,7 @@ def test_an_overlap_is_refused(day, chunks):
 
 @pytest.mark.parametrize("data", [b"", b"garbage", b"x\x9c"])
 def test_what_is_no_chunk_is_refused(data):
-    with pytest.raises(ChunkError, match=r"are no chunk|is cut off"):
+    with pytest.raises(ChunkError, match=r"are not a chunk|is cut off"):
         Chunk.load(data)
 
 
