@@ -275,22 +275,20 @@ def problems(current: MonitorSnapshot) -> list[StatusFinding]:
         about = incident.alarm.partition(":")[0]
         severity = constants.PAGE if incident.severity == "confirmed" else constants.LOOK
         shown = (incident.pipeline, about if (incident.pipeline, about) in gates else "")
-        text, hint = (
-            incident_text(incident, now),
-            why_of(incident.pipeline if of_pipeline[incident.pipeline] == 1 else incident.name),
-        )
-        findings.append(StatusFinding(text, None, hint, severity, *shown, incident.name))
+        hint = why_of(incident.pipeline if of_pipeline[incident.pipeline] == 1 else incident.name)
+        findings.append(StatusFinding(incident_text(incident, now), None, hint, severity, *shown, incident.name))
+    failing = {(outcome.gate.pipeline, outcome.gate.name) for outcome in current.outcomes if outcome.verdict == "fail"}
     for outcome in current.outcomes:
         gate = outcome.gate
-        if outcome.verdict == "fail" and not told & {(gate.pipeline, gate.name), (gate.pipeline, gate.metric)}:
-            shown = (gate.pipeline, gate.name)
+        shown = (gate.pipeline, gate.name)
+        if shown in failing and not told & {shown, (gate.pipeline, gate.metric)}:
             alarm = fires.pop(shown, None)
             since, severity = (None, "") if alarm is None else (alarm.firing, alarm.severity)
             text = f"{printable('/'.join(shown))} fails: {_gate_text(outcome)}"
             findings.append(StatusFinding(text, since, why_of(*shown), severity, *shown))
     for changed in current.changed:
         gate = changed.outcome.gate
-        if not any(pipeline == gate.pipeline for pipeline, _ in told):
+        if (gate.pipeline, gate.name) not in failing and not any(pipeline == gate.pipeline for pipeline, _ in told):
             text, hint = change_text(changed, now), why_of(gate.pipeline, gate.name)
             shown = (gate.pipeline, gate.name if (gate.pipeline, gate.name) in gates else "")
             findings.append(StatusFinding(text, None, hint, constants.LOOK, *shown))

@@ -6,6 +6,7 @@ import json
 import random
 import re
 import time
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -108,6 +109,10 @@ def test_what_changed_for_certain_is_told_before_a_verdict(settings):
     when = time.strftime("%H:%M", time.gmtime(60.0 * (NOON + 4)))
     said_why = f"default: since {when} UTC answers differ from the gold answers, 100 % of gold questions; "
     assert shown[0].what == f"{said_why}answer_precision has too little data for a verdict"
+    again = engine.monitor_snapshot(60.0 * (NOON + 5) - 1, {})
+    failed = [replace(outcome, verdict="fail") for outcome in again.outcomes if outcome.gate.name == "answer_precision"]
+    (found,) = status.problems(replace(again, outcomes=failed))
+    assert found.what.startswith("default/answer_precision fails: ")  # once it is judged, only the verdict is told
 
 
 def test_a_slow_model_is_told_of_before_the_usual_latency_is_learned(settings):
