@@ -60,7 +60,7 @@ class Show:
                 self.begun.set()
             if " RED " in line:
                 self.failing |= set(FAILS.findall(self.get("metrics")))
-                self.shown |= set(SHOWN.findall(self.get("")))
+                self.shown |= set(SHOWN.findall(self.get("").replace("<wbr/>", "")))
                 self.red.set()
 
     def get(self, path):
