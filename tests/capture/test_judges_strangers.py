@@ -34,7 +34,7 @@ class TestRedirects:
             ("http://10.0.0.1/", "private address"),
             ("https://example.com/", "another origin"),
             ("//example.com/", "another origin"),
-            ("http://[broken", "no address"),
+            ("http://[broken", "not an address"),
         ],
     )
     def test_a_redirect_elsewhere_is_refused_by_name(self, model, caplog, fresh_notices, code, target, why):

@@ -278,7 +278,7 @@ def test_what_is_no_admin_port_is_named(tmp_path, admin):
         url = running.otlp if admin == "write port" else "http://"
         name, told, _ = broken(doctor(tmp_path, running.otlp, running.admin, "--admin-url", url))
     assert name == "server"
-    assert ("not the admin port" if admin == "write port" else "no address") in told
+    assert ("not the admin port" if admin == "write port" else "not an address") in told
 
 
 @pytest.mark.slow
