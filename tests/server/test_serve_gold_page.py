@@ -114,7 +114,7 @@ def test_items_that_flipped_stand_with_both_spans_and_the_time_of_the_turn(runni
         assert after == f"{last} of {len(in_last)}"
         assert before == f"{sum(right.values()) - last} of {ROUNDS - len(in_last)}"
         turned = BEGIN + 60 * (BROKEN | MENDED)[qid]
-        hour = re.fullmatch(r".* (\d\d):00:00 UTC by the hour|.* (\d\d):\d\d:\d\d UTC", since)
+        hour = re.fullmatch(r".* (\d\d):00:00 UTC to the hour|.* (\d\d):\d\d:\d\d UTC", since)
         shown_hour = int(hour[1] or hour[2]) * 3600 + BEGIN
         assert -3600 < shown_hour - turned <= 3600
     text = words(shown)
@@ -142,7 +142,7 @@ def test_labels_and_the_agreement_of_raters_are_those_that_came(running):
         "answers rated, last 7 days": str(RATED),
         "raters": "2",
         "rated by two or more": str(both),
-        "of these, raters agree": f"{100 * (both - disputed) / both:.1f} %",
+        "of these, raters agree on": f"{100 * (both - disputed) / both:.1f} %",
         "labels waiting for their answers": "0",
     }
     ((field, judged, agreed, share, _),) = table(shown, "agreement of raters")
