@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from copy import copy
 from functools import cache, partial
@@ -125,7 +125,7 @@ class Engine:
         self.told: deque[IncidentTransition] = deque(maxlen=max_transitions)
         self.errors: Counter[tuple[str, str]] = Counter()
         self.last_scored: float | None = None
-        self._now = self._arrival = self._looked = 0.0
+        self._now = self._arrival = self._judged = 0.0
         self._has_overflowed = False
         self._limiter = CardinalityLimiter(settings.expected_pipelines, budget(settings))
         self._builds: dict[tuple[str, str, str], None] = {}
@@ -249,11 +249,7 @@ class Engine:
         self._arrive(now)
 
     def _arrive(self, now: float) -> None:
-        # `advance` alone removes no pipeline and asks for no cause: both depend only on what arrived, so a replay
-        # agrees.
-        if (minute := now // MINUTE) != self._looked:
-            self._looked = minute
-            self.incidents.look(minute * MINUTE)
+        # `advance` alone removes no pipeline: the counts depend only on what arrived, so a replay agrees.
         for pipeline in self._limiter.silent(now):
             self._follow(self.alarms.give_up(pipeline, now))
             self.scorer.state.give_up(pipeline)
@@ -288,7 +284,29 @@ class Engine:
         self._arrival = now
         if now != self._now:
             self._now = now
+            for end in self._ends(now):
+                self._follow(self.alarms.advance(end))
+                self.incidents.look(end)
             self._follow(self.alarms.advance(now))
+
+    def _ends(self, now: float) -> Iterator[float]:
+        """The ends of minutes up to a time at which an alarm or a cause may change.
+
+        Each is taken by itself, so that ticks between two arrivals change nothing, and a replay without ticks agrees.
+        """
+        steps, newest = self.alarms.steps.state.open, now
+        if now == math.inf:
+            newest = (max(steps, default=-1) + 1) * MINUTE
+        if self._judged + MINUTE > newest:
+            return
+        while True:
+            lasts = any(incident.ended is None for incident in self.incidents.incidents)
+            end = self._judged + MINUTE if lasts else float((min(steps, default=math.inf) + 1) * MINUTE)
+            if end > newest:
+                break
+            self._judged = max(end, self._judged)
+            yield end
+        self._judged = max(self._judged, newest // MINUTE * MINUTE)
 
     def _follow(self, transitions: Sequence[AlarmTransition]) -> None:
         self.transitions += transitions
@@ -429,7 +447,8 @@ class Engine:
         self.told = deque(state.told, maxlen=self.told.maxlen)
         self.gates.reread = state.reread
         firing = {(alarm.pipeline, alarm.alert) for alarm in self.alarms.states() if alarm.firing is not None}
-        self.told += self.incidents.keep(firing, float((state.alarms.steps.closed + 1) * MINUTE))
+        self._judged = float((state.alarms.steps.closed + 1) * MINUTE)
+        self.told += self.incidents.keep(firing, self._judged)
 
 
 def log_acknowledged(ack: Ack) -> None:
