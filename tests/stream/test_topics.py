@@ -113,7 +113,7 @@ def test_a_topic_of_chunks_that_is_made_anew_is_read_from_its_beginning(tmp_path
         send(mesh, records[200:])
         head = heading(stack, tmp_path)
         wait_for(lambda: scored(head) == 300)
-        assert any("ragmon.chunks was deleted and made anew" in line for line in head.lines)
+        assert any("ragmon.chunks was deleted and created again" in line for line in head.lines)
         assert head.books()["residual"] == 0
 
 
