@@ -87,8 +87,11 @@ def drill(folder: Path) -> dict[str, Any]:
         alarms["end"] = watch.alarms()
     alerts = _alerts(folder, watch.series, [*range(5, WELL + BROKEN + 5, 5)])
     parts = {"well": range(WELL), "broken": range(WELL, WELL + BROKEN + 5)}
-    found = {part: sorted(set().union(*(alerts.get(minute, ()) for minute in parts[part]))) for part in parts}
-    return {"drill/alerts": {"alarms": {part: sorted(held) for part, held in alarms.items()}, "alerts": found}}
+    found = {part: set[str]().union(*(alerts.get(minute, ()) for minute in parts[part])) for part in parts}
+    for alerted in found.values():  # an incident may be confirmed sooner than its ticket is seen
+        alerted -= {alert.removesuffix("page") + "ticket" for alert in alerted if alert.startswith("RagmonIncident")}
+    told = {part: sorted(alerted) for part, alerted in found.items()}
+    return {"drill/alerts": {"alarms": {part: sorted(held) for part, held in alarms.items()}, "alerts": told}}
 
 
 class Watch:

@@ -264,9 +264,10 @@ def accounted(running):
     books = wait_for(running.books, lambda found: not found["pending"])
     lost = sum(books["ignored"].values()) + sum(books["dropped"].values())
     assert books["received"] == books["scored"] + lost + books["duplicate"] + books["pending"], books
-    shown = values(get(f"{running.admin}/metrics")[1])
+    received = 'ragmon_records_received_total{stage="ingest"}'
+    page = lambda: values(get(f"{running.admin}/metrics")[1])  # noqa: E731 - asked again and again
+    shown = wait_for(page, lambda found: found[received] == books["received"])
     assert (books["residual"], shown['ragmon_accounting_residual{stage="ingest"}']) == (0, 0), books
-    assert shown['ragmon_records_received_total{stage="ingest"}'] == books["received"]
     return books
 
 
