@@ -33,7 +33,7 @@ from ragmon.core.process import current_version, without_collector
 from ragmon.core.record import Label, Line, Record, Totals, bounded
 from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.export.schema import IncidentSummary, ReportData, latency, load_report
-from ragmon.export.text import incident_summary
+from ragmon.export.text import incident_summary, number
 from ragmon.gates.coverage import capture_reports
 from ragmon.gates.evaluate import evaluate
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan, gate_points
@@ -299,10 +299,10 @@ class AlarmReplay(Follower):
         """Notes for the reader of the transitions."""
         notes = []
         if self.untimed:
-            notes.append(f"{self.untimed} records have no time, so no alarm counts them")
+            notes.append(f"alarms leave out {number(self.untimed, 'record', 'records')} without a time")
         if self._alarms.steps.state.late:
-            late = f"{self._alarms.steps.state.late} records come more than ten minutes after later ones"
-            notes.append(f"{late}: alarms counted them in a later minute; sort the traces by time")
+            late = number(self._alarms.steps.state.late, "record", "records")
+            notes.append(f"alarms count {late} late, more than ten minutes after newer ones; sort the traces by time")
         return notes
 
 
@@ -322,7 +322,7 @@ class BaselineRecorder(Follower):
         pipelines = {name: alarms.freeze() for name, alarms in sorted(self._alarms.pipelines.items())}
         if not any(frozen.metrics for frozen in pipelines.values()):
             hint = f"{GOLD.used} answers to gold questions or {LIVE.used} requests with their times"
-            untimed = f"; {self.untimed} records have no time" if self.untimed else ""
+            untimed = f"; {number(self.untimed, 'record has', 'records have')} no time" if self.untimed else ""
             raise RagmonError(f"the traces are too few for a baseline of any metric{untimed}", hint=hint)
         return frozen_file(pipelines)
 
@@ -414,18 +414,18 @@ def _in_memory(records: Any, intake: ReadSummary, options: TableOptions) -> Iter
         if not intake.readable:
             raise unreadable(["the DataFrame"], intake, options)
         return
-    for number, record in enumerate(records, 1):
+    for n, record in enumerate(records, 1):
         intake.read += 1
         if isinstance(record, Record):
             yield bounded(record)[0]
             continue
-        if number == 1 and isinstance(record, dict) and is_gold(record):
+        if n == 1 and isinstance(record, dict) and is_gold(record):
             raise gold_as_traces("")
         try:
-            yield decode(msgspec.json.encode(record), partial(intake.miss_at, "records", number), options)
+            yield decode(msgspec.json.encode(record), partial(intake.miss_at, "records", n), options)
         except (Rejected, TypeError, ValueError, OverflowError) as error:
             hint = "a dict as a line of a trace file would hold it"
-            raise InputError(f"record {number} is not a trace: {error}", hint=hint) from error
+            raise InputError(f"record {n} is not a trace: {error}", hint=hint) from error
 
 
 def embedding(settings: Settings, gold: Sequence[GoldSet]) -> Follow | None:

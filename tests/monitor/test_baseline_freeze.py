@@ -132,7 +132,7 @@ def test_nothing_is_frozen_of_which_too_little_was_seen(folder):
     assert done.error[0] == "the traces are too few for a baseline of any metric"
     (folder / "release.jsonl").write_text('{"answer_json":{"claim":"x","citations":[]}}\n')
     done = ragmon("baseline", "freeze", "release.jsonl", cwd=folder)
-    assert done.error[0] == "the traces are too few for a baseline of any metric; 1 records have no time"
+    assert done.error[0] == "the traces are too few for a baseline of any metric; 1 record has no time"
 
 
 def first_alarm(folder, toml, records, alert):
