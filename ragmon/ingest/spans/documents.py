@@ -69,9 +69,8 @@ def document(entry: Any, id_from: Path | None = None) -> Document:
         if not metadata:
             return Document(name, text, score)
         if None not in (name, text, score):
-            return Document(
-                name, text, score, first_of(metadata, METADATA_ID_KEYS, as_id), as_text(metadata.get("title"))
-            )
+            label = first_of(metadata, METADATA_ID_KEYS, as_id)
+            return Document(name, text, score, label, as_text(metadata.get("title")))
     if isinstance(entry, str) and (match := _NODE.fullmatch(entry) or _HAYSTACK.match(entry)):
         entry = match.groupdict()
     return read_document(entry, JSON, id_from)
@@ -279,14 +278,12 @@ class Retrievals:
                 (self._rerank if self._is_reranker(span) else self._retrieve)(span)
         if not self._current:
             # OpenTelemetry's conventions allow documents on the span of a whole request.
-            attached = [
-                documents
-                for span in self._trace.tops
-                if semconv.DOCUMENTS in span.attributes and (documents := self._listed(span, _ATTACHED)) is not None
-            ]
+            tops = (span for span in self._trace.tops if semconv.DOCUMENTS in span.attributes)
+            attached = list(filter(None, (self._listed(span, _ATTACHED) for span in tops)))
             if not attached and not self._documents:
                 # Where no span is a retrieval: what tools returned to the last model call, or the request itself.
-                given = (self._given_to(call) for call in reversed(self._trace.calls))
+                results = (map(self._given, tool_results(call)) for call in reversed(self._trace.calls))
+                given = (list(filter(None, lists)) for lists in results)
                 attached = next(filter(None, given), []) or self._beside_answer(self._trace.tops)
                 if not attached:  # the state of a graph that failed stands on its steps
                     attached = self._beside_answer(reversed(self._trace.having(Role.WORKFLOW)))[:1]
@@ -333,9 +330,6 @@ class Retrievals:
             documents for documents in self._current if not any(documents is replaced for replaced in inputs)
         ] + [reranked]
 
-    def _given_to(self, call: Span) -> list[SpanDocuments]:
-        return [documents for result in tool_results(call) if (documents := self._given(result)) is not None]
-
     def _beside_answer(self, spans: Iterable[Span]) -> list[SpanDocuments]:
         """The documents in the outputs of workflows, as the state of LangGraph holds them beside the answer."""
         outputs = (mapping(tool_output(span.attributes)) for span in spans)
@@ -344,15 +338,12 @@ class Retrievals:
             next(filter(None, (self._given(state[key]) for key in DOCUMENT_FIELDS if state.get(key))), None)
             for state in states
         )
-        return [documents for documents in lists if documents is not None]
+        return list(filter(None, lists))
 
     def _inner_retrievals(self, span: Span) -> list[SpanDocuments]:
-        lists = [
-            self._documents[other.span_id]
-            for other in self._trace.steps
-            if span.span_id in self._above[other.span_id] and not self._is_reranker(other)
-        ]
-        return [documents for documents in lists if documents is not None]
+        inner = (other for other in self._trace.steps if span.span_id in self._above[other.span_id])
+        lists = (self._documents[other.span_id] for other in inner if not self._is_reranker(other))
+        return list(filter(None, lists))
 
     def _returned(self, span: Span) -> SpanDocuments | None:
         """The documents that a retrieving tool returned; None where the span does not hold its output.

@@ -221,12 +221,8 @@ def _outcome_below(trace: Trace, ignored: Sequence[str]) -> _Outcome:
 
 def _outcome_of(span: Span, root: Span | None, ignored: Sequence[str]) -> _Outcome:
     attributes = span.attributes
-    recorded = (
-        attributes.get(semconv.ERROR_TYPE)
-        or attributes.get(semconv.TRULENS_ERROR)
-        or attributes.get(semconv.TASK_STATUS) == "failure"
-    )
-    if not (span.failed or recorded):
+    recorded = attributes.get(semconv.ERROR_TYPE) or attributes.get(semconv.TRULENS_ERROR)
+    if not (span.failed or recorded or attributes.get(semconv.TASK_STATUS) == "failure"):
         # LangChain ends a chain whose stream was closed early as one that returned None.
         is_closed = span.scope.endswith(_LANGCHAIN) and is_null(attributes.get(semconv.OUTPUT_VALUE))
         return _Outcome(ended=ABANDONED if is_closed else None)
@@ -252,12 +248,8 @@ def _outcome_of(span: Span, root: Span | None, ignored: Sequence[str]) -> _Outco
 def _control_flow(trace: Trace) -> str | None:
     # A graph that asks a person ends well, and a step in it was interrupted; some tracers fail no span for a caller who
     # leaves.
-    names = (
-        as_text(event.attributes.get(semconv.EXCEPTION_TYPE)) or ""
-        for span in trace.spans
-        for event in span.events
-        if event.name == semconv.EXCEPTION
-    )
+    raised = (event for span in trace.spans for event in span.events if event.name == semconv.EXCEPTION)
+    names = (as_text(event.attributes.get(semconv.EXCEPTION_TYPE)) or "" for event in raised)
     return next((ending for name in names if (ending := ending_of([name])) not in (None, REJECTED)), None)
 
 

@@ -94,6 +94,7 @@ def tool_results(span: Span) -> list[Any]:
 
 _NO_REPLY: Final = Reply(None)
 _FINAL_ANSWER: Final = "final_answer"
+"""The tool by which agents of smolagents answer."""
 
 
 def answer(
@@ -131,13 +132,9 @@ def _reply(trace: Trace) -> Reply | None:
         if answered.claim != "" or (span.span_id not in calls and last_ns <= span.end_ns):
             return answered
         empty = empty or answered
-    final = (read(tool_output(span.attributes), thoughts) for span in trace.having(Role.TOOL) if _is_final(span))
+    tools = (span for span in trace.having(Role.TOOL) if _FINAL_ANSWER in tool_names(span.attributes, span.name))
+    final = (read(tool_output(span.attributes), thoughts) for span in tools)
     return next(final, None) or empty or next(filter(None, map(_asked_for, _answer_spans(trace))), None)
-
-
-def _is_final(span: Span) -> bool:
-    # The tool by which agents of smolagents answer.
-    return _FINAL_ANSWER in tool_names(span.attributes, span.name)
 
 
 def _asked_for(span: Span) -> Reply | None:

@@ -277,11 +277,8 @@ def _role_of(span: Span) -> int:
     if role or semconv.RAGMON_RECORD in attributes:
         return Role.WORKFLOW
     # Without a declared role, the documents or messages on a span show it.
-    if (
-        semconv.DOCUMENTS in attributes
-        or semconv.VECTOR_TOP_K in attributes
-        or any(event.name in HIT_EVENTS for event in span.events)
-    ):
+    has_hits = any(event.name in HIT_EVENTS for event in span.events)
+    if has_hits or semconv.DOCUMENTS in attributes or semconv.VECTOR_TOP_K in attributes:
         return Role.RETRIEVAL
     # OpenLLMetry records the operation for some models only; another operation with messages is a step of an agent. A
     # call that failed has no output.
@@ -295,11 +292,8 @@ def _calls_no_model(span: Span) -> bool:
     if span.failed or semconv.LLM_MODEL in attributes:
         return False
     has_input_alone = semconv.INPUT_VALUE in attributes and semconv.OUTPUT_VALUE not in attributes
-    return (has_input_alone or semconv.PROMPT_TEMPLATE in attributes) and not any(
-        "role" in row
-        for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT)
-        for row in flattened(attributes, name).rows[:1]
-    )
+    rows = (row for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT) for row in flattened(attributes, name).rows[:1])
+    return (has_input_alone or semconv.PROMPT_TEMPLATE in attributes) and not any("role" in row for row in rows)
 
 
 _STEPS: Final = Role.RETRIEVAL | Role.RERANKING
@@ -344,11 +338,8 @@ class Trace:
         self.ended = sorted(self.spans, key=attrgetter("end_ns"))
         if not any(roles & Role.RETRIEVAL for roles in self._roles.values()):
             # Beside a retrieval, what an agent remembers of its users is no document.
-            self._roles |= {
-                span.span_id: Role.RETRIEVAL
-                for span in spans
-                if span.attributes.get(semconv.OPERATION) == semconv.SEARCH_MEMORY
-            }
+            remembered = (span for span in spans if span.attributes.get(semconv.OPERATION) == semconv.SEARCH_MEMORY)
+            self._roles |= {span.span_id: Role.RETRIEVAL for span in remembered}
         rag_spans = [span for span in self.spans if self._roles[span.span_id] & _RAG_ROLES]
         self.outermost = [span for span in rag_spans if not self.around(span) & _RAG_ROLES]
         self._outermost = {span.span_id for span in self.outermost}

@@ -388,9 +388,8 @@ def _is_document(entry: Any, found: documents.Document, id_from: Path | None) ->
     keys = {key for fields in documents.parts_of(entry, JSON).own for key in fields}
     if found.text and _NO_DOCUMENT.isdisjoint(keys):
         return True
-    has_score = found.score is not None or any(
-        number(mapping(entry).get(key)) is not None for key in documents.DISTANCE_KEYS
-    )
+    distances = map(mapping(entry).get, documents.DISTANCE_KEYS)
+    has_score = found.score is not None or any(number(distance) is not None for distance in distances)
     return has_score and keys <= _OF_SCORED_DOCUMENTS
 
 
