@@ -955,11 +955,11 @@ def incident_page(
     charted: dict[str, Any] = {"chart": "", "drawn": {}, "changes": []}
     if gate is not None and history is not None:
         span = replace(history.span, words="around the incident")
-        charted = _chart(gate, replace(history, span=span, alarms=[(incident.began, incident.ended or now)]))
+        charted = _chart(gate, replace(history, span=span, alarms=[(incident.since, incident.ended or now)]))
     sentence = incident_text(incident, now)
-    lasted = duration(((incident.ended or now) - incident.began) / 60)
+    lasted = duration(((incident.ended or now) - incident.since) / 60)
     fired = [f"{span.alert}: {span.proof}" for span in alarms]
-    known = f"{incident.severity} incident {incident.name}, began {time_text(incident.began)}"
+    known = f"{incident.severity} incident {incident.name}, began {time_text(incident.since)}"
     known += (
         f", has lasted {lasted}" if incident.ended is None else f", ended {time_text(incident.ended)} after {lasted}"
     )
@@ -999,7 +999,7 @@ def incidents_page(
             "path": incident_path(incident.name),
             "severity": incident.severity,
             "ended": incident.ended,
-            "lasted": duration(((incident.ended or now) - incident.began) / 60),
+            "lasted": duration(((incident.ended or now) - incident.since) / 60),
             "metrics": ", ".join(incident.metrics),
         }
         for incident in reversed(current.incidents)

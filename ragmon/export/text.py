@@ -593,10 +593,9 @@ _DIMENSIONS: Final = {"index_hash": "index", "build and index_hash": "build and 
 def incident_text(incident: Incident, now: float) -> str:
     """An incident in one sentence: whose it is, since when, what is wrong, what came with it, how many it touches."""
     clock, cause = _Clock(now), incident.cause
-    began = incident.began if cause is None or cause.began is None else cause.began
-    when = f"since {clock.minute(began)} UTC"
+    when = f"since {clock.minute(incident.since)} UTC"
     if incident.ended is not None:
-        when = f"{clock.minute(began)} to {clock.minute(incident.ended)} UTC"
+        when = f"{clock.minute(incident.since)} to {clock.minute(incident.ended)} UTC"
     what = _BROKEN[trait_of(incident)].format(metric=printable(incident.metrics[0]))
     return f"{_name(incident.pipeline)}: {when} {what}{'' if cause is None else _extent(cause)}"
 

@@ -170,6 +170,11 @@ class Incident(msgspec.Struct):
     cause: Cause | None = None
     due: float = 0.0
 
+    @property
+    def since(self) -> float:
+        """When it broke: the change that diagnosis finds, or else the beginning of its first proof."""
+        return self.began if self.cause is None or self.cause.began is None else self.cause.began
+
 
 @dataclass(frozen=True)
 class IncidentTransition:

@@ -221,8 +221,8 @@ def incident(view: AdminView, request: Request) -> Response:
 
 def _span_of(incident: Incident, now: float) -> tuple[TimeSpan, float]:
     """The span of time in which the page shows an incident, and the end of the span."""
-    lasts = (incident.ended or now) - incident.began
-    whole = now - incident.began < HOUR  # later, windows of less than five minutes are folded
+    lasts = (incident.ended or now) - incident.since
+    whole = now - incident.since < HOUR  # later, windows of less than five minutes are folded
     spans = [span for span in SPANS.values() if whole or span.step >= FOLDED_SECONDS]
     span = next((span for span in spans if span.seconds >= 1.2 * lasts), spans[-1])
     after = (span.seconds - lasts) / 3  # the rest of the span comes before
