@@ -235,7 +235,7 @@ def describe(detectability: Detectability) -> str:
     """One line for a human reader.
 
     >>> describe(Detectability(Gate("precision", "answer_precision", 0.80, "at_least"), 0.70, 469.0, 156.0, 3.0))
-    'a drop to 70 % is found in about 2.6 h (469 observations at 3/min)'
+    'a drop to 70 % is found in about 2.6 h (469 observations at 3 a minute)'
     """
     verb = "drop" if detectability.gate.at_least else "rise"
     change = f"a {verb} to {100 * detectability.at:.3g} %"
@@ -245,7 +245,7 @@ def describe(detectability: Detectability) -> str:
     if detectability.minutes is None or detectability.per_minute is None:
         return f"{change} takes about {count}"
     rate = rate_text(detectability.per_minute)
-    return f"{change} is found in about {duration(detectability.minutes)} ({count} at {rate}/min)"
+    return f"{change} is found in about {duration(detectability.minutes)} ({count} at {rate} a minute)"
 
 
 def rate_text(per_minute: float) -> str:

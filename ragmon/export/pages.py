@@ -48,7 +48,7 @@ from ragmon.export.charts import (
 )
 from ragmon.export.families import label
 from ragmon.export.prometheus import exported_metrics, exported_series
-from ragmon.export.status import MonitorSnapshot
+from ragmon.export.status import MonitorSnapshot, lasting
 from ragmon.export.text import (
     better_by,
     bounds_text,
@@ -361,15 +361,7 @@ def overview_page(
     status: Mapping[str, Any], histories: Mapping[GateKey, GateHistory], choice: SpanChoice, unread: int = 0
 ) -> str:
     """The overview as HTML; of the windows of its lines, so many are not read yet."""
-    now = status["now"]
-    wrong = []
-    for found in status["wrong"]:
-        path = pipeline_path(found["pipeline"]) if found["pipeline"] else ""
-        if found["incident"]:
-            path = incident_path(found["incident"])
-        elif path and found["gate"]:
-            path += f"/{quote(found['gate'], safe='')}{choice.kept}#broke"
-        wrong.append({**found, "path": path})
+    now, wrong = status["now"], _wrong(status, choice.kept)
     rows = [gate_row(gate, histories.get((gate["pipeline"], gate["gate"])), choice.kept) for gate in status["gates"]]
     rows.sort(key=lambda row: ORDER.index(row["verdict"]))  # the worst first
     pipelines = dict.fromkeys(row["pipeline"] for row in rows if row["verdict"] == "fail")
@@ -411,6 +403,19 @@ def overview_page(
         captured_fields=list(FIELDS),
         choice=choice,
     )
+
+
+def _wrong(status: Mapping[str, Any], kept: str) -> list[dict[str, Any]]:
+    """What is wrong, the worst first, each with the page that says why."""
+    wrong = []
+    for found in status["wrong"]:
+        path = pipeline_path(found["pipeline"]) if found["pipeline"] else ""
+        if found["incident"]:
+            path = incident_path(found["incident"])
+        elif path and found["gate"]:
+            path += f"/{quote(found['gate'], safe='')}{kept}#broke"
+        wrong.append({**found, "path": path})
+    return wrong
 
 
 def _asked_items(gold: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, str]]:
@@ -523,6 +528,8 @@ def pipeline_page(
     state += f", {number(undecided, 'has', 'have')} too little data" if undecided else ""
     firing = sum(gate["firing"] is not None for gate in gates)
     state += f", {number(firing, 'alarm fires', 'alarms fire')}" if firing else ""
+    worst = next((found for found in _wrong(status, choice.kept) if found["pipeline"] == pipeline), None)
+    quiet = f"{pipeline}: {state if gates else 'no gates'}"
     shown = [s for s in exported_series(current.snapshot) if s.pipeline == pipeline and s.window == window]
     keys = {key for series in shown for key in series.metrics}
     gated = [gate for gate in gates if gate["metric"] in keys]
@@ -530,9 +537,11 @@ def pipeline_page(
     return _page(
         "pipeline.html.jinja",
         status,
-        f"ragmon: {pipeline}: {state if gates else 'no gates'}",
+        f"ragmon: {quiet if worst is None else worst['what']}",
         root=ROOT,
         here=pipeline,
+        worst=worst,
+        state=state,
         gates=gates,
         windows=windows,
         window=window,
@@ -719,6 +728,9 @@ def gate_page(
     if is_past := history.now < status["now"]:
         is_last = history.now + span.seconds >= status["now"]
         later = query({"span": span.name, "until": "" if is_last else minute_text(history.now + span.seconds)})
+    alarms = {gate["gate"], gate["metric"]}
+    lasts = (incident for incident in lasting(current.incidents) if incident.pipeline == gate["pipeline"])
+    incident = next((found for found in lasts if alarms & {*found.alarms, *found.metrics}), None)
     return _page(
         "gate.html.jinja",
         status,
@@ -726,6 +738,7 @@ def gate_page(
         root=GATE_ROOT,
         here=gate["pipeline"],
         has_changed=has_changed,
+        incident=None if incident is None else (incident_text(incident, status["now"]), incident_path(incident.name)),
         gate=gate_row(gate, None),
         until=history.now if is_past else None,
         earlier=earlier,

@@ -154,7 +154,7 @@ def test_an_incident_is_copied_as_a_report(running, browser):
         assert visit.errors == []
     first, known, _, *rest = report.splitlines()
     assert first.startswith("support: since 01:30 UTC answerable questions are refused")
-    assert known.startswith("confirmed incident support-20251121T0131, began 2025-11-21 01:31:00 UTC, has lasted 29 ")
+    assert known.startswith("confirmed incident support-20251121T0131, began 2025-11-21 01:30:00 UTC, has lasted 30 ")
     assert any(line.startswith("suspect") for line in rest)
 
 

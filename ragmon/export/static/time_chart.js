@@ -85,7 +85,7 @@ function options(drawn, width, height) {
   return {
     width,
     height,
-    padding: [12, 16, 0, 0],
+    padding: [12, 24, 0, 0],
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
     scales: { x: { range: () => [drawn.begin, drawn.end] } },
     cursor: { drag: { x: false, y: false }, sync: { key: "gate" } },
@@ -120,7 +120,7 @@ function drawValue(place, drawn) {
 function drawNumber(place, drawn) {
   const figure = {
     ...options(drawn, place.clientWidth, HEIGHT.n),
-    padding: [10, 16, 8, 0],
+    padding: [10, 24, 8, 0],
     axes: [{ ...axis(0), show: false }, { ...axis(60), incrs: [1, 2, 5].flatMap((k) => [k, 10 * k, 100 * k, 1e3 * k, 1e4 * k, 1e5 * k]).sort((a, b) => a - b) }],
     legend: { show: false },
     series: [
