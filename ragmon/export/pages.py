@@ -797,7 +797,14 @@ def gold_page(
     """The page of gold, labels and judges: ids, facts and numbers, neither texts nor the names of raters."""
     windows = list(settings.windows)
     broke = sum(findings.broke for findings in found.sets.values())
-    title = f"{number(broke, 'gold question', 'gold questions') if broke else 'No gold question'} got worse"
+    wrong = sum(findings.wrong for findings in found.sets.values())
+    asked = sum(findings.spread.asked for findings in found.sets.values())
+    title = f"No gold question was {'answered wrong' if asked else 'asked yet'}"
+    if broke:
+        title = f"{number(broke, 'gold question', 'gold questions')} got worse"
+    elif wrong:
+        title = f"{wrong} of {number(asked, 'gold question', 'gold questions')} {'was' if wrong == 1 else 'were'} "
+        title += "answered wrong at least once"
     return _page(
         "gold.html.jinja",
         status,
