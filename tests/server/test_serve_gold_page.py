@@ -123,6 +123,15 @@ def test_items_that_flipped_stand_with_both_spans_and_the_time_of_the_turn(runni
     assert shown.findtext(f".//{XHTML}title") == f"ragmon: {len(BROKEN)} gold questions got worse"
 
 
+def test_where_no_item_flips_the_page_begins_with_those_that_were_answered_wrong(running):
+    """In the last ten minutes none was asked."""
+    items = {f"q{number}" for number in range(ASKED)}
+    wrong = {qid for qid in items if any(is_wrong(qid, minute) for minute in range(0, MINUTES, 10))}
+    shown = page(running, "?span=10m")
+    title = f"ragmon: {len(wrong)} of {ASKED} gold questions were answered wrong at least once"
+    assert shown.findtext(f".//{XHTML}title") == title
+
+
 def test_a_span_that_does_not_exist_is_not_found(running):
     code, text = running.get("/gold?span=1y")
     assert code == 404
