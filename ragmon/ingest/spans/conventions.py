@@ -148,10 +148,9 @@ def _translate_platform(span: Span) -> Translation | None:
             semconv.OUTPUT_MESSAGES: _replies(held) or None,
             semconv.OUTPUT_VALUE: returned,
         }
-    # A span without a kind that holds the request, as a decorated function, is the workflow. One inside it may return
-    # documents, or the state of a graph.
-    inner = semconv.TOOL if isinstance(held, list) else semconv.CHAIN if isinstance(held, Mapping) else ""
-    return _call(kind or (inner if span.parent_id else semconv.CHAIN), given, returned)
+    # A span without a kind is a decorated function: one inside another may return documents.
+    is_tool = span.parent_id and isinstance(held, list)
+    return _call(kind or (semconv.TOOL if is_tool else semconv.CHAIN), given, returned)
 
 
 def _replies(replied: Any) -> list[Any]:

@@ -197,9 +197,10 @@ def _outcome(trace: Trace, ignored: Sequence[str]) -> _Outcome:
         return _Outcome()
     # The inner of the two spans has the more specific type: a web server's span has only 500.
     outcome = _outcome_of(last, trace.root, ignored)
-    if any(outcome) or trace.root is None:
+    if any(outcome):
         return outcome
-    return _Outcome(_outcome_of(trace.root, trace.root, ignored).error)
+    errors = (_outcome_of(span, trace.root, ignored).error for span in reversed(trace.enclosing))
+    return _Outcome(next(filter(None, errors), None))
 
 
 def _outcome_below(trace: Trace, ignored: Sequence[str]) -> _Outcome:

@@ -166,8 +166,12 @@ def _cited_on(span: Span) -> list[Any] | None:
     return next(filter(None, map(cited_in, replies)), None)
 
 
+_NO_ANSWER: Final = Role.TOOL | Role.CHECK
+"""What a workflow returns to a tool or to a guardrail around it is no answer."""
+
+
 def _answer_spans(trace: Trace) -> Iterator[Span]:
-    """The spans that may hold the answer: the request, then each outermost span and the model calls in it.
+    """The spans that may hold the answer: the request, then each outermost span, the workflows and model calls in it.
 
     What a failed agent or model call said on its way is none.
     """
@@ -175,13 +179,14 @@ def _answer_spans(trace: Trace) -> Iterator[Span]:
     calls = {
         call.span_id for call in trace.calls if not failed or failed.isdisjoint({call.span_id, *trace.above(call)})
     }
-    if trace.root is not None and not trace.is_outermost(trace.root):
-        yield trace.root
+    workflows = {span.span_id for span in trace.having(Role.WORKFLOW) if not trace.around(span) & _NO_ANSWER}
+    answering = calls | (workflows - failed)
+    yield from trace.enclosing
     for span in reversed(trace.having(Role.WORKFLOW | Role.GENERATION)):
         if trace.is_outermost(span) and (trace.role(span) != Role.GENERATION or span.span_id in calls):
             yield span
-            inner_calls = {call.span_id for call in trace.inside(span)} & calls if calls else ()
-            yield from (call for call in reversed(trace.calls) if call.span_id in inner_calls) if inner_calls else ()
+            inside = {inner.span_id for inner in trace.inside(span)} & answering
+            yield from (inner for inner in reversed(trace.ended) if inner.span_id in inside) if inside else ()
 
 
 _INPUT_KEYS: Final = (
@@ -217,8 +222,8 @@ def asked_texts(trace: Trace) -> Iterator[str]:
     tops = [span for span in trace.tops if trace.role(span) != Role.GENERATION and span.span_id not in called]
     inner = [span for span in trace.spans if trace.role(span) & Role.WORKFLOW]
     retrievers = [span for span in steps if span.span_id not in called]
-    own_words = shapes.QUESTION_KEYS if trace.root is not None and not trace.is_outermost(trace.root) else ()
-    asked = (_asked_on(span, own_words if span is trace.root else ()) for span in (*tops, *inner, *retrievers))
+    words = shapes.QUESTION_KEYS
+    asked = (_asked_on(span, words if span in trace.enclosing else ()) for span in (*tops, *inner, *retrievers))
     calls = sorted(trace.calls, key=lambda span: span.start_ns)
     prompts = (_first_of_turn(input_messages(call)) for call in calls)
     # What a tool is asked is the model's wording.

@@ -316,7 +316,8 @@ class Trace:
         outermost: The spans with a RAG role and no ancestor with one, in the order of their start times.
         root: The span of the request: the root that contains all outermost spans, possibly of a web server. None where
             they have several roots.
-        tops: The root and the outermost spans, in the order of their start times.
+        enclosing: The spans that contain all outermost spans, the root first: of a web server, of functions.
+        tops: The enclosing and the outermost spans.
         steps: Retrievals and rerankings, in the order of their end times.
         calls: Model calls that may be answers, in the order of their end times: not those that rewrite a query, judge
             documents or belong to a guardrail.
@@ -345,8 +346,10 @@ class Trace:
         self._outermost = {span.span_id for span in self.outermost}
         roots = [next(reversed(self.above(span).values()), span) for span in self.outermost]
         self.root = roots[-1] if len({root.span_id for root in roots}) == 1 else None
-        has_outer_root = self.root is not None and self.root not in self.outermost
-        self.tops = [self.root, *self.outermost] if self.root is not None and has_outer_root else self.outermost
+        nearest = [self.above(span) for span in self.outermost] if self.root is not None else []
+        first = reversed(nearest[0].values()) if nearest else ()
+        self.enclosing = [span for span in first if all(span.span_id in above for above in nearest)]
+        self.tops = [*self.enclosing, *self.outermost]
         self.steps = self.having(_STEPS)
         calls = [span for span in self.having(Role.GENERATION) if not self.around(span) & _STEPS]
         # If every call is inside a guardrail, the guardrail wraps the whole application.
