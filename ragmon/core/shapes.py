@@ -62,7 +62,7 @@ PART_TEXT_KEYS: Final = ("text", "content", "parts", "value", "refusal")
 """Where a part of a content has its text."""
 TEXT_PARTS: Final = ("text", "output_text")
 """The types of parts that are surely text."""
-_NOT_TEXT: Final = ("reasoning", "thinking", "redacted_thinking", "tool_use", "tool_result")
+_NOT_TEXT: Final = ("reasoning", "thinking", "redacted_thinking", "tool_use", "tool_result", "blob", "file", "uri")
 _NOT_TEXT_ENDINGS: Final = ("_call", "_call_output", "_call_response")
 
 

@@ -31,6 +31,8 @@ FAQ = "[1] Question: When does it leave?\nAnswer: At nine.\n[2] Question: Where?
         f"\nCurrent Task: {Q}\n\nThis is the expected criteria for your final answer: One sentence.\nBegin!",
         f"New task:\n{Q}",
         f"Q: When is it?\nA: Now.\n\nQ: {Q}\nA:",
+        f'Context: {DOCUMENTS}\nUser question: "{Q}"',
+        f"[[ ## context ## ]]\n{DOCUMENTS}\n\n[[ ## question ## ]]\n{Q}\n\nBegin with `[[ ## answer ## ]]`.",
         f"User: Hello\nAssistant: Hello!\nUser: {Q}\nAssistant:",
     ],
 )

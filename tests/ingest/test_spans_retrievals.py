@@ -34,6 +34,23 @@ def ranked(*spans, **options):
     return mapped.record.retrieved_ids, mapped.record.candidate_ids, mapped.missing.get("retrieved_ids")
 
 
+SHAPED = [{"id": "a", "text": "One."}, {"id": "b", "text": "Two."}]
+
+
+@pytest.mark.parametrize("returned", [json.dumps({"output": SHAPED}), json.dumps({"result": SHAPED}), str(SHAPED)])
+def test_a_retriever_returns_documents_in_the_shapes_of_tools(returned):
+    """As LangSmith's functions and decorated Python functions return them."""
+    assert ranked(made({semconv.SPAN_KIND: semconv.RETRIEVER, semconv.OUTPUT_VALUE: returned}))[0] == ["a", "b"]
+
+
+def test_the_documents_of_a_graph_that_failed_stand_in_the_state_of_its_steps():
+    """As OpenLLMetry writes them: a step is a task."""
+    graph = made({semconv.TRACELOOP_KIND: "workflow"}, end=9, failed=True)
+    state = {"outputs": {"context": SHAPED}}
+    step = {semconv.OPERATION: semconv.EXECUTE_TASK, semconv.ENTITY_OUTPUT: json.dumps(state)}
+    assert ranked(graph, made(step, parent=graph, start=1, end=2))[0] == ["a", "b"]
+
+
 class TestNested:
     def test_the_outermost_retrieval_with_documents_counts(self):
         outer = retrieval("a", "b", end=9)

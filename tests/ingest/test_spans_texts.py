@@ -12,7 +12,7 @@ from ragmon.core import semconv
 from ragmon.core.record import Answer
 from ragmon.core.written import REDACTED, decode
 from ragmon.ingest.spans.mapper import to_record
-from ragmon.ingest.spans.span import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_UNDERSTOOD
+from ragmon.ingest.spans.span import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_UNDERSTOOD, Event
 from tests.support.recorded_spans import made
 
 CHAIN = {semconv.SPAN_KIND: semconv.CHAIN}
@@ -296,3 +296,38 @@ def test_json_in_attributes_is_what_pythons_own_decoder_makes_of_it(text):
         expected = None
     found = decode(text)
     assert found is expected or repr(found) == repr(expected)
+
+
+def test_flattened_messages_of_before_2025_hold_the_question():
+    prompt = {"gen_ai.prompt.0.role": "system", "gen_ai.prompt.0.content": "Be brief.", "gen_ai.prompt.1.role": "user"}
+    call = prompt | {"gen_ai.prompt.1.content": Q, "gen_ai.completion.0.content": "Yes."}
+    assert chain_with_call({}, call).record.q == Q
+
+
+def test_a_choice_in_an_event_is_the_message_in_it():
+    """As Semantic Kernel writes it: JSON in a text, with a place beside the message."""
+    choice = json.dumps({"message": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop", "index": 0})
+    call = made({semconv.OPERATION: "chat"}, events=[Event(semconv.CHOICE_EVENT, {"content": choice})])
+    assert to_record([call]).record.answer_json == Answer("Yes.")
+
+
+def test_a_prompt_in_json_holds_the_question_under_its_name():
+    content = json.dumps({"question": Q, "context": ["One.", "Two."]})
+    messages = json.dumps([{"role": "user", "content": content}])
+    assert chain_with_call({}, {semconv.INPUT_MESSAGES: messages}).record.q == Q
+
+
+def test_an_attachment_is_no_part_of_the_question():
+    parts = [{"type": "text", "content": Q}, {"type": "blob", "modality": "image", "content": "aGVsbG8="}]
+    messages = json.dumps([{"role": "user", "parts": parts}])
+    assert chain_with_call({}, {semconv.INPUT_MESSAGES: messages}).record.q == Q
+
+
+def test_a_model_that_a_workflow_names_is_the_model_of_a_request_without_calls():
+    """As Instructor, which wraps the call of a client that is not traced."""
+    assert to_record([made(CHAIN | {semconv.INPUT_VALUE: Q, semconv.LLM_MODEL: "m-1"})]).record.model == "m-1"
+
+
+def test_a_call_that_failed_may_tell_of_its_model_alone():
+    record = to_record([made({semconv.REQUEST_MODEL: "m-1"}, failed=True)]).record
+    assert (record.model, record.error) == ("m-1", "error")

@@ -373,6 +373,7 @@ def _message(attributes: Attributes, role: str) -> Translation:
     """The message in an event; its content is a text, or a message or its parts written as JSON."""
     raw = attributes.get("content", attributes.get("message"))
     content = decode_container(raw)
+    content = mapping(content).get("message", content)  # in a choice
     entries = [content] if isinstance(content, Mapping) else content if isinstance(content, list) else []
     if not all(map(_is_part, entries)):
         content = raw

@@ -286,7 +286,7 @@ class Retrievals:
                 given = (list(filter(None, lists)) for lists in results)
                 attached = next(filter(None, given), []) or self._beside_answer(self._trace.tops)
                 if not attached:  # the state of a graph that failed stands on its steps
-                    attached = self._beside_answer(reversed(self._trace.having(Role.WORKFLOW)))[:1]
+                    attached = self._beside_answer(filter(self._is_node, reversed(self._trace.ended)))[:1]
             unknown = SpanDocuments(None, CONTENT_NOT_CAPTURED if self._documents else NO_RETRIEVAL)
             self._current = [self._complete(documents) for documents in attached] or [unknown]
         return Retrieved(merged(self._current, merge), merged(self._candidates) if self._candidates else None)
@@ -294,10 +294,17 @@ class Retrievals:
     def _is_reranker(self, span: Span) -> bool:
         return self._trace.role(span) == Role.RERANKING
 
+    def _is_node(self, span: Span) -> bool:
+        is_task = span.attributes.get(semconv.OPERATION) == semconv.EXECUTE_TASK
+        return is_task or bool(self._trace.role(span) & Role.WORKFLOW)
+
     def _read(self, span: Span) -> SpanDocuments | None:
         if self._trace.role(span) & Role.TOOL:
             return self._returned(span)
-        return self._listed(span, _RERANKED if self._is_reranker(span) else _RETRIEVED)
+        listed = self._listed(span, _RERANKED if self._is_reranker(span) else _RETRIEVED)
+        if listed is not None and listed.documents is not None:
+            return listed
+        return self._given(tool_output(span.attributes)) or listed
 
     def _retrieve(self, span: Span) -> None:
         """Add the documents of a retriever; if it selected among those of inner retrievers, these are candidates."""

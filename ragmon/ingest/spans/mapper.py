@@ -171,7 +171,8 @@ _DEFAULT_NAMES: Final = ("Runnable", "LangGraph", "AgentExecutor")
 
 def _answering_model(trace: Trace) -> str | None:
     # The last model call that names one. The reply's name goes before the request's: it has the version.
-    names = (first_of(span.attributes, _MODEL_KEYS, nonempty_text) for span in reversed(trace.calls))
+    spans = (*reversed(trace.calls), *trace.outermost)
+    names = (first_of(span.attributes, _MODEL_KEYS, nonempty_text) for span in spans)
     return next((shown_name(name, constants.OTHER) for name in names if name is not None), None)
 
 

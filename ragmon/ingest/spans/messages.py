@@ -52,7 +52,11 @@ def _flat_messages(span: Span, name: str) -> list[Message]:
 
 def input_messages(span: Span) -> list[Message]:
     """The input messages of a span."""
-    return messages(span.attributes.get(semconv.INPUT_MESSAGES)) or _flat_messages(span, semconv.LLM_INPUT)
+    return (
+        messages(span.attributes.get(semconv.INPUT_MESSAGES))
+        or _flat_messages(span, semconv.LLM_INPUT)
+        or _flat_messages(span, semconv.LEGACY_PROMPTS)
+    )
 
 
 def output_messages(span: Span) -> list[Message]:
@@ -211,7 +215,8 @@ def question(trace: Trace, texts: Iterable[str] = ()) -> str | None:
     """
     given = (as_text(span.attributes.get(semconv.RAGMON_QUESTION)) for span in trace.spans)
     texts = list(texts)
-    asked = (question_in_prompt(text, texts) for text in asked_texts(trace))
+    members = ((text[:1] == "{" and question_in(text)) or text for text in asked_texts(trace))
+    asked = (question_in_prompt(text, texts) for text in members)
     return next(filter(None, chain(given, asked)), None)
 
 

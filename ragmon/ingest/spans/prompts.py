@@ -42,6 +42,7 @@ _NUMBERED: Final = re.compile(
 )
 _SHOWN: Final = re.compile(r"\A['\"][^\n]{0,2000}[\])}>](?=\s)")
 """The end of documents as Python shows them, behind the text of the last one."""
+_QUOTED: Final = re.compile(r'"[^"]+"')
 _LETTER: Final = re.compile(r"[^\W\d]")
 _LONGEST_LABEL: Final = 40
 _QUESTION_MARKS: Final = ("?", "？", "؟")
@@ -54,13 +55,14 @@ class _Line(NamedTuple):
 
 
 def _labelled(line: str) -> _Line:
-    plain = line.strip(_ORNAMENT)
+    plain = line.strip(_ORNAMENT).removeprefix("[[").removesuffix("]]").strip(_ORNAMENT)
     places = [place for sign in ":：" if 0 < (place := plain.find(sign)) <= _LONGEST_LABEL]
-    is_heading = not places and line.lstrip().startswith(("#", "**"))
+    is_heading = not places and line.lstrip().startswith(("#", "**", "[["))
     place = len(plain) if is_heading else min(places, default=0)
     words = " ".join(plain[:place].strip(_ORNAMENT).casefold().split())
     label = _LABELS.get(words, "")
-    return _Line(label, plain[place + 1 :].strip(_ORNAMENT) if label else line.strip())
+    told = plain[place + 1 :].strip(_ORNAMENT)
+    return _Line(label, (told[1:-1] if _QUOTED.fullmatch(told) else told) if label else line.strip())
 
 
 def question_in_prompt(prompt: str, texts: Iterable[str] = ()) -> str | None:

@@ -282,7 +282,8 @@ def _role_of(span: Span) -> int:
         return Role.RETRIEVAL
     # OpenLLMetry records the operation for some models only; another operation with messages is a step of an agent. A
     # call that failed has no output.
-    has_messages = semconv.OUTPUT_MESSAGES in attributes or (span.failed and semconv.INPUT_MESSAGES in attributes)
+    tells_of_call = (semconv.INPUT_MESSAGES, semconv.REQUEST_MODEL) if span.failed else (semconv.OUTPUT_MESSAGES,)
+    has_messages = any(key in attributes for key in (semconv.OUTPUT_MESSAGES, *tells_of_call))
     return Role.GENERATION if has_messages and semconv.OPERATION not in attributes else Role.STEP
 
 

@@ -59,7 +59,7 @@ LISTS: Final = {
     semconv.RERANKER_OUTPUT: _DOCUMENT,
     semconv.LLM_INPUT: _MESSAGE,
     semconv.LLM_OUTPUT: _MESSAGE,
-    semconv.LEGACY_COMPLETIONS: "",
+    **dict.fromkeys((semconv.LEGACY_PROMPTS, semconv.LEGACY_COMPLETIONS), ""),
     semconv.ANNOTATIONS: "annotation.",
     semconv.EVALUATIONS: "evaluation.",
     semconv.TRACE_ANNOTATIONS: "annotation.",
@@ -207,7 +207,7 @@ _AROUND_NAME: Final = re.compile(
 )
 _TOOL_KINDS: Final = {
     semconv.SPAN_KIND: (semconv.TOOL,),
-    semconv.OPERATION: (semconv.EXECUTE_TOOL, "execute_task"),
+    semconv.OPERATION: (semconv.EXECUTE_TOOL, semconv.EXECUTE_TASK),
     semconv.TRACELOOP_KIND: ("tool", "task"),
     semconv.MCP_METHOD: ("tools/call",),
 }
@@ -231,7 +231,7 @@ def is_tool(attributes: Mapping[str, Any]) -> bool:
 def is_task(attributes: Mapping[str, Any]) -> bool:
     """Whether a span that is like a tool's is a step of a program: a node of a graph, a task of a crew."""
     kinds = {attributes.get(key) for key, known in _TOOL_KINDS.items() if attributes.get(key) in known}
-    return kinds <= {"task", "execute_task"}
+    return kinds <= {"task", semconv.EXECUTE_TASK}
 
 
 def is_agent(attributes: Mapping[str, Any]) -> bool:
