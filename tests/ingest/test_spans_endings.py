@@ -6,7 +6,7 @@ import pytest
 
 from ragmon.core import semconv
 from ragmon.ingest.spans.mapper import to_record
-from ragmon.ingest.spans.span import Event, SpanOptions
+from ragmon.ingest.spans.span import NOT_RAG, Event, SpanOptions
 from tests.support.recorded_spans import made
 
 CHAIN = {semconv.SPAN_KIND: semconv.CHAIN, semconv.INPUT_VALUE: "Is it?"}
@@ -227,8 +227,14 @@ class TestAgentsWithoutModelCalls:
         assert (mapped.record.q, mapped.record.answer_json.claim) == ("Is it?", "At nine [1].")
         assert mapped.tools == ["search"]
 
-    def test_a_chain_alone_that_calls_no_model_is_no_request(self):
-        assert to_record([made({**CHAIN, semconv.OUTPUT_VALUE: "is it?"})]).record is None
+    @pytest.mark.parametrize("failed", [True, False])
+    def test_a_chain_alone_with_question_and_answer_counts_when_it_succeeds_as_when_it_fails(self, failed):
+        """As a decorated function, where the client of the model is not traced."""
+        record = to_record([made({**CHAIN, semconv.OUTPUT_VALUE: "It is."}, failed=failed)]).record
+        assert (record.q, record.error) == ("Is it?", "error" if failed else None)
+
+    def test_a_chain_alone_without_an_answer_is_no_request(self):
+        assert to_record([made(CHAIN)]).reason == NOT_RAG
 
     def test_a_model_call_known_by_its_messages_is_one_when_it_fails(self):
         call = {semconv.INPUT_MESSAGES: '[{"role": "user", "content": "Is it?"}]'}

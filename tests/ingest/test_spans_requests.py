@@ -85,6 +85,20 @@ def test_trees_of_spans_that_are_no_turns_are_one_request(spans):
     assert len(per_request(spans)) == 1
 
 
+def agents(*parents):
+    """Agents one after the other that ask a model and retrieve nothing."""
+    turns = [made(CHAIN, start=20 * n, end=20 * n + 2, parent=parent) for n, parent in enumerate(parents)]
+    return [*turns, *(made(LLM, start=20 * n + 1, end=20 * n + 2, parent=turn) for n, turn in enumerate(turns))]
+
+
+def test_turns_that_retrieve_nothing_are_requests_where_each_has_a_parent_of_its_own():
+    """Steps of one request share the parent that nobody sees."""
+    one, other = made(), made()
+    assert len(per_request(agents(None, None))) == len(per_request(agents(one, other))) == 2
+    assert len(per_request(agents(one, one))) == 1
+    assert len(per_request([made(LLM, parent=one), made(LLM, start=5, end=6, parent=other)])) == 1
+
+
 @pytest.mark.parametrize("turns", [1, 2])
 def test_what_two_instrumentations_tell_of_one_request_counts_once(turns):
     """Those of LangChain make no span current: under a web server's span theirs stand side by side."""

@@ -89,7 +89,6 @@ _RETRIEVED: Final = (
     *(semconv.DOCUMENTS, semconv.MEMORY_RECORDS, semconv.RETRIEVED, semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT),
     *(_HITS, semconv.TRULENS_CONTEXTS, semconv.TRULENS_RETURNED),
 )
-_ATTACHED: Final = (semconv.DOCUMENTS,)
 _RERANKED: Final = (
     *(semconv.RERANKER_OUTPUT, semconv.DOCUMENTS, semconv.OUTPUT_VALUE, semconv.ENTITY_OUTPUT),
     semconv.TRULENS_RERANKED,
@@ -279,7 +278,7 @@ class Retrievals:
         if not self._current:
             # OpenTelemetry's conventions allow documents on the span of a whole request.
             tops = (span for span in self._trace.tops if semconv.DOCUMENTS in span.attributes)
-            attached = list(filter(None, (self._listed(span, _ATTACHED) for span in tops)))
+            attached = list(filter(None, (self._listed(span, (semconv.DOCUMENTS,)) for span in tops)))
             if not attached and not self._documents:
                 # Where no span is a retrieval: what tools returned to the last model call, or the request itself.
                 results = (map(self._given, tool_results(call)) for call in reversed(self._trace.calls))

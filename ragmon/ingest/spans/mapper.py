@@ -87,11 +87,8 @@ def evaluations(spans: Iterable[Span], ranges: Mapping[str, Sequence[float]] = N
         keys = "\n".join(span.attributes)
         if not span.events and not any(marker in keys for marker in _KEY_MARKERS):
             continue  # as most spans; a search through the joined keys is cheap
-        raw_evaluations = [
-            {member: event.attributes.get(key) for key, member in MEMBERS.items()}
-            for event in span.events
-            if event.name == semconv.EVALUATION
-        ]
+        told = (event.attributes for event in span.events if event.name == semconv.EVALUATION)
+        raw_evaluations = ({member: fields.get(key) for key, member in MEMBERS.items()} for fields in told)
         for raw in chain(raw_evaluations, *(flattened(span.attributes, name).rows for name in LISTS)):
             name = _name(raw.get("name"))
             label = (as_text(raw.get("label")) or "").strip().casefold()
@@ -387,7 +384,8 @@ def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> lis
         root; a span that fits several requests belongs to none. Without such a root, if every outermost span is a
         workflow that answered or failed, and two at least retrieved as well or failed: each of them with its
         descendants, one where two instrumentations tell of the same. The same for trees of spans, one after the other,
-        that retrieved and called a model. Otherwise the trace as a whole.
+        that called a model, and retrieved as well or have a parent each: steps of one request share the parent that
+        nobody sees. Otherwise the trace as a whole.
     """
     trace = Trace(translated(spans), options.retrieving)
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
@@ -402,7 +400,9 @@ def per_request(spans: Iterable[Span], options: SpanOptions = NO_OPTIONS) -> lis
             trees.setdefault(next(reversed(trace.above(span)), span.span_id), []).append(span)
         turns = [turn for tree in trees.values() if (turn := Trace(tree, trace.retrieving)).outermost]
         is_in_turn = all(turn.ended[-1].end_ns < later.spans[0].start_ns for turn, later in pairwise(turns))
-        if is_in_turn and all(turn.calls for turn in turns) and sum(bool(turn.steps) for turn in turns) >= 2:
+        parents = {top.parent_id or top.span_id for turn in turns if turn.role(top := turn.spans[0]) != Role.GENERATION}
+        are_apart = len(parents) == len(turns) or sum(bool(turn.steps) for turn in turns) >= 2
+        if is_in_turn and are_apart and all(turn.calls for turn in turns):
             return turns
     if len(roots) < 2:
         return [trace]
@@ -526,7 +526,7 @@ def to_record(
             filled.answer_json = with_marks(filled.answer_json, filled.retrieved_ids)
         kept, out_of_range = bounded(filled)
         return Mapped(kept, "", {**reasons, **out_of_range}, unread=unread)
-    if not trace.is_rag:
+    if not trace.is_rag and (answer(trace) is None or question(trace) is None):
         scope = unknown_scope(trace.spans)
         return Mapped(None, NOT_RAG) if scope is None else Mapped(None, UNKNOWN_CONVENTION, scope=scope)
     retrieved = Retrievals(trace, options.id_from).read(options.merge)

@@ -180,9 +180,8 @@ def _answer_spans(trace: Trace) -> Iterator[Span]:
     What a failed agent or model call said on its way is none.
     """
     failed = {span.span_id for span in trace.having(Role.WORKFLOW | Role.GENERATION) if span.failed}
-    calls = {
-        call.span_id for call in trace.calls if not failed or failed.isdisjoint({call.span_id, *trace.above(call)})
-    }
+    well = (call for call in trace.calls if not failed or failed.isdisjoint({call.span_id, *trace.above(call)}))
+    calls = {call.span_id for call in well}
     workflows = {span.span_id for span in trace.having(Role.WORKFLOW) if not trace.around(span) & _NO_ANSWER}
     answering = calls | (workflows - failed)
     yield from trace.enclosing

@@ -424,9 +424,8 @@ class Trace:
     @property
     def is_rag(self) -> bool:
         """Whether the request retrieved anything, called a model or an agent, or a workflow failed before that."""
-        if self.having(RAG_STEPS) or any(semconv.DOCUMENTS in span.attributes for span in self.spans):
-            return True
-        return any(
+        has_steps = self.having(RAG_STEPS) or any(semconv.DOCUMENTS in span.attributes for span in self.spans)
+        return bool(has_steps) or any(
             span.failed or is_agent(span.attributes) or semconv.LLM_MODEL in span.attributes  # Instructor calls a model
             for span in self.having(Role.WORKFLOW)
         )
