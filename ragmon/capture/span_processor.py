@@ -55,7 +55,6 @@ from ragmon.ingest.spans.span import (
     count_scope,
     count_tools,
     from_sdk_span,
-    is_plain,
 )
 from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace, TraceBuffer, TraceLimits, remember
 
@@ -86,7 +85,6 @@ class OpenRequest(BufferedTrace):
         trace_id, root: The trace, and its outermost span, or the parent of its outermost spans that nobody sees.
         claimed: A decorated call inside makes its record.
         continues: It goes on below a span of a request that was taken: what is no whole request belonged to that one.
-        parents: The parents of its spans.
         containers: Running spans that contain requests and are none.
         looked: When it was last searched for such spans, and how many spans had ended.
     """
@@ -98,7 +96,6 @@ class OpenRequest(BufferedTrace):
     claimed: bool = False
     continues: bool = False
     ids: list[int] = field(default_factory=list)
-    parents: set[int | None] = field(default_factory=set)
     containers: set[int] = field(default_factory=set)
     looked: tuple[float, int] = (0.0, 0)
 
@@ -169,10 +166,7 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
                 self.dropped[LATE] += 1
             return
         is_root = span_id == request.root
-        # Of spans that tell nothing, a stream may have thousands: a quarter of the room is for them.
-        is_many = 4 * len(request.spans) >= self.limits.spans and not is_root
-        is_left_out = is_many and span_id not in request.parents and is_plain(span)
-        if not is_left_out and self.has_room(request, is_root):
+        if self.has_room(request, span, (span_id, None), is_root):  # below it all has begun that will
             request.spans.append(span)
         else:
             self.dropped[TOO_MANY] += 1
@@ -180,6 +174,9 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
         if is_root:
             request.root_ended = request.last
         request.open.pop(span_id, None)
+
+    def _told(self, span: Any) -> tuple[Mapping[str, Any], Sequence[Any], bool]:
+        return span.attributes or {}, span.events, not (span.status.is_ok or span.status.is_unset)
 
     def lasting(self) -> Iterator[OpenRequest]:
         """The requests whose spans have been running for long, or are many, since they were last looked at."""

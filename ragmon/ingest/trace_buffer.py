@@ -3,8 +3,11 @@
 A trace is due `idle` after its last span, once its root has ended and no span of it is open; `rootless` after its last
 span, while its root has not ended; `unended` after its root ended, while other spans are open; `age` after its first
 span, unless all its spans are known to have ended; and at once where the buffer is crowded or everything is asked for.
-Taken before it came to rest, or with open spans, it may miss spans: it is not complete, and its record is partial. It
-keeps a limited number of spans, and its root in any case; once a span is left out, it is not complete either. What has
+Taken before it came to rest, or with open spans, it may miss spans: it is not complete, and its record is partial.
+
+It keeps a limited number of spans, and its root in any case. Of spans that tell nothing but their time, a stream may
+have thousands: once the trace has a quarter of its spans, these are left out, if no other is known to lie below them,
+and nothing is missed. Once another span is left out, or one comes whose parent is, the trace is not complete. What has
 ended is remembered for a while, so that a late span does not make a second record. Several requests may share a trace,
 as the turns of a session do: spans that began when all that is done of it had ended are another request, unless they
 are work left over (`ragmon.ingest.spans.mapper.begins_anew`).
@@ -25,7 +28,7 @@ they can know:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Sized
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -35,7 +38,7 @@ from ragmon.core import semconv
 from ragmon.ingest.spans.mapper import begins_anew, incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
 from ragmon.ingest.spans.sampling import UpstreamSampling
-from ragmon.ingest.spans.span import MAX_SPANS, NO_OPTIONS, TOO_MANY_SPANS, Mapped, Span, SpanOptions
+from ragmon.ingest.spans.span import MAX_SPANS, NO_OPTIONS, TOO_MANY_SPANS, Mapped, Span, SpanOptions, is_plain
 
 LATE: Final = "late"
 TWICE: Final = "duplicate"
@@ -52,7 +55,9 @@ class BufferedTrace:
     Attributes:
         spans: Its spans that have ended.
         open: Spans that have begun and not ended; None where nothing tells that a span begins.
-        complete: Whether no span is known to be missing.
+        complete: Whether no span is known to be missing that tells something.
+        parents: The parents of its spans.
+        left_out: Its spans that tell nothing and were not kept.
     """
 
     first: float
@@ -61,6 +66,8 @@ class BufferedTrace:
     root_ended: float | None = None
     open: Collection[int] | None = None
     complete: bool = True
+    parents: set[Any] = field(default_factory=set)
+    left_out: dict[Any, None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,12 +121,21 @@ class TraceBuffer(Generic[Key, Open]):
         """Whether a limit is exceeded."""
         return len(self.traces) > self.limits.traces or self.size > self.limits.size
 
-    def has_room(self, trace: Open, is_root: bool) -> bool:
-        """Whether a span is kept with its trace; where it is not, the trace is not complete."""
-        if len(trace.spans) < self.limits.spans or (is_root and trace.root_ended is None):
-            return True
-        trace.complete = False
-        return False
+    def has_room(self, trace: Open, span: Any, ids: tuple[Any, Any], is_root: bool) -> bool:
+        """Whether a span, with its id and its parent's, is kept with its trace."""
+        n, (span_id, parent_id), is_first = len(trace.spans), ids, is_root and trace.root_ended is None
+        is_many = 4 * n >= self.limits.spans and not is_first
+        if is_many and span_id not in trace.parents and is_plain(*self._told(span)):
+            remember(trace.left_out, span_id, self.limits.spans)
+            return False
+        trace.parents.add(parent_id)
+        is_kept = is_first or n < self.limits.spans
+        trace.complete = trace.complete and is_kept and parent_id not in trace.left_out
+        return is_kept
+
+    def _told(self, span: Any) -> tuple[Mapping[str, Any], Sequence[Any], bool]:
+        """What a span tells of its request: its attributes, its events, and whether it failed."""
+        return span.attributes, span.events, span.failed
 
     def due(self, now: float, *, hurried: bool = False, everything: bool = False) -> Iterator[tuple[Key, Open]]:
         """Remove and yield the traces that are due; if hurried, without waiting for spans that may begin later."""
@@ -197,7 +213,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
                 self.traces[span.trace_id] = trace
             return
         self.traces[span.trace_id] = trace  # traces are ordered by their last span, the oldest first
-        if self.has_room(trace, is_root):
+        if self.has_room(trace, span, (span.span_id, span.parent_id), is_root):
             trace.spans.append(span)
             trace.origins.setdefault(span.span_id, (service, build))
             self.size += 1
@@ -229,7 +245,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
             if (record := mapped.record) is not None:
                 remember(self._done, trace_id, _MAX_REMEMBERED, int(trace.last))
                 record.sampling = record.sampling or self._upstream.of(request, record.pipeline or "")
-            yield mapped if trace.complete else incomplete(mapped)
+            yield mapped if trace.complete else incomplete(mapped, request)
 
     def end(self) -> Iterator[Mapped]:
         """The requests of all traces that are still open."""

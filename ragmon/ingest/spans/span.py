@@ -95,7 +95,7 @@ NO_RETRIEVAL: Final = "no_retrieval"
 TOO_MANY_STEPS: Final = "too_many_steps"
 """The reason for unknown ids: the request has more retrievals and rerankings than are followed."""
 INCOMPLETE: Final = "incomplete"
-"""The reason for unknown documents where spans of the trace are missing: they may have held others."""
+"""The reason for an unknown field where spans of the trace are missing: they may have held it, or more documents."""
 MAX_SPANS: Final = 10_000
 TOO_MANY_SPANS: Final = "too_many_spans"
 """The reason for a span that belongs to no record: its trace has too many spans."""
@@ -188,11 +188,12 @@ _PLAIN: Final = (
 )
 
 
-def is_plain(span: Any) -> bool:
-    """Whether an SDK span tells nothing of a request but its time: a chunk that is sent, a call of HTTP, a query."""
-    if span.events or not (span.status.is_ok or span.status.is_unset):
+def is_plain(attributes: Mapping[str, Any], events: Sequence[Any], failed: bool) -> bool:
+    """Whether a span tells nothing of a request but its time: a chunk of a stream, a call of HTTP, a query."""
+    if events or failed:
         return False
-    return all(key.startswith(_PLAIN) and not key.startswith("db.vector") for key in span.attributes or ())
+    is_chunk = str(attributes.get(semconv.OPERATION)).endswith("chunk")
+    return is_chunk or all(key.startswith(_PLAIN) and not key.startswith("db.vector") for key in attributes)
 
 
 class Role:
