@@ -38,11 +38,11 @@ from ragmon.core import semconv
 from ragmon.ingest.spans.mapper import begins_anew, incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
 from ragmon.ingest.spans.sampling import UpstreamSampling
-from ragmon.ingest.spans.span import MAX_SPANS, NO_OPTIONS, TOO_MANY_SPANS, Mapped, Span, SpanOptions, is_plain
+from ragmon.ingest.spans.span import MAX_SPANS, NO_OPTIONS, Mapped, Span, SpanOptions, is_plain
 
 LATE: Final = "late"
 TWICE: Final = "duplicate"
-TOO_MANY: Final = TOO_MANY_SPANS
+TOO_MANY: Final = "too_many_spans"
 """Reasons why a span belongs to no record: its trace has ended, it came before, its trace has too many."""
 DECORATED: Final = "decorated"
 """Reason why a trace makes no record: a decorated call in it makes a complete one."""
@@ -124,8 +124,8 @@ class TraceBuffer(Generic[Key, Open]):
     def has_room(self, trace: Open, span: Any, ids: tuple[Any, Any], is_root: bool) -> bool:
         """Whether a span, with its id and its parent's, is kept with its trace."""
         n, (span_id, parent_id), is_first = len(trace.spans), ids, is_root and trace.root_ended is None
-        is_many = 4 * n >= self.limits.spans and not is_first
-        if is_many and span_id not in trace.parents and is_plain(*self._told(span)):
+        has_many = 4 * n >= self.limits.spans and not is_first
+        if has_many and span_id not in trace.parents and is_plain(*self._told(span)):
             remember(trace.left_out, span_id, self.limits.spans)
             return False
         trace.parents.add(parent_id)
@@ -204,8 +204,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         if trace is not None and span.start_ns > self.limits.rest_and_due(trace)[1]:
             yield from self._complete(span.trace_id)
         trace = self.traces.pop(span.trace_id, None)
-        if trace is None:
-            trace = _FileTrace(end_ns, end_ns, [], after=self._done.get(span.trace_id))
+        trace = trace or _FileTrace(end_ns, end_ns, [], after=self._done.get(span.trace_id))
         is_record = semconv.RAGMON_RECORD in span.attributes  # a whole request, whenever it comes
         if trace.after is not None and span.start_ns <= trace.after and not is_record:
             self.left_out[LATE] += 1
