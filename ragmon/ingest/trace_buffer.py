@@ -56,7 +56,7 @@ class BufferedTrace:
         spans: Its spans that have ended.
         open: Spans that have begun and not ended; None where nothing tells that a span begins.
         complete: Whether no span is known to be missing that tells something.
-        parents: The parents of its spans.
+        parents: The parents of its spans, as far as they are known.
         left_out: Its spans that tell nothing and were not kept.
     """
 
@@ -123,15 +123,14 @@ class TraceBuffer(Generic[Key, Open]):
 
     def has_room(self, trace: Open, span: Any, ids: tuple[Any, Any], is_root: bool) -> bool:
         """Whether a span, with its id and its parent's, is kept with its trace."""
-        n, (span_id, parent_id), is_first = len(trace.spans), ids, is_root and trace.root_ended is None
-        has_many = 4 * n >= self.limits.spans and not is_first
-        if has_many and span_id not in trace.parents and is_plain(*self._told(span)):
-            remember(trace.left_out, span_id, self.limits.spans)
+        n, most, (span_id, parent_id) = len(trace.spans), self.limits.spans, ids
+        is_first = is_root and trace.root_ended is None
+        if 4 * n >= most and not is_first and span_id not in trace.parents and is_plain(*self._told(span)):
+            remember(trace.left_out, span_id, most)
             return False
-        trace.parents.add(parent_id)
-        is_kept = is_first or n < self.limits.spans
-        trace.complete = trace.complete and is_kept and parent_id not in trace.left_out
-        return is_kept
+        has_room = n < most or is_first
+        trace.complete = trace.complete and has_room and parent_id not in trace.left_out
+        return has_room
 
     def _told(self, span: Any) -> tuple[Mapping[str, Any], Sequence[Any], bool]:
         """What a span tells of its request: its attributes, its events, and whether it failed."""
@@ -214,6 +213,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         self.traces[span.trace_id] = trace  # traces are ordered by their last span, the oldest first
         if self.has_room(trace, span, (span.span_id, span.parent_id), is_root):
             trace.spans.append(span)
+            trace.parents.add(span.parent_id)
             trace.origins.setdefault(span.span_id, (service, build))
             self.size += 1
         else:

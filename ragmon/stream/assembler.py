@@ -109,6 +109,7 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
                 counts[TWICE] += 1
             elif self.has_room(open_trace, span, (span.span_id, span.parent_id), span.is_root):
                 open_trace.spans[span.span_id] = span
+                open_trace.parents.add(span.parent_id)
                 if span.is_root and open_trace.root_ended is None:
                     open_trace.root_ended = now
                     heappush(self._due_heap, (open_trace.last, span.trace_id))  # with a root it is due sooner

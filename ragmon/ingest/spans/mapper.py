@@ -595,8 +595,7 @@ def incomplete(mapped: Mapped, request: Trace) -> Mapped:
     if mapped.record.latency_ms is not None and (request.root is None or request.root.parent_id is not None):
         unknown["latency_ms"] = msgspec.structs.replace(mapped.record.latency_ms, total=None)
         missing["latency_ms.total"] = INCOMPLETE
-    record = msgspec.structs.replace(mapped.record, **unknown, partial=True)
-    return mapped._replace(record=record, missing=missing)
+    return mapped._replace(record=msgspec.structs.replace(mapped.record, **unknown, partial=True), missing=missing)
 
 
 def own_record(line: object, trace_id: str, end_ns: int, unknown: Unknown) -> Record | str:
