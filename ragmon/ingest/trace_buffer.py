@@ -223,8 +223,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         self._newest = max(self._newest, end_ns)
         while self.traces:
             oldest, trace = next(iter(self.traces.items()))
-            _, due = self.limits.rest_and_due(trace)
-            if due > self._newest and not self.crowded:
+            if self.limits.rest_and_due(trace)[1] > self._newest and not self.crowded:
                 break
             yield from self._complete(oldest)
 
