@@ -592,7 +592,7 @@ def incomplete(mapped: Mapped, request: Trace) -> Mapped:
     unknown: dict[str, Any] = dict.fromkeys(("retrieved_ids", "candidate_ids", "scores", "contexts"))
     missing = {name: INCOMPLETE if reason in _ABSENT else reason for name, reason in mapped.missing.items()}
     missing["retrieved_ids"] = INCOMPLETE
-    if mapped.record.latency_ms is not None and (request.root is None or request.root.parent_id is not None):
+    if mapped.record.latency_ms is not None and all(span.parent_id for span in request.tops):
         unknown["latency_ms"] = msgspec.structs.replace(mapped.record.latency_ms, total=None)
         missing["latency_ms.total"] = INCOMPLETE
     return mapped._replace(record=msgspec.structs.replace(mapped.record, **unknown, partial=True), missing=missing)
