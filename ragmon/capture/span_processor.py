@@ -42,7 +42,7 @@ from ragmon.capture.exporters import BatchExporter, Exporter, Tee
 from ragmon.capture.worker import QueuedRecord, Worker
 from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
-from ragmon.core.record import Record, Sampling
+from ragmon.core.record import Latency, Record, Sampling
 from ragmon.core.semconv import RAGMON_INTERNAL
 from ragmon.core.text import parse
 from ragmon.core.written import nonempty_text
@@ -304,8 +304,18 @@ class RequestAssembler:
         self._sees_all = self._sees_all or trace.first.sampled is False
         if not (self._settings.keep or self._sees_all):
             sampling = self._upstream.of(trace, record.pipeline or "", self._settings.rate) or sampling
-        record = msgspec.structs.replace(record, partial=record.partial or not request.complete, sampling=sampling)
+        if not request.complete:
+            record = msgspec.structs.replace(record, partial=True, latency_ms=self._own_latency(record, trace, request))
+        record = msgspec.structs.replace(record, sampling=sampling)
         self._worker.submit(QueuedRecord(record, _SPAN_SIZE * len(trace.spans)))
+
+    def _own_latency(self, record: Record, trace: Trace, request: OpenRequest) -> Latency | None:
+        """The latency of a request that lacks spans: without a total where the spans around all others are missing."""
+        missing = set(request.ids).difference((span.context.span_id for span in request.spans), request.containers)
+        is_of_children = all(int(span.parent_id or "0", 16) in missing for span in trace.tops)
+        if record.latency_ms is None or not is_of_children:
+            return record.latency_ms
+        return msgspec.structs.replace(record.latency_ms, total=None)
 
     def _decision(self, span: Any) -> SamplingDecision:
         # If the application's sampler states its threshold, only sampled traces count.

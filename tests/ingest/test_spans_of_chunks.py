@@ -157,3 +157,12 @@ def test_the_latency_of_a_request_that_lacks_spans_is_that_of_its_root():
     (mapped,), left_out = in_a_small_room([*searches, root], 16)
     assert (mapped.record.q, mapped.record.latency_ms.total, left_out) == ("Is it?", 60_000.0, 4)
     assert mapped.record.retrieved_ids is None
+
+
+def test_in_a_process_as_well_no_latency_is_that_of_a_child(tmp_path):
+    root = made({"http.route": "/ask"}, end=60.0)
+    chain = made(CHAIN | {"output.value": "so [1]"}, parent=root, start=0.1, end=59.0)
+    searches = [made(SEARCH, parent=chain, start=1 + n / 100, end=1.005 + n / 100) for n in range(600)]
+    (record,), left_out = in_the_process(tmp_path, [*searches, chain, root])
+    assert (record.q, record.answer_json, record.partial, left_out) == (None, None, True, 600 - 512 + 1)
+    assert (record.latency_ms.total, record.latency_ms.retrieve) == (None, 2560.0)
