@@ -42,7 +42,7 @@ from ragmon.capture.exporters import BatchExporter, Exporter, Tee
 from ragmon.capture.worker import QueuedRecord, Worker
 from ragmon.core import constants
 from ragmon.core.errors import error_location, warn_once
-from ragmon.core.record import Record, Sampling
+from ragmon.core.record import Latency, Record, Sampling
 from ragmon.core.semconv import RAGMON_INTERNAL
 from ragmon.core.text import parse
 from ragmon.core.written import nonempty_text
@@ -55,7 +55,6 @@ from ragmon.ingest.spans.span import (
     count_scope,
     count_tools,
     from_sdk_span,
-    is_plain,
 )
 from ragmon.ingest.trace_buffer import DECORATED, LATE, TOO_MANY, BufferedTrace, TraceBuffer, TraceLimits, remember
 
@@ -86,7 +85,6 @@ class OpenRequest(BufferedTrace):
         trace_id, root: The trace, and its outermost span, or the parent of its outermost spans that nobody sees.
         claimed: A decorated call inside makes its record.
         continues: It goes on below a span of a request that was taken: what is no whole request belonged to that one.
-        parents: The parents of its spans.
         containers: Running spans that contain requests and are none.
         looked: When it was last searched for such spans, and how many spans had ended.
     """
@@ -98,7 +96,6 @@ class OpenRequest(BufferedTrace):
     claimed: bool = False
     continues: bool = False
     ids: list[int] = field(default_factory=list)
-    parents: set[int | None] = field(default_factory=set)
     containers: set[int] = field(default_factory=set)
     looked: tuple[float, int] = (0.0, 0)
 
@@ -169,10 +166,7 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
                 self.dropped[LATE] += 1
             return
         is_root = span_id == request.root
-        # Of spans that tell nothing, a stream may have thousands: a quarter of the room is for them.
-        is_many = 4 * len(request.spans) >= self.limits.spans and not is_root
-        is_left_out = is_many and span_id not in request.parents and is_plain(span)
-        if not is_left_out and self.has_room(request, is_root):
+        if self.has_room(request, span, (span_id, None), is_root):  # below it all has begun that will
             request.spans.append(span)
         else:
             self.dropped[TOO_MANY] += 1
@@ -180,6 +174,9 @@ class SpanBuffer(TraceBuffer[int, OpenRequest]):
         if is_root:
             request.root_ended = request.last
         request.open.pop(span_id, None)
+
+    def _told(self, span: Any) -> tuple[Mapping[str, Any], Sequence[Any], bool]:
+        return span.attributes or {}, span.events, not (span.status.is_ok or span.status.is_unset)
 
     def lasting(self) -> Iterator[OpenRequest]:
         """The requests whose spans have been running for long, or are many, since they were last looked at."""
@@ -307,8 +304,18 @@ class RequestAssembler:
         self._sees_all = self._sees_all or trace.first.sampled is False
         if not (self._settings.keep or self._sees_all):
             sampling = self._upstream.of(trace, record.pipeline or "", self._settings.rate) or sampling
-        record = msgspec.structs.replace(record, partial=record.partial or not request.complete, sampling=sampling)
+        if not request.complete:
+            record = msgspec.structs.replace(record, partial=True, latency_ms=self._own_latency(record, trace, request))
+        record = msgspec.structs.replace(record, sampling=sampling)
         self._worker.submit(QueuedRecord(record, _SPAN_SIZE * len(trace.spans)))
+
+    def _own_latency(self, record: Record, trace: Trace, request: OpenRequest) -> Latency | None:
+        """The latency of a request that lacks spans: without a total where the spans around all others are missing."""
+        missing = set(request.ids).difference((span.context.span_id for span in request.spans), request.containers)
+        is_of_children = all(int(span.parent_id or "0", 16) in missing for span in trace.tops)
+        if record.latency_ms is None or not is_of_children:
+            return record.latency_ms
+        return msgspec.structs.replace(record.latency_ms, total=None)
 
     def _decision(self, span: Any) -> SamplingDecision:
         # If the application's sampler states its threshold, only sampled traces count.

@@ -332,18 +332,24 @@ class ExternalSpan(msgspec.Struct, gc=False):
     """A span of another instrumentation.
 
     Attributes:
+        parent_id: Its parent; b"" where it is a root.
         content: The span, from JSON; from protobuf its bytes, because a message keeps its whole request in memory.
     """
 
     trace_id: bytes
     span_id: bytes
-    is_root: bool
+    parent_id: bytes
     start_ns: int
     end_ns: int
     service: str | None
     build: str | None
     scope: str
     content: bytes | Span
+
+    @property
+    def is_root(self) -> bool:
+        """Whether it has no parent."""
+        return not self.parent_id
 
     def span(self) -> Span:
         """The span in the mapper's form, with only the attributes the mapper reads."""
@@ -398,10 +404,11 @@ class SpanBatch:
         elif own:
             self.stages += 1
         else:
-            is_root, start_ns = message.parent_span_id in _NO_PARENT, message.start_time_unix_nano
+            parent_id, start_ns = message.parent_span_id, message.start_time_unix_nano
+            parent_id = b"" if parent_id in _NO_PARENT else parent_id
             is_message = isinstance(message, trace_pb2.Span)
             content = message.SerializeToString() if is_message else to_span(message, origin.scope)
-            self.external.append(ExternalSpan(trace_id, span_id, is_root, start_ns, end_ns, *origin, content))
+            self.external.append(ExternalSpan(trace_id, span_id, parent_id, start_ns, end_ns, *origin, content))
         self.spans += 1
 
 

@@ -3,8 +3,11 @@
 A trace is due `idle` after its last span, once its root has ended and no span of it is open; `rootless` after its last
 span, while its root has not ended; `unended` after its root ended, while other spans are open; `age` after its first
 span, unless all its spans are known to have ended; and at once where the buffer is crowded or everything is asked for.
-Taken before it came to rest, or with open spans, it may miss spans: it is not complete, and its record is partial. It
-keeps a limited number of spans, and its root in any case; once a span is left out, it is not complete either. What has
+Taken before it came to rest, or with open spans, it may miss spans: it is not complete, and its record is partial.
+
+It keeps a limited number of spans, and its root in any case. Of spans that tell nothing but their time, a stream may
+have thousands: once the trace has a quarter of its spans, these are left out, if no other is known to lie below them,
+and nothing is missed. Once another span is left out, or one comes whose parent is, the trace is not complete. What has
 ended is remembered for a while, so that a late span does not make a second record. Several requests may share a trace,
 as the turns of a session do: spans that began when all that is done of it had ended are another request, unless they
 are work left over (`ragmon.ingest.spans.mapper.begins_anew`).
@@ -25,7 +28,7 @@ they can know:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Sized
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
@@ -35,11 +38,11 @@ from ragmon.core import semconv
 from ragmon.ingest.spans.mapper import begins_anew, incomplete, per_request, to_record
 from ragmon.ingest.spans.messages import NO_SPAN, with_log_events
 from ragmon.ingest.spans.sampling import UpstreamSampling
-from ragmon.ingest.spans.span import MAX_SPANS, NO_OPTIONS, TOO_MANY_SPANS, Mapped, Span, SpanOptions
+from ragmon.ingest.spans.span import MAX_SPANS, NO_OPTIONS, Mapped, Span, SpanOptions, is_plain
 
 LATE: Final = "late"
 TWICE: Final = "duplicate"
-TOO_MANY: Final = TOO_MANY_SPANS
+TOO_MANY: Final = "too_many_spans"
 """Reasons why a span belongs to no record: its trace has ended, it came before, its trace has too many."""
 DECORATED: Final = "decorated"
 """Reason why a trace makes no record: a decorated call in it makes a complete one."""
@@ -52,7 +55,9 @@ class BufferedTrace:
     Attributes:
         spans: Its spans that have ended.
         open: Spans that have begun and not ended; None where nothing tells that a span begins.
-        complete: Whether no span is known to be missing.
+        complete: Whether no span is known to be missing that tells something.
+        parents: The parents of its spans, as far as they are known.
+        left_out: Its spans that tell nothing and were not kept.
     """
 
     first: float
@@ -61,6 +66,8 @@ class BufferedTrace:
     root_ended: float | None = None
     open: Collection[int] | None = None
     complete: bool = True
+    parents: set[Any] = field(default_factory=set)
+    left_out: dict[Any, None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -114,12 +121,20 @@ class TraceBuffer(Generic[Key, Open]):
         """Whether a limit is exceeded."""
         return len(self.traces) > self.limits.traces or self.size > self.limits.size
 
-    def has_room(self, trace: Open, is_root: bool) -> bool:
-        """Whether a span is kept with its trace; where it is not, the trace is not complete."""
-        if len(trace.spans) < self.limits.spans or (is_root and trace.root_ended is None):
-            return True
-        trace.complete = False
-        return False
+    def has_room(self, trace: Open, span: Any, ids: tuple[Any, Any], is_root: bool) -> bool:
+        """Whether a span, with its id and its parent's, is kept with its trace."""
+        n, most, (span_id, parent_id) = len(trace.spans), self.limits.spans, ids
+        is_first = is_root and trace.root_ended is None
+        if 4 * n >= most and not is_first and span_id not in trace.parents and is_plain(*self._told(span)):
+            remember(trace.left_out, span_id, most)
+            return False
+        has_room = n < most or is_first
+        trace.complete = trace.complete and has_room and parent_id not in trace.left_out
+        return has_room
+
+    def _told(self, span: Any) -> tuple[Mapping[str, Any], Sequence[Any], bool]:
+        """What a span tells of its request: its attributes, its events, and whether it failed."""
+        return span.attributes, span.events, span.failed
 
     def due(self, now: float, *, hurried: bool = False, everything: bool = False) -> Iterator[tuple[Key, Open]]:
         """Remove and yield the traces that are due; if hurried, without waiting for spans that may begin later."""
@@ -188,8 +203,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         if trace is not None and span.start_ns > self.limits.rest_and_due(trace)[1]:
             yield from self._complete(span.trace_id)
         trace = self.traces.pop(span.trace_id, None)
-        if trace is None:
-            trace = _FileTrace(end_ns, end_ns, [], after=self._done.get(span.trace_id))
+        trace = trace or _FileTrace(end_ns, end_ns, [], after=self._done.get(span.trace_id))
         is_record = semconv.RAGMON_RECORD in span.attributes  # a whole request, whenever it comes
         if trace.after is not None and span.start_ns <= trace.after and not is_record:
             self.left_out[LATE] += 1
@@ -197,8 +211,9 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
                 self.traces[span.trace_id] = trace
             return
         self.traces[span.trace_id] = trace  # traces are ordered by their last span, the oldest first
-        if self.has_room(trace, is_root):
+        if self.has_room(trace, span, (span.span_id, span.parent_id), is_root):
             trace.spans.append(span)
+            trace.parents.add(span.parent_id)
             trace.origins.setdefault(span.span_id, (service, build))
             self.size += 1
         else:
@@ -208,8 +223,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
         self._newest = max(self._newest, end_ns)
         while self.traces:
             oldest, trace = next(iter(self.traces.items()))
-            _, due = self.limits.rest_and_due(trace)
-            if due > self._newest and not self.crowded:
+            if self.limits.rest_and_due(trace)[1] > self._newest and not self.crowded:
                 break
             yield from self._complete(oldest)
 
@@ -229,7 +243,7 @@ class FileTraceBuffer(TraceBuffer[str, _FileTrace]):
             if (record := mapped.record) is not None:
                 remember(self._done, trace_id, _MAX_REMEMBERED, int(trace.last))
                 record.sampling = record.sampling or self._upstream.of(request, record.pipeline or "")
-            yield mapped if trace.complete else incomplete(mapped)
+            yield mapped if trace.complete else incomplete(mapped, request)
 
     def end(self) -> Iterator[Mapped]:
         """The requests of all traces that are still open."""

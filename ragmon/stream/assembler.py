@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -107,8 +107,9 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
                 counts["new"] += 1
             if span.span_id in open_trace.spans:
                 counts[TWICE] += 1
-            elif self.has_room(open_trace, span.is_root):
+            elif self.has_room(open_trace, span, (span.span_id, span.parent_id), span.is_root):
                 open_trace.spans[span.span_id] = span
+                open_trace.parents.add(span.parent_id)
                 if span.is_root and open_trace.root_ended is None:
                     open_trace.root_ended = now
                     heappush(self._due_heap, (open_trace.last, span.trace_id))  # with a root it is due sooner
@@ -118,6 +119,9 @@ class JournalledTraceBuffer(TraceBuffer[bytes, OpenTrace]):
                 counts[TOO_MANY] += 1
             open_trace.last, open_trace.ended = now, max(open_trace.ended, span.end_ns)
         return counts
+
+    def _told(self, span: ExternalSpan) -> tuple[Mapping[str, Any], Sequence[Any], bool]:
+        return super()._told(span.span())
 
     def _refer(self, open_trace: OpenTrace, request: int, size: int) -> None:
         open_trace.requests.add(request)
@@ -274,7 +278,7 @@ class Assembler:
                 own = origin(request.owner(lambda span: origin(span).service))
                 mapped = to_record(request, self._options, service=own.service, build=own.build)
                 if mapped.record is not None and not waiting.complete:
-                    mapped = incomplete(mapped)
+                    mapped = incomplete(mapped, request)
                 _check_deadline(deadline)
                 record = mapped.record
                 if record is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmon.ingest.spans.span import Span
 from ragmon.ingest.trace_buffer import LATE, TOO_MANY, TWICE
 from ragmon.stream.assembler import AssemblyLimits, JournalledTraceBuffer
 
@@ -19,9 +20,13 @@ class Piece:
     trace_id: bytes
     span_id: bytes
     is_root: bool = False
+    parent_id: bytes = b""
     end_ns: int = 0
     service: str | None = None
     build: str | None = None
+
+    def span(self):
+        return Span("", "", None, "", 0, 0, {"input.value": "Is it?"})
 
 
 def due(room, now):

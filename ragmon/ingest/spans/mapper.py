@@ -36,6 +36,7 @@ from ragmon.ingest.spans.conventions import translated
 from ragmon.ingest.spans.documents import Retrievals, Retrieved, SpanDocuments, ids_of, scores_of, texts_of, titles_of
 from ragmon.ingest.spans.messages import answer, asked_texts, question
 from ragmon.ingest.spans.span import (
+    CONTENT_NOT_CAPTURED,
     INCOMPLETE,
     INPUT,
     NO_OPTIONS,
@@ -582,13 +583,21 @@ def to_record(
     return Mapped(kept, "", {**missing, **unreadable, **out_of_range, **off_scale}, tools=tools, unread=unread)
 
 
-def incomplete(mapped: Mapped) -> Mapped:
-    """Mark a request with missing spans: its documents become unknown, and its record partial."""
+_ABSENT: Final = (CONTENT_NOT_CAPTURED, constants.NO_ANSWER)
+"""The reasons that are true only if no span is missing."""
+
+
+def incomplete(mapped: Mapped, request: Trace) -> Mapped:
+    """Mark a request with missing spans: its documents become unknown, its latency without its root, and it partial."""
     if mapped.record is None:
         return mapped
-    documents = dict.fromkeys(("retrieved_ids", "candidate_ids", "scores", "contexts"))
-    record = msgspec.structs.replace(mapped.record, **documents, partial=True)
-    return mapped._replace(record=record, missing={**mapped.missing, "retrieved_ids": INCOMPLETE})
+    unknown: dict[str, Any] = dict.fromkeys(("retrieved_ids", "candidate_ids", "scores", "contexts"))
+    missing = {name: INCOMPLETE if reason in _ABSENT else reason for name, reason in mapped.missing.items()}
+    missing["retrieved_ids"] = INCOMPLETE
+    if mapped.record.latency_ms is not None and all(span.parent_id for span in request.tops):
+        unknown["latency_ms"] = msgspec.structs.replace(mapped.record.latency_ms, total=None)
+        missing["latency_ms.total"] = INCOMPLETE
+    return mapped._replace(record=msgspec.structs.replace(mapped.record, **unknown, partial=True), missing=missing)
 
 
 def own_record(line: object, trace_id: str, end_ns: int, unknown: Unknown) -> Record | str:

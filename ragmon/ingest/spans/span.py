@@ -95,10 +95,8 @@ NO_RETRIEVAL: Final = "no_retrieval"
 TOO_MANY_STEPS: Final = "too_many_steps"
 """The reason for unknown ids: the request has more retrievals and rerankings than are followed."""
 INCOMPLETE: Final = "incomplete"
-"""The reason for unknown documents where spans of the trace are missing: they may have held others."""
+"""The reason for an unknown field where spans of the trace are missing: they may have held it, or more documents."""
 MAX_SPANS: Final = 10_000
-TOO_MANY_SPANS: Final = "too_many_spans"
-"""The reason for a span that belongs to no record: its trace has too many spans."""
 
 
 class Event(NamedTuple):
@@ -182,17 +180,15 @@ def from_sdk_span(span: Any) -> Span:
     )
 
 
-_PLAIN: Final = (
-    *("http.", "url.", "net.", "network.", "server.", "client.", "user_agent.", "asgi.", "db.", "rpc.", "messaging."),
-    *("peer.", "thread.", "code.", "otel.", "enduser.", "faas.", "cloud.", "aws."),
-)
+_SERVERS: Final = ("http.", "url.", "db.", "rpc.", "messaging.", "net.", "network.", "server.", "user_agent.", "asgi.")
+_PLAIN: Final = (*_SERVERS, "client.", "peer.", "thread.", "code.", "otel.", "enduser.", "faas.", "cloud.", "aws.")
 
 
-def is_plain(span: Any) -> bool:
-    """Whether an SDK span tells nothing of a request but its time: a chunk that is sent, a call of HTTP, a query."""
-    if span.events or not (span.status.is_ok or span.status.is_unset):
-        return False
-    return all(key.startswith(_PLAIN) and not key.startswith("db.vector") for key in span.attributes or ())
+def is_plain(attributes: Mapping[str, Any], events: Sequence[Any], failed: bool) -> bool:
+    """Whether a span tells nothing of a request but its time: a chunk of a stream, a call of HTTP, a query."""
+    is_chunk = str(attributes.get(semconv.OPERATION)).endswith("chunk")
+    tells_time = is_chunk or all(key.startswith(_PLAIN) and not key.startswith("db.vector") for key in attributes)
+    return tells_time and not events and not failed
 
 
 class Role:
@@ -486,9 +482,7 @@ _MODEL: Final = re.compile(r"(?:^|[._])model(?:[._]?(?:name|id))?$", re.IGNORECA
 _KIND: Final = re.compile(
     r"(?:^|[._])kind$|(?:span|observation|component|node|run)[._]?type$|operation(?:[._]?(?:name|id))?$", re.IGNORECASE
 )
-_ABOUT_SERVERS: Final = (
-    "http.", "url.", "db.", "rpc.", "messaging.", "net.", "network.", "server.", "error.", "exception.", "user_agent."
-)  # fmt: skip
+_ABOUT_SERVERS: Final = (*_SERVERS, "error.", "exception.")
 """Conventions whose texts are none of a model's."""
 _KIND_WORDS: Final = re.compile(r"llm|chat|generation|completion|retriev|rerank|agent|\brag\b", re.IGNORECASE)
 """What a span with a model call or a retrieval is called, in any convention."""
