@@ -301,9 +301,8 @@ class Retrievals:
         if self._trace.role(span) & Role.TOOL:
             return self._returned(span)
         listed = self._listed(span, _RERANKED if self._is_reranker(span) else _RETRIEVED)
-        if listed is not None and listed.documents is not None:
-            return listed
-        return self._given(tool_output(span.attributes)) or listed
+        is_known = listed is not None and listed.documents is not None
+        return listed if is_known else self._given(tool_output(span.attributes)) or listed
 
     def _retrieve(self, span: Span) -> None:
         """Add the documents of a retriever; if it selected among those of inner retrievers, these are candidates."""

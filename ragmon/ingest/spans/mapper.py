@@ -169,8 +169,8 @@ _DEFAULT_NAMES: Final = ("Runnable", "LangGraph", "AgentExecutor")
 
 def _answering_model(trace: Trace) -> str | None:
     # The last model call that names one. The reply's name goes before the request's: it has the version.
-    spans = (*reversed(trace.calls), *trace.outermost)
-    names = (first_of(span.attributes, _MODEL_KEYS, nonempty_text) for span in spans)
+    named = (span.attributes for span in (*reversed(trace.calls), *trace.outermost))
+    names = (first_of(attributes, _MODEL_KEYS, nonempty_text) for attributes in named)
     return next((shown_name(name, constants.OTHER) for name in names if name is not None), None)
 
 
@@ -616,10 +616,8 @@ def own_record(line: object, trace_id: str, end_ns: int, unknown: Unknown) -> Re
             return rejected.reason
     if not isinstance(record, Record) or record.v != constants.CONTRACT_VERSION:
         return constants.INVALID_SCHEMA
-    if record.trace_id is None:
-        record.trace_id = trace_id
-    if record.ts is None:
-        record.ts = _event_time(end_ns)
+    record.trace_id = trace_id if record.trace_id is None else record.trace_id
+    record.ts = _event_time(end_ns) if record.ts is None else record.ts
     return record
 
 

@@ -151,7 +151,6 @@ def _under_label(lines: Sequence[_Line], asked: Sequence[int]) -> str | None:
 
 
 def _holds_documents(prompt: str, lines: Sequence[_Line]) -> bool:
-    if _DOCUMENTS in {*(line.label for line in lines), *map(_label, _TAG.finditer(prompt))}:
-        return True
+    labels = {*(line.label for line in lines), *map(_label, _TAG.finditer(prompt))}
     texts = [line.text for line in lines if line.text]
-    return len(texts) > 1 and any(map(_NUMBERED.match, texts))
+    return _DOCUMENTS in labels or (len(texts) > 1 and any(map(_NUMBERED.match, texts)))
