@@ -307,7 +307,8 @@ class RequestAssembler:
         self._sees_all = self._sees_all or trace.first.sampled is False
         if not (self._settings.keep or self._sees_all):
             sampling = self._upstream.of(trace, record.pipeline or "", self._settings.rate) or sampling
-        record = msgspec.structs.replace(record, partial=record.partial or not request.complete, sampling=sampling)
+        partial, why = record.partial or not request.complete, dict(result.missing) or None
+        record = msgspec.structs.replace(record, partial=partial, sampling=sampling, why_unknown=why)
         self._worker.submit(QueuedRecord(record, _SPAN_SIZE * len(trace.spans)))
 
     def _decision(self, span: Any) -> SamplingDecision:

@@ -735,6 +735,7 @@ class _FileReader:
             if mapped.record is not None:
                 for name, reason in mapped.missing.items():
                     self.miss(number, name, reason, mapped.unread.get(name, ""))
+                mapped.record.why_unknown = dict(mapped.missing) or None
                 yield mapped.record
                 continue
             why = "its record cannot be read"

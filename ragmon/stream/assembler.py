@@ -282,8 +282,9 @@ class Assembler:
                     rate = self._rate if waiting.lowest == self.lowest else 1.0 - waiting.lowest / SPAN
                     record.pipeline = record.pipeline or DEFAULT_PIPELINE
                     sampling = self.upstream.of(request, record.pipeline, rate) or Sampling(p_audit=rate, p=rate)
-                    partial = record.partial or not waiting.complete
-                    record = self._redact(msgspec.structs.replace(record, sampling=sampling, partial=partial))
+                    partial, why = record.partial or not waiting.complete, dict(mapped.missing) or None
+                    changed = msgspec.structs.replace(record, sampling=sampling, partial=partial, why_unknown=why)
+                    record = self._redact(changed)
                     # Each record has its own key, of another length than a native record's key (trace and span).
                     is_alone = len(requests) == 1 and waiting.after == NOTHING
                     unique = trace_id if is_alone else b"%b/%b" % (trace_id, first.span_id)
