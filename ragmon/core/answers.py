@@ -269,7 +269,7 @@ OPENINGS: Final = frozenset("[{\"'(<`◁ \n\t\r")
 _CLOSINGS: Final = frozenset("}\"')")
 _REPR: Final = re.compile(
     r"\[?<[^<>\n]{1,300} at 0x[0-9a-fA-F]+[^<>\n]{0,100}>.*|<(?:async_)?generator object\b.*>"
-    r"|\[?[A-Z]\w*\([a-zA-Z_]\w*=.*(?:\)\]?|\.\.\.)|\{'\w{1,40}': \[?[A-Z]\w*\([a-zA-Z_]\w*=.*\}"
+    r"|\[?[A-Z]\w*\(\s*+[a-zA-Z_]\w*=.*(?:\)\]?|\.\.\.)|\{'\w{1,40}': \[?[A-Z]\w*\(\s*+[a-zA-Z_]\w*=.*\}"
     r"|content=['\"].*['\"] additional_kwargs=\{.*",
     re.DOTALL,
 )

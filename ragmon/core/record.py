@@ -175,6 +175,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
         judge_versions: The version of each judge among them that has one, by metric name.
         instrumentation: The instrumentation whose spans the record was read from; None where ragmon captured the call,
             and in a file.
+        why_unknown: Why fields of a record read from spans are unknown, by their names, as `q` and `answer_json`.
     """
 
     v: int | None = None
@@ -210,6 +211,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     user: str | None = None
     judge_versions: dict[str, str] | None = None
     instrumentation: str | None = None
+    why_unknown: dict[str, str] | None = None
 
     @property
     def cites(self) -> bool:

@@ -17,16 +17,31 @@ AGENT_FRAMEWORK: Final = "Agent Framework"
 AUTOGEN: Final = "AutoGen"
 GOOGLE_ADK: Final = "Google ADK"
 HAYSTACK: Final = "Haystack"
+LAMINAR: Final = "Laminar"
 LANGFUSE: Final = "Langfuse"
 LANGSMITH: Final = "LangSmith"
 LITELLM: Final = "LiteLLM"
+LLAMA_INDEX: Final = "LlamaIndex"
+LOGFIRE: Final = "Logfire"
+MASTRA: Final = "Mastra"
 MLFLOW: Final = "MLflow"
 OPENAI_AGENTS: Final = "OpenAI Agents SDK"
 OPENLIT: Final = "OpenLIT"
 PYDANTIC_AI: Final = "Pydantic AI"
 SEMANTIC_KERNEL: Final = "Semantic Kernel"
+STRANDS: Final = "Strands"
 VERCEL: Final = "AI SDK"
+_OF_OPENLLMETRY: Final = (
+    *("agno", "alephalpha", "anthropic", "bedrock", "chromadb", "cohere", "crewai", "google_generativeai", "groq"),
+    *("haystack", "lancedb", "langchain", "llamaindex", "marqo", "mcp", "milvus", "mistralai", "ollama", "openai"),
+    *("pinecone", "qdrant", "replicate", "sagemaker", "together", "transformers", "voyageai", "watsonx", "weaviate"),
+    "writer",
+)
+"""The packages of OpenLLMetry whose spans have a scope that no package of OpenTelemetry's own has."""
 INSTRUMENTATIONS: Final = {
+    **{f"opentelemetry.instrumentation.{name}": OPENLLMETRY for name in _OF_OPENLLMETRY},
+    "@mastra": MASTRA,
+    "@traceloop": OPENLLMETRY,
     "agent_framework": AGENT_FRAMEWORK,
     "autogen-core": AUTOGEN,
     "gcp.vertex.agent": GOOGLE_ADK,
@@ -34,15 +49,21 @@ INSTRUMENTATIONS: Final = {
     "langfuse-sdk": LANGFUSE,
     "langsmith": LANGSMITH,
     "litellm": LITELLM,
+    "llamaindex": LLAMA_INDEX,
+    "lmnr": LAMINAR,
     "mlflow": MLFLOW,
     "logfire.openai_agents": OPENAI_AGENTS,
+    "logfire": LOGFIRE,
+    "openinference": OPENINFERENCE,
     "openlit": OPENLIT,
     "pydantic-ai": PYDANTIC_AI,
     "semantic_kernel": SEMANTIC_KERNEL,
+    "strands": STRANDS,
+    "traceloop": OPENLLMETRY,
     "ai": VERCEL,
     "gen_ai": VERCEL,  # since AI SDK 7
 }
-"""Those of one framework, by the first words of the scope or the name of their spans."""
+"""By the first words of the scope or the name of their spans; the first that fits."""
 
 # Attributes of ragmon.
 RAGMON_CONTRACT_VERSION: Final = "ragmon.contract.version"
@@ -209,3 +230,19 @@ TRULENS_INPUT_ID: Final = "ai.observability.input_id"
 TRULENS_CONVERSATION: Final = "ai.observability.conversation_id"
 TRULENS_APP: Final = "ai.observability.app_name"
 TRULENS_APP_VERSION: Final = "ai.observability.app_version"
+
+FAMILY_KEYS: Final = {
+    "langfuse.observation.type": LANGFUSE,
+    "langsmith.span.kind": LANGSMITH,
+    "lmnr.span.type": LAMINAR,
+    "mastra.span.type": MASTRA,
+    "mlflow.spanType": MLFLOW,
+    SPAN_KIND: OPENINFERENCE,
+    TRACELOOP_KIND: OPENLLMETRY,
+    TRACELOOP_WORKFLOW: OPENLLMETRY,
+    REQUEST_TYPE: OPENLLMETRY,
+    TRULENS_KIND: TRULENS,
+    OPERATION: GENAI,
+}
+"""Attributes that only spans of one family have, the surest first: spans of other families are given OpenInference's
+kind where they are translated, and OpenLLMetry's have the operation of GenAI as well."""

@@ -350,7 +350,7 @@ def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
     names, last = current.overflow.get(constants.PIPELINE_NAMES, 0), current.last_scored
     if names:
         hint = f"raise it: [serve] {more_places(current.needed_series)}; a pipeline in [pipelines.NAME] always has room"
-        text = f"pipelines without room, counted as {constants.OTHER}: {names}"
+        text = f"records of pipelines without room, counted as {constants.OTHER}: {names}"
         findings.append(StatusFinding(text, hint=hint))
     if last is None:
         findings.append(StatusFinding("no record has been scored yet"))

@@ -21,6 +21,7 @@ from ragmon.core.constants import DOCTOR_PIPELINE, LIVE, MATCH, MATCH_METHODS, U
 from ragmon.core.errors import Unassessed, printable, printable_line
 from ragmon.core.gold_item import ANSWERABLE, BY_TEXT, TOTAL_UNKNOWN
 from ragmon.core.policy import Gate, Outcome
+from ragmon.core.record import Record
 from ragmon.ingest.gold import Items
 from ragmon.metrics import facts as bits
 from ragmon.metrics.base import Metric
@@ -40,6 +41,7 @@ GOLD_IDS: Final = "gold_ids"
 SESSION: Final = "session"
 BUILD: Final = "build"
 LATENCY: Final = "latency"
+_IN_RECORD: Final = {QUESTION: "q", ANSWER: "answer_json"}
 FIELDS: Final = (QUESTION, ANSWER, IDS, CONTEXTS, CITATIONS, GOLD, GOLD_IDS, SESSION, BUILD, LATENCY)
 """What a report shows of records; `gold` is a match with a gold item, `gold_ids` that retrieved ids occur in gold."""
 
@@ -134,9 +136,12 @@ _SWITCHES: Final[Mapping[str, str]] = {
     ),
     semconv.GOOGLE_ADK: f"ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true {_GENAI_SWITCH}",
     semconv.HAYSTACK: "HAYSTACK_CONTENT_TRACING_ENABLED=true, before haystack is imported",
+    semconv.LAMINAR: "`observe` without `ignore_input` and `ignore_output`",
     semconv.LANGFUSE: "LANGFUSE_OBSERVE_DECORATOR_IO_CAPTURE_ENABLED=true, or unset it",
     semconv.LANGSMITH: "unset LANGSMITH_HIDE_INPUTS and LANGSMITH_HIDE_OUTPUTS",
     semconv.LITELLM: "`litellm.turn_off_message_logging = False`",
+    semconv.LOGFIRE: "`@logfire.instrument(extract_args=True, record_return=True)`",
+    semconv.MASTRA: "`tracingOptions` without `hideInput` and `hideOutput`",
     semconv.OPENAI_AGENTS: "OPENAI_AGENTS_TRACE_INCLUDE_SENSITIVE_DATA=true, or unset it",
     semconv.OPENLIT: "OPENLIT_CAPTURE_MESSAGE_CONTENT=true, or unset it",
     semconv.PYDANTIC_AI: "`include_content=True` in InstrumentationSettings or logfire.instrument_pydantic_ai",
@@ -153,6 +158,15 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "answer": f"the span attribute `{semconv.RAGMON_CLAIM}`",
 }
 """What says question and answer where no switch does."""
+_OF_UNKNOWN: Final[Mapping[str, str]] = {
+    "prompt": "{attribute}: the spans hold a prompt, and which part of it is the question cannot be told",
+    "not_understood": "{attribute}: the spans hold texts in a form that ragmon does not read",
+    "uploaded": f"{_GENAI_SWITCH} puts texts on the spans as well as into the storage; or {{attribute}}",
+    "attributes_dropped": "a higher OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT: it took attributes of the outermost span away",
+    constants.OVERSIZE: "{attribute}: the spans hold texts of more than 1 MiB, which are not read",
+    constants.NO_ANSWER: "{attribute}: no span calls a model or is a chain or an agent",
+}
+"""What says question and answer of spans, by the reason why they are unknown; a switch where content is left out."""
 _DECORATED: Final[Mapping[str, str]] = {
     "question": '`@ragmon.trace(question="body.question")` says where the question is, or `ragmon.record(question=…)`',
     "answer": (
@@ -306,6 +320,7 @@ class Gap(NamedTuple):
         tokens: The tokens of refusals that there are, where a text is proposed as another one.
         repeats: Whether values of the field occur in several records, as those of a session do.
         path: Where decorated calls hold what may be the field.
+        reason: Why spans do not tell question or answer, "" where that is not known.
     """
 
     field: str
@@ -320,6 +335,7 @@ class Gap(NamedTuple):
     tokens: tuple[str, ...] = ()
     repeats: bool = True
     path: str = ""
+    reason: str = ""
 
 
 def sentence(gap: Gap) -> str:
@@ -370,8 +386,16 @@ def remedy(gap: Gap) -> str:
         return _DECORATED[gap.field]
     if gap.origin == FILE:
         return _OF_FILES[gap.field]
-    switch = _SWITCHES.get(gap.origin, _ANY_SWITCH)
-    return _OF_SPANS.get(gap.field) or f"{switch}; if that is so already, {_ATTRIBUTES[gap.field]}"
+    if gap.field in _OF_SPANS:
+        return _OF_SPANS[gap.field]
+    template = _OF_UNKNOWN.get(gap.reason, "{switch}; if that is so already, {attribute}")
+    return template.format(switch=_SWITCHES.get(gap.origin, _ANY_SWITCH), attribute=_ATTRIBUTES[gap.field])
+
+
+def remedy_of_record(record: Record, field: str) -> str:
+    """The setting that mends a gap of one record that was read from spans."""
+    reason = (record.why_unknown or {}).get(_IN_RECORD.get(field, ""), "")
+    return remedy(Gap(field, 1, 1, record.instrumentation or "", reason=reason))
 
 
 def remedy_of_reason(reason: str, source: str) -> str | None:
@@ -700,6 +724,9 @@ class _Reader:
             setting=", ".join(form_setting(gold, ids) for gold, ids in bucket.alike.items() if name == GOLD_IDS),
             repeats=name != SESSION or self._sessions_repeat,
         )
+        whys = {key: n for key, n in bucket.hidden_why.items() if key.startswith(f"{_IN_RECORD.get(name)}|")}
+        if whys:
+            gap = gap._replace(reason=max(whys, key=lambda key: (whys[key], key)).partition("|")[2])
         if not gap.origin and name in _AT_PATH:
             gap = gap._replace(path=shapes.path_hints.get(f"{self._pipeline} {name}") or "")
         return CaptureGap(name, missing, of, sentence(gap), remedy(gap), tuple(gates), tuple(blocked))

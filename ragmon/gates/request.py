@@ -206,7 +206,7 @@ def _mend(why: str, record: Record) -> str | None:
         field = coverage.ANSWER if not has_answer else None if has_contexts else coverage.CONTEXTS
     if record.instrumentation is None or field is None:
         return coverage.BY_REASON.get(why)
-    return coverage.remedy(coverage.Gap(field, 1, 1, record.instrumentation))
+    return coverage.remedy_of_record(record, field)
 
 
 def _why_outside(metric: Metric, facts: Facts) -> str:
@@ -616,8 +616,7 @@ def _shown(record: Record, name: str, text: str | None, chars: int | None, conte
 
 def _why_missing(record: Record, field: str, chars: int | None, content: str) -> str:
     if record.instrumentation is not None and chars is None:
-        gap = coverage.Gap(field, 1, 1, record.instrumentation)
-        return f"not captured: its spans have none that ragmon reads; {coverage.remedy(gap)}"
+        return f"not captured: its spans have none that ragmon reads; {coverage.remedy_of_record(record, field)}"
     if content in ("none", "hash"):
         return f'not captured: `[capture] content = "{content}"`; {_KEEPS}'
     if chars is not None:

@@ -209,7 +209,7 @@ _MEMBERS: Final = (
     "v kind trace_id ts pipeline source probe qid q_id q question retrieved_ids candidate_ids chunks retrieval "
     "scores contexts answer_json answer citations error ok latency_ms retrieval_ms generation_ms perf index_hash "
     "build context session model user sampling facts partial ended exported parent_span_id tags verdicts measures "
-    "matched judge_versions instrumentation"
+    "matched judge_versions instrumentation why_unknown"
 )
 AnyShape: Final[Any] = msgspec.defstruct("AnyShape", [(name, Any, None) for name in _MEMBERS.split()], gc=False)
 """Every member of every known format, with any value; unknown ones are ignored."""
@@ -474,6 +474,7 @@ _ALONE: Final[Sequence[tuple[str, Callable[[Any, str], Any]]]] = (
     ("exported", as_flag),
     ("verdicts", as_verdicts),
     ("judge_versions", partial(as_type, kind=dict[str, str])),
+    ("why_unknown", partial(as_type, kind=dict[str, str])),
 )
 """Fields that have one name, in every format."""
 _alone_of: Final = attrgetter(*(name for name, _ in _ALONE))
@@ -746,6 +747,7 @@ _RECORD: Final[dict[str, Schema]] = {
     "user": {},
     "judge_versions": _map({"type": "string"}),
     "instrumentation": _TEXT,
+    "why_unknown": _map({"type": "string"}),
 }
 """What the reader accepts in each member of a record; an empty schema: it reads a text and passes over other values."""
 

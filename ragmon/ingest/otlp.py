@@ -488,6 +488,7 @@ def on_event(event: str, key: str) -> bool:
     return (
         event in HIT_EVENTS
         or key in EVENT_KEYS.get(event, ())
+        or (event in MESSAGE_EVENTS and bool(MEANINGS[key]))  # a text in a place that is not read
         or (event == semconv.EXCEPTION and key in (semconv.EXCEPTION_TYPE, semconv.EXCEPTION_MESSAGE))
         or (event == semconv.EVALUATION and key in MEMBERS)
     )

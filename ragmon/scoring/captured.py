@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ragmon.core import shapes
+from ragmon.core import constants, shapes
 from ragmon.core.citations import has_marks, unread_mark
 from ragmon.core.endings import CUT
 from ragmon.core.errors import printable, shown_name
@@ -62,6 +62,7 @@ _USUAL: Final = SHIPPED | IDS
 _FLAGS: Final = _USUAL | REFUSAL_LIKE
 _ALIKE: Final = IDS_ALIKE | CITES_ALIKE
 """The facts of the usual record, which has ids and an answer, and those that decide whether one is usual."""
+HIDDEN: Final = ("q", "answer_json")  # fields whose reasons are counted
 FIRST: Final = 20  # records from which a gap is named, and records with a gold item from which strange ids are
 MINUTE: Final = 60
 MINUTES: Final = 60  # buckets of a series that are kept apart: the newest with records
@@ -108,6 +109,7 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
         ids: Retrieved ids of the records whose ids do not occur in gold.
         candidates: Other ids of their documents, by path.
         hidden_by: Records from spans without question or answer, by instrumentation.
+        hidden_why: The same by the field of the record and the reason, as in `q|prompt`.
         examples: The first of those ids in the order of text, so that they do not depend on the order of records.
         alike: By gold set, the ids that differ from gold ids in form alone.
         marks: Likewise of marks that are not understood, or of traces whose answers have them.
@@ -117,6 +119,7 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
     ids: int = 0
     candidates: dict[str, CandidateCount] = {}
     hidden_by: dict[str, int] = {}
+    hidden_why: dict[str, int] = {}
     examples: list[str] = []
     alike: dict[str, AlikeIds] = {}
     marks: list[str] = []
@@ -129,6 +132,8 @@ class CapturedBucket(msgspec.Struct, omit_defaults=True):
             self.add_candidate(path, count.documents, count.fitting)
         for name, n in other.hidden_by.items():
             count_name(self.hidden_by, name, n)
+        for name, n in other.hidden_why.items():
+            count_name(self.hidden_why, name, n)
         for name in other.examples:
             self.add_example(name)
         for gold, ids in other.alike.items():
@@ -352,7 +357,11 @@ class CapturedSeries(msgspec.Struct):
         if flags & _ALIKE and item is not None:
             self._note_alike(record, item)
         if record.instrumentation is not None and mask & (NO_QUESTION | NO_ANSWER):
-            count_name(self._at(record.ts).hidden_by, record.instrumentation)
+            bucket = self._at(record.ts)
+            count_name(bucket.hidden_by, record.instrumentation)
+            for field, reason in (record.why_unknown or {}).items():
+                if field in HIDDEN:
+                    count_name(bucket.hidden_why, f"{field}|{shown_name(reason, constants.OTHER)}")
         return mask
 
     def add(self, ts: float | None, masks: Mapping[int, int]) -> None:

@@ -159,6 +159,7 @@ def test_json_beside_much_text_is_an_example():
         "id='m1' source='clerk' models_usage=None content='At nine.' type='TextMessage'",
         "{'_all_messages': [ModelRequest(parts=[UserPromptPart(content='When?')], run_id='r')], '_stream': None}",
         "content='At nine.' additional_kwargs={} response_metadata={}",
+        "Prediction(\n    answer='At nine.'\n)",
         "ResponseFunctionToolCall(arguments='{\"q\": 1}', call_id='c', name='search', type='function_call')",
         "tool_calls=[ToolCall(name='search')]",
         '[TOOL_CALLS] [{"name": "search", "arguments": {}}]',

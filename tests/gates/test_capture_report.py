@@ -8,7 +8,7 @@ import pytest
 
 import ragmon
 from ragmon.config.gates import default_gates
-from ragmon.core import semconv, shapes
+from ragmon.core import constants, semconv, shapes
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
@@ -16,6 +16,7 @@ from ragmon.core.refusals import RefusalRule
 from ragmon.export.text import report_markdown, terminal_text
 from ragmon.gates.coverage import EARLY, FIELDS, Gap, capture_reports, needs, remedy, sentence
 from ragmon.ingest.gold import GoldSet
+from ragmon.ingest.spans import span
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import FactReader
 from ragmon.monitor.replay import replay
@@ -234,6 +235,31 @@ def test_spans_without_content_name_the_switch_of_their_instrumentation(family, 
     gap = report(records, whole=whole).worst
     assert gap.field == "question"
     assert switch in gap.remedy
+
+
+REASONS = {
+    ("q", span.PROMPT): "the span attribute `ragmon.question`: the spans hold a prompt",
+    ("q", span.NOT_UNDERSTOOD): "the span attribute `ragmon.question`: the spans hold texts in a form",
+    ("answer_json", span.NOT_UNDERSTOOD): "the span attribute `ragmon.answer.claim`: the spans hold texts in a form",
+    ("q", span.UPLOADED): "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
+    ("answer_json", span.ATTRIBUTES_DROPPED): "a higher OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT",
+    ("q", constants.OVERSIZE): "the span attribute `ragmon.question`: the spans hold texts of more than 1 MiB",
+    ("answer_json", constants.NO_ANSWER): "the span attribute `ragmon.answer.claim`: no span calls a model",
+    ("q", span.CONTENT_NOT_CAPTURED): "TRACELOOP_TRACE_CONTENT=true, or unset it; if that is so already",
+}
+"""What mends question and answer of OpenLLMetry's spans, by the field of the record and the reason."""
+
+
+@pytest.mark.parametrize(("field", "reason"), REASONS)
+def test_the_remedy_of_spans_follows_from_the_reason_of_most(field, reason):
+    """A switch is named where content is left out, not where it is on already."""
+
+    def told(number, why):
+        return call(number, **{field: None}, instrumentation=semconv.OPENLLMETRY, why_unknown={field: why})
+
+    others = [told(number, "another reason") for number in range(10)]
+    gap = report([*(told(number, reason) for number in range(20)), *others]).worst
+    assert gap.remedy.startswith(REASONS[field, reason])
 
 
 def test_of_decorated_calls_and_spans_the_remedy_is_that_of_most():

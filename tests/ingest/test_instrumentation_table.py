@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from ragmon.core import semconv
 from tests.support import instrumentation_table as made
 from tests.support import record_agents
 from tests.support.combinations import COMBINATIONS
@@ -19,6 +20,13 @@ LIVE = (
     "pydantic-ai-1",
 )
 """The rows whose packages are installed for the tests."""
+IN_TITLES = {
+    semconv.GENAI: ("OpenTelemetry's", "AG2", "Anthropic's SDK"),  # the SDK's own spans, each a trace of its own
+    semconv.OPENINFERENCE: ("OpenInference", "Phoenix"),
+    semconv.OPENLLMETRY: ("OpenLLMetry", "Traceloop"),
+    semconv.MLFLOW: ("MLflow", "mlflow"),
+}
+"""What the titles of rows call an instrumentation, where it is not its name."""
 
 
 def test_the_page_has_the_matrix_that_the_recordings_make():
@@ -28,6 +36,16 @@ def test_the_page_has_the_matrix_that_the_recordings_make():
 
 def test_every_recording_has_a_row():
     assert set(NAMES) == set(COMBINATIONS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_records_say_which_instrumentation_of_the_program_wrote_their_spans(name):
+    """Hints name its switch."""
+    title, options = COMBINATIONS[name].title, made.options_of(name)
+    told = {record.instrumentation for asked in questions(name) for record in asked.records(options)}
+    assert [each for each in told if not any(word in title for word in IN_TITLES.get(each, (each,)))] == []
+    if "OpenLLMetry" in title and "OpenInference" not in title:
+        assert semconv.OPENLLMETRY in told
 
 
 @pytest.mark.slow

@@ -476,7 +476,7 @@ READERS = {
 }
 OF_A_CALL = (
     *("v", "trace_id", "ts", "pipeline", "source", "sampling", "partial", "exported", "ended", "parent_span_id"),
-    "instrumentation",
+    *("instrumentation", "why_unknown"),
 )
 UNKNOWN_TO = {"decorator": ("latency_ms",), "span": ("tags",)}
 """The decorator measures; spans have no tags."""

@@ -8,6 +8,7 @@ import pytest
 
 from ragmon.core import semconv
 from ragmon.core.record import Answer
+from ragmon.ingest import otlp
 from ragmon.ingest.spans.mapper import per_request, to_record
 from ragmon.ingest.spans.span import (
     CONTENT_NOT_CAPTURED,
@@ -22,6 +23,7 @@ from ragmon.ingest.spans.span import (
 )
 from ragmon.stats.histograms import MAX_NAMES
 from tests.support import recorded_agents
+from tests.support.otlp_requests import as_json, export
 from tests.support.recorded_spans import made
 
 Q = "Who ruled Normandy?"
@@ -350,6 +352,23 @@ class TestHonestReasons:
     def test_a_question_says_nothing_of_the_answer(self):
         whole = made(CHAIN | {semconv.INPUT_VALUE: Q}, end=9)
         assert to_record([whole, made(LLM, parent=whole)]).missing["answer_json"] == CONTENT_NOT_CAPTURED
+
+    @pytest.mark.parametrize("content", [True, False])
+    def test_texts_in_events_and_in_requests_of_a_client_are_not_understood(self, content):
+        """Azure's events and Logfire's older spans; without content they have roles alone."""
+        asked, said = (
+            ({"role": "user"}, {"index": 0}) if not content else ({"content": Q}, {"message": {"content": "No"}})
+        )
+        events = [
+            Event(name, {"gen_ai.acme.content": json.dumps(message)})
+            for name, message in ((semconv.USER_EVENT, asked), (semconv.CHOICE_EVENT, said))
+        ]
+        data = {"request_data": json.dumps(asked), "response_data": json.dumps(said)} if content else {}
+        for call in (made(LLM, events=events), made(LLM | data)):
+            (sent,) = [span for span, _ in otlp.spans(as_json(export([call])), pytest.fail)]
+            missing = to_record([sent]).missing
+            reason = NOT_UNDERSTOOD if content else CONTENT_NOT_CAPTURED
+            assert (missing["q"], missing["answer_json"]) == (reason, reason)
 
     def test_documents_in_a_form_that_is_not_read(self):
         search = made({semconv.SPAN_KIND: semconv.RETRIEVER, "input.value": Q, "acme.results": "1. Rollo"})

@@ -23,6 +23,9 @@ SILENT = {
     "opentelemetry.instrumentation.google_genai": (AGENT, CHAT, "CAPTURE_MESSAGE_CONTENT=SPAN_ONLY"),
     "openinference.instrumentation.langchain": (CHAIN, LLM, "unset OPENINFERENCE_HIDE_INPUTS"),
     "opentelemetry.instrumentation.langchain": (FLOW, CALL, "TRACELOOP_TRACE_CONTENT=true"),
+    "opentelemetry.instrumentation.openai.v1": ({}, CHAT, "TRACELOOP_TRACE_CONTENT=true"),
+    "@traceloop/instrumentation-openai": ({}, CHAT, "TRACELOOP_TRACE_CONTENT=true"),
+    "lmnr.tracer": ({}, {"lmnr.span.type": "LLM"}, "`observe` without `ignore_input`"),
     "gcp.vertex.agent": (AGENT, CHAT, "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true OTEL_INSTRUMENTATION_GENAI"),
     "haystack": ({}, STEP, "HAYSTACK_CONTENT_TRACING_ENABLED=true"),
     "langfuse-sdk": ({}, {"langfuse.observation.type": "generation"}, "LANGFUSE_OBSERVE_DECORATOR_IO_CAPTURE_ENABLED"),
@@ -108,6 +111,55 @@ def test_spans_without_content_name_the_switch_of_their_instrumentation_everywhe
     assert switch in printed[place + 1]
     (line,) = [line for line in lines if line.startswith(f"{service}, live: ")]
     assert switch in line
+
+
+def messages(text):
+    return json.dumps([{"role": "user", "parts": [{"type": "text", "content": text}]}])
+
+
+SAID = {semconv.OUTPUT_MESSAGES: json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "Nine."}]}])}
+UNTOLD = {
+    "prompt": (
+        {semconv.INPUT_MESSAGES: messages("Context:\nA.\nBe brief.\nIs it?\nWhy so?"), **SAID},
+        "ragmon.question",
+    ),
+    "uploaded": ({"gen_ai.input.messages_ref": "gs://b/1.json", **SAID}, "GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY"),
+    "not_understood": ({"acme.request.question": "Is it?", **SAID}, "ragmon.question"),
+    "content_not_captured": (SAID, "TRACELOOP_TRACE_CONTENT"),
+}
+"""By the reason why the question is unknown: the attributes of OpenLLMetry's span, and what mends it."""
+
+
+@pytest.mark.slow
+def test_the_hint_for_a_question_follows_from_why_it_is_unknown(tmp_path):
+    """No switch is named that is on: in the status, by doctor, and by `ragmon show` of one request."""
+    with serving(tmp_path) as running:
+        for place, (reason, (attributes, _)) in enumerate(UNTOLD.items()):
+            spans, now = [], time.time_ns()
+            for n in range(REQUESTS):
+                call = made(CHAT | attributes, scope="opentelemetry.instrumentation.openai.v1")
+                search = {semconv.OPERATION: semconv.RETRIEVAL, semconv.DOCUMENTS: '[{"id": "d1", "content": "A."}]'}
+                for span in (call, made(search, parent=call, scope=call.scope)):
+                    trace_id = f"{REQUESTS * place + n + 1:032x}"
+                    spans.append(span._replace(trace_id=trace_id, start_ns=now - 10**9, end_ns=now))
+            send_body(running, export(spans, **{"service.name": reason}).SerializeToString())
+        running.settled(REQUESTS * len(UNTOLD))
+        remedies = {
+            report["pipeline"]: gap["remedy"]
+            for report in running.status()["captured"]
+            for gap in report["gaps"]
+            if gap["field"] == "question"
+        }
+        path = configuration(tmp_path, f'[export]\nendpoint = "{running.otlp}"\n')
+        done = ragmon("doctor", "--config", path, "--admin-url", running.admin, "--wait", "5", cwd=tmp_path).out
+        for place, (reason, (_, mends)) in enumerate(UNTOLD.items()):
+            trace_id = f"{REQUESTS * place + 1:032x}"
+            told = json.loads(running.get(f"/api/traces/{trace_id}")[1])["requests"][0]["question"]["note"]
+            shown = ragmon("show", trace_id, "--url", running.admin, cwd=tmp_path).out
+            for said in (remedies[reason], told, " ".join(shown.split())):
+                assert mends in said
+                assert ("TRACELOOP_TRACE_CONTENT" in said) == (reason == "content_not_captured")
+            assert remedies[reason] in done
 
 
 @pytest.mark.slow

@@ -200,5 +200,7 @@ def test_pipelines_without_a_place_are_named_once_and_counted_on_the_page(tmp_pa
     with serving(tmp_path, GATES) as running:
         send_body(running, whole([asked(number, pipeline=f"pod-{number}") for number in range(200)]))
         accounted(running)
-        assert any(doubt["what"].startswith("pipelines without room, ") for doubt in running.status()["doubts"])
+        assert any(
+            doubt["what"].startswith("records of pipelines without room, ") for doubt in running.status()["doubts"]
+        )
     assert caplog.text.count("leaves no room for their gates") == 1

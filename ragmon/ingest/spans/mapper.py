@@ -363,14 +363,6 @@ def _filled_answer(record: Record, trace: Trace) -> Answer | None:
     return Answer(own.claim, other.citations, refused=own.refused) if same_claim else own
 
 
-_FAMILY_KEYS: Final = {
-    semconv.SPAN_KIND: semconv.OPENINFERENCE,
-    semconv.TRACELOOP_KIND: semconv.OPENLLMETRY,
-    semconv.REQUEST_TYPE: semconv.OPENLLMETRY,
-    semconv.TRULENS_KIND: semconv.TRULENS,
-    semconv.OPERATION: semconv.GENAI,
-}
-"""Attributes that only spans of one family have; OpenLLMetry's have those of GenAI as well, so these come last."""
 SLACK: Final = 5_000_000
 """The nanoseconds a span may extend beyond its request: ragmon and the SDK read different clocks."""
 
@@ -579,8 +571,9 @@ def to_record(
     kept, out_of_range = bounded(record)
     missing = _missing(record, trace, retrieved.final)
     tools = trace.tools if missing.get("retrieved_ids") == NO_RETRIEVAL else ()
-    unreadable = dict.fromkeys(unread, constants.UNREADABLE)
-    return Mapped(kept, "", {**missing, **unreadable, **out_of_range, **off_scale}, tools=tools, unread=unread)
+    reasons = {**missing, **dict.fromkeys(unread, constants.UNREADABLE), **out_of_range, **off_scale}
+    kept.why_unknown = reasons or None
+    return Mapped(kept, "", reasons, tools=tools, unread=unread)
 
 
 _ABSENT: Final = (CONTENT_NOT_CAPTURED, constants.NO_ANSWER)
@@ -597,7 +590,8 @@ def incomplete(mapped: Mapped, request: Trace) -> Mapped:
     if mapped.record.latency_ms is not None and all(span.parent_id for span in request.tops):
         unknown["latency_ms"] = msgspec.structs.replace(mapped.record.latency_ms, total=None)
         missing["latency_ms.total"] = INCOMPLETE
-    return mapped._replace(record=msgspec.structs.replace(mapped.record, **unknown, partial=True), missing=missing)
+    record = msgspec.structs.replace(mapped.record, **unknown, partial=True, why_unknown=missing)
+    return mapped._replace(record=record, missing=missing)
 
 
 def own_record(line: object, trace_id: str, end_ns: int, unknown: Unknown) -> Record | str:
@@ -635,7 +629,12 @@ def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str
 
 _INSTRUMENTATION_OF: Final[Memo[str, str]] = Memo(
     lambda scope: next(
-        (name for key, name in semconv.INSTRUMENTATIONS.items() if f"{scope}.".startswith(f"{key}.")), ""
+        (
+            name
+            for key, name in semconv.INSTRUMENTATIONS.items()
+            if scope.startswith(key) and scope[len(key) :][:1] in "./"
+        ),
+        "",
     )
 )
 """The instrumentation that a scope, or the name of a span, begins with; "" where it is none that is known."""
@@ -643,10 +642,12 @@ _INSTRUMENTATION_OF: Final[Memo[str, str]] = Memo(
 
 def _instrumentation(trace: Trace) -> str:
     """The instrumentation that recorded a request: that of its outermost span which is known, else a scope."""
-    for span in (*trace.outermost, *trace.spans):
-        if name := _INSTRUMENTATION_OF[span.scope] or _INSTRUMENTATION_OF[span.name]:
-            return name
-        for key, family in _FAMILY_KEYS.items():
-            if span.attributes.get(key):
-                return family
-    return shown_name((trace.outermost or trace.spans)[0].scope, constants.OTHER)
+    known = filter(None, map(_family, (*trace.outermost, *trace.spans)))
+    name = next(known, None) or shown_name((trace.outermost or trace.spans)[0].scope, constants.OTHER)
+    # AutoGen's own spans have no texts: another instrumentation inside them is asked for these.
+    return next((inner for inner in known if inner != name), name) if name == semconv.AUTOGEN else name
+
+
+def _family(span: Span) -> str:
+    by_key = (family for key, family in semconv.FAMILY_KEYS.items() if span.attributes.get(key))
+    return _INSTRUMENTATION_OF[span.scope] or _INSTRUMENTATION_OF[span.name] or next(by_key, "")

@@ -475,7 +475,7 @@ class Trace:
 
 _CONTENT: Final = re.compile(
     r"(?:input|prompt|question|query|message|content|output|completion|answer|response|reply|result)s?"
-    r"(?:[._](?:value|text))?$|(?:^|\.)text$",
+    r"(?:[._](?:value|text))?$|(?:^|\.)text$|(?:request|response)_data$",
     re.IGNORECASE,
 )
 _MODEL: Final = re.compile(r"(?:^|[._])model(?:[._]?(?:name|id))?$", re.IGNORECASE)
@@ -492,7 +492,7 @@ _UNDERSTOOD: Final = (semconv.SPAN_KIND, semconv.TRULENS_KIND, semconv.TRACELOOP
 _OTHER_OPERATIONS: Final = frozenset({"embeddings", "execute_tool", "create_agent"})
 _NO_SCOPE: Final = "no_scope"
 _EMPTY: Final = ("", "{}", "[]", "null", '""', "[[]]", REDACTED)
-INPUT: Final = ("input", "prompt", "question", "query", "args")
+INPUT: Final = ("input", "prompt", "question", "query", "args", "request")
 OUTPUT: Final = ("output", "completion", "answer", "response", "reply", "replies", "result")
 """Words in the key of a text that goes in, and of one that comes out; without any it may be either."""
 
@@ -522,7 +522,10 @@ def unread(spans: Iterable[Span], words: tuple[str, ...]) -> str:
     other = "o" if words is INPUT else "i"
     reason = CONTENT_NOT_CAPTURED
     for span in spans:
-        for key, value in span.attributes.items():
+        # Without content, a message in an event has a role or the reason of its end alone.
+        told = (item for event in span.events for item in event.attributes.items() if item[0].startswith("gen_ai."))
+        texts = (item for item in told if (found := str(item[1]))[:1] != "{" or '"content"' in found)
+        for key, value in (*span.attributes.items(), *texts):
             if MEANINGS[key].startswith(("c", "r")) and not MEANINGS[key].endswith(other):
                 text = isinstance(value, str) and value.strip() not in _EMPTY
                 if text or (isinstance(value, list | tuple | Mapping) and value):
