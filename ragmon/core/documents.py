@@ -17,7 +17,7 @@ from ragmon.core.shapes import document_hints
 from ragmon.core.text import Path
 
 ID_KEYS: Final = ("id", "node_id", "id_")
-METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id", "x-amz-bedrock-kb-chunk-id")
+METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id")
 OTHER_ID_KEYS: Final = (
     *("_id", "chunk_id", "passage_id", "doc_id", "document_id", "chunkId", "docId", "documentId"),
     *("docid", "pid", "pk", "uuid", "file_id"),
@@ -25,8 +25,6 @@ OTHER_ID_KEYS: Final = (
 """Where a document has its id if its metadata has none of the usual names; at last its metadata may have these."""
 METADATA_KEYS: Final = ("metadata", "meta", "payload", "_source", "fields", "properties", "entity")
 """Of LangChain and Pinecone, Haystack, Qdrant, Elasticsearch, Vespa, Weaviate, Milvus."""
-_SOURCE_METADATA: Final = "source_metadata"
-"""In the metadata of LangChain's retriever for Bedrock: what Bedrock calls the metadata."""
 _OF_RETRIEVERS: Final = METADATA_KEYS[:2]
 """Where a score is the retriever's: the others hold what the user stored."""
 NODE_KEYS: Final = ("node", "document", "doc", "chunk")
@@ -214,9 +212,7 @@ def parts_of(entry: Any, view: View) -> Parts:
             own.append(unwrapped(node, view))
             break
     values = [value for fields in own for key in METADATA_KEYS if (value := dict.get(fields, key)) is not None]
-    metadata = [fields for value in values if dict.__len__(fields := view.fields(value))]
-    inner = [view.fields(found) for fields in metadata if (found := dict.get(fields, _SOURCE_METADATA)) is not None]
-    return Parts(own, [*metadata, *inner])
+    return Parts(own, [fields for value in values if dict.__len__(fields := view.fields(value))])
 
 
 def unwrapped(fields: dict[str, Any], view: View) -> dict[str, Any]:

@@ -104,7 +104,7 @@ USER_OBJECTS: Final = ("user", "current_user")
 COUNTED_FROM_ZERO: Final = ("document_index", "doc_index", "search_result_index")
 """The rank of a document among those of the request, by the definition of Anthropic's citations."""
 CITED_KEYS: Final = (
-    *("id", "node_id", "chunk_id", "passage_id", "doc_id", "document_id", "source_id", "x_amz_bedrock_kb_chunk_id"),
+    *("id", "node_id", "chunk_id", "passage_id", "doc_id", "document_id", "source_id"),
     *("chunk_ids", "doc_ids", "document_ids", "source_ids", "ids"),
     *("sources", "documents", "references", "retrieved_references"),
     *COUNTED_FROM_ZERO,

@@ -195,7 +195,7 @@ BEDROCK = {
     "score": 0.5,
     "metadata": {"x-amz-bedrock-kb-chunk-id": "1%3A0"},
 }
-KENDRA = {"location": {"type": "KENDRA", "kendraDocumentLocation": {"uri": "https://a.example/a"}}, "metadata": {}}
+KENDRA = {"location": {"type": "KENDRA", "kendraDocumentLocation": {"uri": "https://a.example/a"}}}
 Row = namedtuple("Row", "id content score")  # noqa: PYI024 - as database clients make them
 STORES = {
     "MongoDB": ([{"_id": ObjectId(HEX), "text": "one", "score": 0.5}], HEX),
@@ -212,13 +212,8 @@ STORES = {
     "Weaviate": ([WEAVIATE], str(LONG)),
     "Weaviate's answer": (SimpleNamespace(objects=[WEAVIATE]), str(LONG)),
     "Weaviate, certainty": ([dataclasses.replace(WEAVIATE, metadata=Metadata(certainty=0.5))], str(LONG)),
-    "Bedrock": ([BEDROCK], "1%3A0"),
-    "Bedrock's answer": ({"retrievalResults": [BEDROCK], "nextToken": "t"}, "1%3A0"),
-    "Bedrock without chunks": ([BEDROCK | {"metadata": {}}], "s3://b/a.pdf"),
-    "LangChain for Bedrock": (
-        [Document("one", metadata={"score": 0.5, "source_metadata": BEDROCK["metadata"]})],
-        "1%3A0",
-    ),
+    "Bedrock": ([BEDROCK], "s3://b/a.pdf"),
+    "Bedrock's answer": ({"retrievalResults": [BEDROCK], "nextToken": "t"}, "s3://b/a.pdf"),
     "Bedrock, Kendra": ([BEDROCK | KENDRA], "https://a.example/a"),
     "Azure AI Search": ([{"id": "a1", "chunk": "one", "@search.score": 0.5}], "a1"),
     "Azure AI Search, chunks": (

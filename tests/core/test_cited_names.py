@@ -49,7 +49,6 @@ def test_an_object_names_a_document_by_an_id(key, wrapped):
         ({"page_content": "nine", "metadata": {"source": "bus.pdf", "page": 3}}, ["bus.pdf"]),
         ({"lc": 1, "id": ["langchain", "Document"], "kwargs": {"metadata": {"doc_id": "d3"}}}, ["d3"]),
         ({"retrievedReferences": [{"location": {"s3Location": {"uri": "s3://b/a"}}}]}, ["s3://b/a"]),
-        ({"location": {"uri": "s3://b/a"}, "metadata": {"x-amz-bedrock-kb-chunk-id": "1%3A0"}}, ["1%3A0"]),
         ({"_index": "kb", "_id": "d2", "_source": {"title": "Bus"}}, ["d2"]),
         ({"index": 1, "snippet": "nine"}, ["1"]),
         ({"title": "Bus plan"}, ["Bus plan"]),
