@@ -43,6 +43,14 @@ def test_a_retriever_returns_documents_in_the_shapes_of_tools(returned):
     assert ranked(made({semconv.SPAN_KIND: semconv.RETRIEVER, semconv.OUTPUT_VALUE: returned}))[0] == ["a", "b"]
 
 
+def test_the_fields_of_a_hit_may_be_written_as_python_shows_them():
+    """As OpenLLMetry does for Milvus."""
+    hits = [{"db.search.result.id": name, "db.search.result.entity": str({"text": "One."})} for name in "ab"]
+    search = made({"db.system": "milvus"}, events=[Event(semconv.SEARCH_RESULT, hit) for hit in hits])
+    record = to_record([search]).record
+    assert (record.retrieved_ids, record.contexts) == (["a", "b"], ["One.", "One."])
+
+
 def test_the_documents_of_a_graph_that_failed_stand_in_the_state_of_its_steps():
     """As OpenLLMetry writes them: a step is a task."""
     graph = made({semconv.TRACELOOP_KIND: "workflow"}, end=9, failed=True)
