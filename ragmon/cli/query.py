@@ -286,7 +286,7 @@ def why(gate: str, since: str | None, url: str | None, form: str, config: str | 
     """Say what broke: since when, how much worse, what came with it, and which traces to open. Times are UTC."""
     settings = load(config)
     address = url or f"http://{settings.serve.admin}"
-    back = {} if since is None else {"since": f"{seconds(since):.15g}"}
+    back = {} if since is None else {"since": f"{seconds(since):.3f}"}
 
     def explained(name: str, pipeline: str) -> dict[str, Any]:
         return get_json(address, WHY_PATH, {"gate": name, "pipeline": pipeline, **back})
