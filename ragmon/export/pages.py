@@ -979,6 +979,8 @@ def incident_page(
     sentence = incident_text(incident, now)
     lasted = duration(((incident.ended or now) - incident.since) / 60)
     fired = [f"{span.alert}: {span.proof}" for span in alarms]
+    acks = _acknowledged(alarm_spans(transitions, incident.began), status)
+    acked = dict.fromkeys((entry["at"], entry["by"], entry["reason"]) for span, entry in acks.items() if span in alarms)
     known = f"{incident.severity} incident {incident.name}, began {time_text(incident.since)}"
     known += (
         f", has lasted {lasted}" if incident.ended is None else f", ended {time_text(incident.ended)} after {lasted}"
@@ -995,11 +997,23 @@ def incident_page(
         pipeline_path=pipeline_path(incident.pipeline),
         gate=gate,
         alarms=alarms,
+        acknowledged=acked,
         diagnosis=diagnosis,
         report="\n".join([sentence, known, "", *diagnosis.text.splitlines(), "", *fired]).splitlines(),
         can_ack=status["journal"] is not None,
         **charted,
     )
+
+
+def _acknowledged(spans: Sequence[AlarmSpan], status: Mapping[str, Any]) -> dict[AlarmSpan, Mapping[str, Any]]:
+    """The acknowledgements that ended an alarm: each is of the last time that the alarm began to fire before it."""
+    found: dict[AlarmSpan, Mapping[str, Any]] = {}
+    for entry in status["acknowledged"]:
+        key = entry["pipeline"], entry["alert"]
+        before = [span for span in spans if (span.pipeline, span.alert) == key and span.begin <= entry["at"]]
+        if before and entry["fired"]:
+            found[before[-1]] = entry
+    return found
 
 
 def _is_of(incident: Incident, span: AlarmSpan) -> bool:
@@ -1025,21 +1039,18 @@ def incidents_page(
         for incident in reversed(current.incidents)
     ]
     spans = alarm_spans(transitions, now - DAYS * _DAY)
-    acks = {(entry.pipeline, entry.alert): entry for entry in current.acknowledged}
+    acks = _acknowledged(spans, status)
     lasting = sum(incident.ended is None for incident in current.incidents)
     rows = []
     for span in reversed(spans):
-        key, end = (span.pipeline, span.alert), span.end or now
-        ack = acks.get(key)
-        within = ack is not None and ack.fired and span.begin <= ack.at <= end + 1
         incident = next((each for each in current.incidents if _is_of(each, span)), None)
         row = {
             **span._asdict(),
             "name": f"{span.pipeline}/{span.alert}",
             "path": f"{pipeline_path(span.pipeline)}/{quote(span.alert.partition(':')[0], safe='')}",
-            "lasted": duration((end - span.begin) / 60),
+            "lasted": duration(((span.end or now) - span.begin) / 60),
             "incident": "" if incident is None else incident_path(incident.name),
-            "ack": ack if within else None,
+            "ack": acks.get(span),
         }
         rows.append(row)
 

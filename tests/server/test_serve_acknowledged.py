@@ -41,10 +41,15 @@ def test_an_incident_is_acknowledged_by_its_name_with_every_alarm_of_it(tmp_path
         (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
         assert fired == set(incident["firing"])
         assert len(fired) > 1
+        moved.advance(45.0)  # within the next minute
         done = ragmon("ack", incident["incident"], "--by", "Ada", "--reason", "rolled back", "--url", running.otlp)
         assert (done.code, done.out) == (0, f"{incident['incident']}: silenced and reset\n"), done.err
         accounted(running)
         assert running.status()["alarms"] == []
+        page = unescape(running.get("/incidents")[1])
+        assert len(re.findall(r"UTC by Ada: rolled back</td>", page)) == len(fired)
+        page = unescape(running.get(f"/incidents/{incident['incident']}")[1])
+        assert len(re.findall(r"<dt>acknowledged</dt><dd>[\d :-]+ UTC by Ada: rolled back</dd>", page)) == 1
         assert {entry["alert"] for entry in running.status()["acknowledged"]} == fired
         (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
         assert incident["ended"] is not None
