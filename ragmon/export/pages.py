@@ -1040,14 +1040,17 @@ def incidents_page(
     ]
     spans = alarm_spans(transitions, now - DAYS * _DAY)
     acks = _acknowledged(spans, status)
+    gates = {(gate["pipeline"], gate["gate"]) for gate in status["gates"]}
     lasting = sum(incident.ended is None for incident in current.incidents)
     rows = []
     for span in reversed(spans):
         incident = next((each for each in current.incidents if _is_of(each, span)), None)
+        about = span.alert.partition(":")[0]
+        has_gate = (span.pipeline, about) in gates
         row = {
             **span._asdict(),
             "name": f"{span.pipeline}/{span.alert}",
-            "path": f"{pipeline_path(span.pipeline)}/{quote(span.alert.partition(':')[0], safe='')}",
+            "path": f"{pipeline_path(span.pipeline)}/{quote(about, safe='')}" if has_gate else "",
             "lasted": duration(((span.end or now) - span.begin) / 60),
             "incident": "" if incident is None else incident_path(incident.name),
             "ack": acks.get(span),

@@ -121,6 +121,14 @@ def test_a_time_to_look_back_to_is_one_that_a_server_takes(world):
     assert (done.code, done.err) == (0, "")
 
 
+def test_the_page_of_incidents_links_to_the_gates_that_exist(world):
+    text = world.get("/incidents")[1]
+    links = set(re.findall(r'<th scope="row"><a href="([^"]+)">support/', text))
+    assert links
+    assert {world.get(f"/{link}")[0] for link in links} == {200}
+    assert '<th scope="row">support/hit_rate:baseline</th>' in text
+
+
 def test_a_pipeline_alone_asks_for_its_newest_incident(world):
     _, text = world.get("/api/incidents")
     (incident,) = json.loads(text)["incidents"]
