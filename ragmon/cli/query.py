@@ -20,7 +20,7 @@ import click
 import msgspec
 from pydantic_core import PydanticCustomError
 
-from ragmon.cli.client import ErrorResponseError, get_json, parse_server_url, post_json, read_back
+from ragmon.cli.client import STATUS, ErrorResponseError, get_json, parse_server_url, post_json, read_back, read_page
 from ragmon.cli.options import label_spelling, on_terminal, settings_and_gold, write
 from ragmon.config.load import load
 from ragmon.config.services import TlsTable, address_of
@@ -39,7 +39,7 @@ from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.ingest.labels import read_labels, template
 from ragmon.monitor.admin import TRACES_PATH
 from ragmon.monitor.capture_settings import file_options, file_span_options
-from ragmon.monitor.embedded import split
+from ragmon.monitor.embedded import check_incident, split
 from ragmon.scoring.ratings import queue, rows
 from ragmon.scoring.scorer import ScorerFactory
 from ragmon.server.erasure import erase as take_out
@@ -275,11 +275,38 @@ class _Incidents(msgspec.Struct):
     incidents: list[_Incident]
 
 
-def _incidents_of(address: str, name: str) -> list[_Incident]:
-    """The incidents with a name, or those of a pipeline: the lasting ones, else the newest."""
-    listed = read_back(get_json(address, INCIDENTS_PATH, {}), _Incidents, "list of incidents").incidents
+class _Gate(msgspec.Struct):
+    """A gate of a monitor."""
+
+    pipeline: str
+    gate: str
+
+
+class _Gates(msgspec.Struct):
+    """The gates of a monitor."""
+
+    gates: list[_Gate]
+
+
+def _incidents_of(address: str, name: str, unknown: RagmonError) -> list[_Incident]:
+    """The incidents with a name, or those of a pipeline: the lasting ones, else the newest.
+
+    Raises:
+        RagmonError: There is none: `unknown`, which the monitor answered, unless a pipeline or an incident was meant.
+    """
+    try:
+        listed = read_back(get_json(address, INCIDENTS_PATH, {}), _Incidents, "list of incidents").incidents
+        gates = read_page(address, STATUS, _Gates).gates
+    except RagmonError:
+        raise unknown from None
     found = [entry for entry in listed if name in (entry.incident, entry.pipeline)]
-    return [entry for entry in found if entry.ended is None] or found[:1]
+    if found:
+        return [entry for entry in found if entry.ended is None] or found[:1]
+    check_incident("", name, {entry.incident: entry.ended for entry in listed})
+    if names := [entry.gate for entry in gates if entry.pipeline == name]:
+        hint = f"`ragmon why {name}/GATE` explains a gate, one of: {', '.join(names)}"
+        raise RagmonError(f"{name} has no incident", hint=hint)
+    raise unknown
 
 
 def why(gate: str, since: str | None, url: str | None, form: str, config: str | None) -> int:
@@ -298,10 +325,7 @@ def why(gate: str, since: str | None, url: str | None, form: str, config: str | 
     except ErrorResponseError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
-        with suppress(RagmonError):
-            incidents = _incidents_of(address, gate)
-        if not incidents:
-            raise
+        incidents = _incidents_of(address, gate, error)
         pipeline = incidents[0].pipeline
         response = explained(incidents[0].alarm, pipeline)
     diagnosis, listed = read_back(response, Why, "explanation of a gate"), response.get("traces")

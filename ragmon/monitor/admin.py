@@ -34,6 +34,7 @@ from ragmon.core.constants import ACKS_PATH, FOLDED_SECONDS, HOUR
 from ragmon.core.errors import (
     RagmonError,
     UnavailableError,
+    UnknownIncidentError,
     UnknownNameError,
     log_error,
     nearest,
@@ -206,8 +207,7 @@ def incident(view: AdminView, request: Request) -> Response:
     current, asked = view.snapshot(), request.path_params["name"]
     found = next((entry for entry in current.incidents if entry.name == asked), None)
     if found is None:
-        names = [entry.name for entry in current.incidents]
-        raise HTTPError(404, UNKNOWN_PATH, f"there is no incident {shorten(asked)}", hint=nearest(asked, names))
+        raise UnknownIncidentError(asked, [entry.name for entry in current.incidents])
     span, until = _span_of(found, current.snapshot.now)
     _, histories = view.history.of_pipeline(found.pipeline, span.name, until)
     status, names = view.status(current), [alarm.partition(":")[0] for alarm in (found.alarm, *found.alarms)]

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from time import time
@@ -30,7 +32,7 @@ from ragmon.config.settings import Settings
 from ragmon.config.units import address as parse_address
 from ragmon.core import constants
 from ragmon.core.constants import BUCKET_SECONDS
-from ragmon.core.errors import RagmonError, UnavailableError, shorten
+from ragmon.core.errors import RagmonError, UnavailableError, UnknownIncidentError, shorten
 from ragmon.core.network import Address, own_names
 from ragmon.core.policy import Outcome
 from ragmon.core.process import is_private, make_private
@@ -49,6 +51,7 @@ _ATTEMPTS: Final = 20  # to lock the file while other processes remove it or its
 _MAX_SIZE: Final = 4096  # bytes of the file that are read
 _KILLED_AFTER: Final = 60.0  # seconds; an unlocked file that is older belongs to a killed leader
 GRACE: Final = 1.0  # seconds that requests in flight get to finish when the monitor stops serving
+_INCIDENT: Final = re.compile(r".*-[0-9]{8}T[0-9]{4}(-[0-9]+)?", re.DOTALL)
 ANSWERS: Final = 10_000
 """Answers that are kept, without their texts, until a label comes: an embedded monitor has no journal."""
 
@@ -158,6 +161,22 @@ def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]
     if not alert or (slash and not pipeline):
         raise RagmonError(f"{name!r} names no alarm", hint="[PIPELINE/]ALARM, as `ragmon_gate_alarm` shows them")
     return alert, pipeline or usual
+
+
+def check_incident(pipeline: str, alert: str, incidents: Mapping[str, float | None]) -> None:
+    """Refuse an incident that is over, and a name that an incident alone has where none has it.
+
+    Args:
+        pipeline: The pipeline that was asked for, as `split` gives it.
+        alert: The alarm or the incident, as `split` gives it.
+        incidents: When each incident ended; None for one that lasts.
+    """
+    whole = f"{pipeline}/{alert}"  # a pipeline, and so its incident, may have a slash in its name
+    name = whole if whole in incidents else alert
+    if (ended := incidents.get(name)) is not None:
+        raise UnknownIncidentError(name, incidents, f"{datetime.fromtimestamp(ended, UTC):%Y-%m-%d %H:%M} UTC")
+    if name not in incidents and _INCIDENT.fullmatch(name):
+        raise UnknownIncidentError(name, incidents)
 
 
 class Monitor:
@@ -306,6 +325,7 @@ class Monitor:
             self._changes += 1
             now = self._clock()
             self._engine.advance(now)
+            check_incident(pipeline, alert, {each.name: each.ended for each in self._engine.incidents.incidents})
             return self._engine.acknowledge(Ack(pipeline=pipeline, alert=alert, reason=reason, by=by), now)
 
     def digest(self) -> str:
