@@ -169,7 +169,7 @@ _SEARCHES: Final = {
     "trait": "what went wrong",
     "build": "build",
     "index_hash": "index",
-    "where": "slice (tag=value)",
+    "where": "slice, tag=value",
     "session": "session",
     "since": "since, UTC",
     "until": "until, UTC",
@@ -1176,6 +1176,7 @@ def requests_page(
         wanted=wanted,
         fields=[(name, _SEARCHES[name], chosen[name], choices.get(name)) for name in _SEARCHES],
         chosen=chosen,
+        searched=", ".join(f"{_SEARCHES[name].partition(',')[0]} {chosen[name]}" for name in _SEARCHES if chosen[name]),
         more=query({**chosen, "cursor": cursor}) if cursor else "",
     )
 
