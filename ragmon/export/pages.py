@@ -380,7 +380,10 @@ def overview_page(
     ]
     broken, journal = status["config"]["broken"], status["journal"]
     if journal is None:
-        trust += ["this monitor runs in an application and keeps no journal", *([broken] if broken else [])]
+        kept = "these pages show files and keep nothing"
+        if not status["of_files"]:
+            kept = "this monitor runs in an application and keeps no journal"
+        trust += [kept, *([broken] if broken else [])]
     else:
         oldest, newest = journal["oldest"], journal["newest"]
         written = "empty" if oldest is None else f"from {time_text(oldest)}, last written {ago(newest, now)}"

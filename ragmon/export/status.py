@@ -468,6 +468,7 @@ class ServerFindings(NamedTuple):
         broken: Why the configuration on disk is not in force; "" where it is.
         quarantined: The quarantined requests, without their content, newest last.
         journal: The size and the age of the journal; None without one.
+        of_files: Whether files are shown, and nothing more is counted.
     """
 
     problems: Sequence[StatusFinding] = ()
@@ -476,6 +477,7 @@ class ServerFindings(NamedTuple):
     broken: str = ""
     quarantined: Sequence[Mapping[str, Any]] = ()
     journal: Mapping[str, Any] | None = None
+    of_files: bool = False
 
 
 def status(
@@ -511,6 +513,7 @@ def status(
         "quarantined": list(server.quarantined),
         "labels": {**reading.labels, "waiting": reading.labels_waiting},
         "journal": server.journal,
+        "of_files": server.of_files,
         "builds": [list(item) for item in reading.builds],
         "judges": [msgspec.to_builtins(judge) for judge in reading.judges],
     }

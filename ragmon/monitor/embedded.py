@@ -193,6 +193,7 @@ class Monitor:
         captured: Reads the SDK statistics, where capture runs in this process and sends its records here.
         beside: Puts another application beside that of the admin port; None leaves it alone.
         trouble: Why the configuration is not in force as it was written; None where it is.
+        of_files: Whether it shows files, and counts nothing more.
 
     Raises:
         ConfigError: The configuration is broken.
@@ -218,6 +219,7 @@ class Monitor:
         self.captured: Callable[[], SdkStats] | None = None
         self.beside: Callable[[ASGIApp], ASGIApp] | None = None
         self.trouble: RagmonError | None = None
+        self.of_files = False
         self._clock = clock
         self._engine = Engine(self.settings, answers=ANSWERS, logs_capture=True)
         self._lock = Lock()
@@ -350,7 +352,7 @@ class Monitor:
             from ragmon.monitor.admin import AdminView, admin_app  # noqa: PLC0415 - as above
 
             def current_status(current: MonitorSnapshot) -> Mapping[str, Any]:
-                findings, trouble = ServerFindings(), self.trouble
+                findings, trouble = ServerFindings(of_files=self.of_files), self.trouble
                 if trouble is not None:
                     problem = StatusFinding(str(trouble), hint=trouble.hint)
                     findings = ServerFindings(problems=[problem], broken=str(trouble))
