@@ -75,7 +75,7 @@ def forget(trace: str | None, tag: str | None, user: str | None, state_dir: str 
     erased = {"record": erasure.records, "label": erasure.labels, "waiting span": erasure.spans}
     if erasure.quarantined:  # seldom
         erased["quarantined request"] = erasure.quarantined
-    lines = ["forgotten: " + ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in erased.items())]
+    lines = ["forgotten: " + ", ".join(f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in erased.items())]
     if not any(erased.values()) and erasure.states:
         lines = ["forgotten: what saved states held of labels"]
     elif not any(erased.values()):
@@ -96,15 +96,15 @@ def import_command(
     spelling = label_spelling(settings.unconfigured.labels, rater)
     labels = [label for path in files for label in read_labels(path, spelling)]
     correct = [float(label.correct) for label in labels if label.correct is not None]
-    raters = ", ".join(f"{name} {n}" for name, n in Counter(label.rater for label in labels).most_common())
+    raters = ", ".join(f"{name} {n:,}" for name, n in Counter(label.rater for label in labels).most_common())
     lines = [
-        f"{len(labels)} labels on {len({label.trace_id for label in labels})} answers",
+        f"{len(labels):,} labels on {len({label.trace_id for label in labels}):,} answers",
         f"raters: {raters or 'none'}",
     ]
     if correct:
-        lines.append(f"correct: {len(correct)} labels, mean {sum(correct) / len(correct):.3f}")
+        lines.append(f"correct: {len(correct):,} labels, mean {sum(correct) / len(correct):.3f}")
     given = {name: sum(getattr(label, name) is not None for label in labels) for name in ("answerable", "relevant_ids")}
-    lines += [f"{name}: {n} labels" for name, n in given.items() if n]
+    lines += [f"{name}: {n:,} labels" for name, n in given.items() if n]
     for line in lines:
         click.echo(printable_line(line), err=not dry_run)
     if dry_run:
@@ -118,7 +118,7 @@ def import_command(
     for start in range(0, len(labels), _BATCH_SIZE):
         body = [json.loads(record.encode(label)) for label in labels[start : start + _BATCH_SIZE]]
         accepted += int(post_json(address, LABELS_PATH, body, settings).get("accepted", 0))
-    click.echo(f"{accepted} labels accepted")
+    click.echo(f"{accepted:,} labels accepted")
     return 0
 
 

@@ -280,7 +280,9 @@ def metric_help(key: str) -> str:
 
 
 def _text(value: object) -> object:
-    """What a template puts out; text becomes one printable line, which the environment then escapes."""
+    """What a template puts out: text as one printable line, which the environment then escapes, counts as `1,200`."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     return value if isinstance(value, Markup) or not isinstance(value, str) else printable_line(value)
 
 
@@ -347,7 +349,7 @@ def query(parameters: Mapping[str, str]) -> str:
 
 def by_reason(counts: Mapping[str, int]) -> str:
     """Counts by reason, in a line."""
-    return ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
+    return ", ".join(f"{reason} {n:,}" for reason, n in sorted(counts.items()))
 
 
 def document(template: str, *, script: bool = False, **data: Any) -> str:
@@ -376,7 +378,7 @@ def overview_page(
         "No record was scored yet"
         if status["last_scored"] is None
         else f"Last record scored {ago(status['last_scored'], now)}",
-        f"{residual} records are not accounted for" if residual else "every record is accounted for",
+        f"{residual:,} records are not accounted for" if residual else "every record is accounted for",
     ]
     broken, journal = status["config"]["broken"], status["journal"]
     if journal is None:
@@ -426,10 +428,10 @@ def _asked_items(gold: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, str
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for row in gold["sets"]:
         key = (row["pipeline"], row["gold"], row["version"], row["source"], "items asked")
-        found.setdefault(key, {})[row["window"]] = f"{row['seen']} of {row['items']}"
+        found.setdefault(key, {})[row["window"]] = f"{row['seen']:,} of {row['items']:,}"
     for row in gold["traffic"]:
         key = (row["pipeline"], "any", "", "users", "requests that match an item")
-        found.setdefault(key, {})[row["window"]] = f"{row['matched']} of {row['records']}"
+        found.setdefault(key, {})[row["window"]] = f"{row['matched']:,} of {row['records']:,}"
     return found
 
 
@@ -806,7 +808,7 @@ def gold_page(
     if broke:
         title = f"{number(broke, 'gold question', 'gold questions')} got worse"
     elif wrong:
-        title = f"{wrong} of {number(asked, 'gold question', 'gold questions')} {'was' if wrong == 1 else 'were'} "
+        title = f"{wrong:,} of {number(asked, 'gold question', 'gold questions')} {'was' if wrong == 1 else 'were'} "
         title += "answered wrong at least once"
     return _page(
         "gold.html.jinja",
@@ -1226,7 +1228,7 @@ def trace_page(
 def monitor_page(status: Mapping[str, Any], current: MonitorSnapshot, settings: Settings) -> str:
     """The page of the monitor itself: where every record went, its journal, and the configuration in force."""
     residual = sum(counters["residual"] for counters in status["books"].values())
-    state = "Every record is accounted for" if not residual else f"{residual} records are not accounted for"
+    state = "Every record is accounted for" if not residual else f"{residual:,} records are not accounted for"
     rows = [(key, toml_text(value), origin) for key, value, origin in masked_values(settings)]
     stages = []
     for name in status["books"]:
