@@ -310,7 +310,7 @@ def shown(proof: Proof, rule: AlarmRule) -> ShownProof:
     if rule.metric == constants.LATENCY:
         counted = f" slower than {rule.ratio:g} x the usual p95"
     text = (
-        f"{value_text} of {proof.n}{counted} since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC, "
+        f"{value_text} of {proof.n:,}{counted} since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC, "
         f"{'its own past says' if rule.kind == 'baseline' else 'should be'} "
         f"{'at least' if rule.at_least else 'at most'} {level_text}; "
         f"by chance at most once in {duration(rule.threshold)}"

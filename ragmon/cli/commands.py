@@ -489,7 +489,8 @@ def gold() -> None:
 def gold_lint() -> None:
     """Report errors and risks in a gold set.
 
-    A set is too small if no run through it could decide one of the configured gates.
+    Each set that ragmon.toml names is a set here, and files that it does not name are one. A set is too small if no run
+    through it could decide one of the configured gates.
 
     Exit code: 0 clean or warnings only, 1 with errors, 3 if a file is broken.
     """

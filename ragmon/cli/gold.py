@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -16,6 +16,7 @@ from ragmon.config.load import load
 from ragmon.core.constants import NO_GOLD_CITATIONS, NO_GOLD_CLAIM
 from ragmon.core.errors import printable_json, printable_line
 from ragmon.core.gold_item import GoldItem
+from ragmon.core.policy import Gate
 from ragmon.core.process import read_key
 from ragmon.core.record import Answer, Record
 from ragmon.export.text import text_table
@@ -47,8 +48,19 @@ _NO_UNANSWERABLE: Final = "no question that has no answer: a column answerable, 
 
 
 def lint_command(ctx: click.Context, paths: tuple[str, ...], form: str, config: str | None) -> None:
-    """Report what is wrong or unwise in a gold set."""
-    gates, gold_set = load(config).gates(), GoldSet.load(paths)
+    """Report what is wrong or unwise in a gold set; each set of the configuration is one."""
+    settings = load(config)
+    owners = {Path(file).resolve(): index for index, spec in enumerate(settings.gold) for file in spec.path}
+    sets: dict[int | None, list[str]] = {}
+    for path in paths:
+        sets.setdefault(owners.get(Path(path).resolve()), []).append(path)
+    errors = [_lint(GoldSet.load(files), settings.gates(), form) for files in sets.values()]
+    if any(errors):
+        ctx.exit(_EXIT_NEGATIVE)
+
+
+def _lint(gold_set: GoldSet, gates: Sequence[Gate], form: str) -> int:
+    """Report what is wrong or unwise in one gold set; returns the number of errors."""
     findings = lint(gold_set, gates)
     counts = Counter(finding.severity for finding in findings)
     if form == "json":
@@ -60,20 +72,19 @@ def lint_command(ctx: click.Context, paths: tuple[str, ...], form: str, config: 
             "findings": [asdict(finding) for finding in findings],
         }
         _print_json(lint_result)
-    else:
-        for (severity, hint), group in groupby(findings, key=lambda finding: (finding.severity, finding.hint)):
-            same_kind = list(group)
-            listed = same_kind if severity == "error" else same_kind[:_LISTED]
-            for finding in listed:
-                prefix = "" if finding.qid is None else f"{printable_line(finding.qid)}: "
-                click.echo(printable_line(f"{severity}: {prefix}{finding.message}"))
-            if more := len(same_kind) - len(listed):
-                click.echo(f"{severity}: … and {more} more like these (--format json lists them all)")
-            click.echo(f"  hint: {printable_line(hint)}")
-        totals = ", ".join(f"{severity} {counts[severity]}" for severity in SEVERITIES)
-        click.echo(f"{len(gold_set)} items: {totals}")
-    if counts["error"]:
-        ctx.exit(_EXIT_NEGATIVE)
+        return counts["error"]
+    for (severity, hint), group in groupby(findings, key=lambda finding: (finding.severity, finding.hint)):
+        same_kind = list(group)
+        listed = same_kind if severity == "error" else same_kind[:_LISTED]
+        for finding in listed:
+            prefix = "" if finding.qid is None else f"{printable_line(finding.qid)}: "
+            click.echo(printable_line(f"{severity}: {prefix}{finding.message}"))
+        if more := len(same_kind) - len(listed):
+            click.echo(f"{severity}: … and {more} more like these (--format json lists them all)")
+        click.echo(f"  hint: {printable_line(hint)}")
+    totals = ", ".join(f"{severity} {counts[severity]}" for severity in SEVERITIES)
+    click.echo(f"{len(gold_set)} items: {totals}")
+    return counts["error"]
 
 
 def stats_command(paths: tuple[str, ...], form: str) -> None:

@@ -226,7 +226,10 @@ def _add_notes(file: _File, report: CaptureReport, seen: _Seen, scope: KeyPath) 
         refused = sorted(
             (answer for answer in repeats if answer.refused), key=lambda answer: (-answer.refused, answer.text)
         )
-        texts = [f"{printable(answer.text)!r} {answer.refused:,} times" for answer in refused[:_NAMED]]
+        texts = [
+            f"{printable(answer.text)!r} {'once' if answer.refused == 1 else f'{answer.refused:,} times'}"
+            for answer in refused[:_NAMED]
+        ]
         told = f"{percent(rates[0].value)} of {rates[0].n:,} requests are refused"
         file.add((*scope, "refusal", ""), None, "; ".join([told, *texts]))
 

@@ -20,7 +20,7 @@ import click
 import msgspec
 from pydantic_core import PydanticCustomError
 
-from ragmon.cli.client import ErrorResponseError, get_json, parse_server_url, post_json, read_back
+from ragmon.cli.client import STATUS, ErrorResponseError, get_json, parse_server_url, post_json, read_back, read_page
 from ragmon.cli.options import label_spelling, on_terminal, settings_and_gold, write
 from ragmon.config.load import load
 from ragmon.config.services import TlsTable, address_of
@@ -39,7 +39,7 @@ from ragmon.ingest.files import ReadSummary, read_files, unreadable
 from ragmon.ingest.labels import read_labels, template
 from ragmon.monitor.admin import TRACES_PATH
 from ragmon.monitor.capture_settings import file_options, file_span_options
-from ragmon.monitor.embedded import split
+from ragmon.monitor.embedded import check_incident, split
 from ragmon.scoring.ratings import queue, rows
 from ragmon.scoring.scorer import ScorerFactory
 from ragmon.server.erasure import erase as take_out
@@ -75,7 +75,7 @@ def forget(trace: str | None, tag: str | None, user: str | None, state_dir: str 
     erased = {"record": erasure.records, "label": erasure.labels, "waiting span": erasure.spans}
     if erasure.quarantined:  # seldom
         erased["quarantined request"] = erasure.quarantined
-    lines = ["forgotten: " + ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in erased.items())]
+    lines = ["forgotten: " + ", ".join(f"{n:,} {kind}{'' if n == 1 else 's'}" for kind, n in erased.items())]
     if not any(erased.values()) and erasure.states:
         lines = ["forgotten: what saved states held of labels"]
     elif not any(erased.values()):
@@ -96,15 +96,15 @@ def import_command(
     spelling = label_spelling(settings.unconfigured.labels, rater)
     labels = [label for path in files for label in read_labels(path, spelling)]
     correct = [float(label.correct) for label in labels if label.correct is not None]
-    raters = ", ".join(f"{name} {n}" for name, n in Counter(label.rater for label in labels).most_common())
+    raters = ", ".join(f"{name} {n:,}" for name, n in Counter(label.rater for label in labels).most_common())
     lines = [
-        f"{len(labels)} labels on {len({label.trace_id for label in labels})} answers",
+        f"{len(labels):,} labels on {len({label.trace_id for label in labels}):,} answers",
         f"raters: {raters or 'none'}",
     ]
     if correct:
-        lines.append(f"correct: {len(correct)} labels, mean {sum(correct) / len(correct):.3f}")
+        lines.append(f"correct: {len(correct):,} labels, mean {sum(correct) / len(correct):.3f}")
     given = {name: sum(getattr(label, name) is not None for label in labels) for name in ("answerable", "relevant_ids")}
-    lines += [f"{name}: {n} labels" for name, n in given.items() if n]
+    lines += [f"{name}: {n:,} labels" for name, n in given.items() if n]
     for line in lines:
         click.echo(printable_line(line), err=not dry_run)
     if dry_run:
@@ -118,7 +118,7 @@ def import_command(
     for start in range(0, len(labels), _BATCH_SIZE):
         body = [json.loads(record.encode(label)) for label in labels[start : start + _BATCH_SIZE]]
         accepted += int(post_json(address, LABELS_PATH, body, settings).get("accepted", 0))
-    click.echo(f"{accepted} labels accepted")
+    click.echo(f"{accepted:,} labels accepted")
     return 0
 
 
@@ -275,18 +275,45 @@ class _Incidents(msgspec.Struct):
     incidents: list[_Incident]
 
 
-def _incidents_of(address: str, name: str) -> list[_Incident]:
-    """The incidents with a name, or those of a pipeline: the lasting ones, else the newest."""
-    listed = read_back(get_json(address, INCIDENTS_PATH, {}), _Incidents, "list of incidents").incidents
+class _Gate(msgspec.Struct):
+    """A gate of a monitor."""
+
+    pipeline: str
+    gate: str
+
+
+class _Gates(msgspec.Struct):
+    """The gates of a monitor."""
+
+    gates: list[_Gate]
+
+
+def _incidents_of(address: str, name: str, unknown: RagmonError) -> list[_Incident]:
+    """The incidents with a name, or those of a pipeline: the lasting ones, else the newest.
+
+    Raises:
+        RagmonError: There is none: `unknown`, which the monitor answered, unless a pipeline or an incident was meant.
+    """
+    try:
+        listed = read_back(get_json(address, INCIDENTS_PATH, {}), _Incidents, "list of incidents").incidents
+        gates = read_page(address, STATUS, _Gates).gates
+    except RagmonError:
+        raise unknown from None
     found = [entry for entry in listed if name in (entry.incident, entry.pipeline)]
-    return [entry for entry in found if entry.ended is None] or found[:1]
+    if found:
+        return [entry for entry in found if entry.ended is None] or found[:1]
+    check_incident("", name, {entry.incident: entry.ended for entry in listed})
+    if names := [entry.gate for entry in gates if entry.pipeline == name]:
+        hint = f"`ragmon why {name}/GATE` explains a gate, one of: {', '.join(names)}"
+        raise RagmonError(f"{name} has no incident", hint=hint)
+    raise unknown
 
 
 def why(gate: str, since: str | None, url: str | None, form: str, config: str | None) -> int:
     """Say what broke: since when, how much worse, what came with it, and which traces to open. Times are UTC."""
     settings = load(config)
     address = url or f"http://{settings.serve.admin}"
-    back = {} if since is None else {"since": f"{seconds(since):.15g}"}
+    back = {} if since is None else {"since": f"{seconds(since):.3f}"}
 
     def explained(name: str, pipeline: str) -> dict[str, Any]:
         return get_json(address, WHY_PATH, {"gate": name, "pipeline": pipeline, **back})
@@ -298,10 +325,7 @@ def why(gate: str, since: str | None, url: str | None, form: str, config: str | 
     except ErrorResponseError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
-        with suppress(RagmonError):
-            incidents = _incidents_of(address, gate)
-        if not incidents:
-            raise
+        incidents = _incidents_of(address, gate, error)
         pipeline = incidents[0].pipeline
         response = explained(incidents[0].alarm, pipeline)
     diagnosis, listed = read_back(response, Why, "explanation of a gate"), response.get("traces")

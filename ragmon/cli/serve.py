@@ -264,6 +264,7 @@ def monitor_of(settings: Settings, paths: Sequence[str]) -> Monitor:
             entry.source = entry.source or constants.LIVE  # gates look at live traffic
             monitor.submit(entry)
     moment[0] += BUCKET_SECONDS
+    monitor.of_files = True
     return monitor
 
 

@@ -202,8 +202,6 @@ def _title(status: OverviewStatus, address: str, width: int) -> Text:
 
 
 def _wrong(console: Console, status: OverviewStatus, room: int | None) -> list[Text]:
-    if not status.wrong:
-        return [Text("nothing is wrong", "green")]
     # As many problems as there is room for, and at least the first.
     lines: list[Text] = []
     for number, finding in enumerate(status.wrong):

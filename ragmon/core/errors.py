@@ -6,6 +6,7 @@
     │   └── ConfigError   ... in ragmon.toml
     ├── UnavailableError  a port or a disk cannot be used now: a later try may succeed without a correction
     └── UnknownNameError  a metric, gate or preset that does not exist
+        └── UnknownIncidentError  an incident that does not exist, or that is over
 
 `Unassessed` is not an error: a metric raises it when a fact it needs is unknown.
 
@@ -23,7 +24,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from math import inf
 from threading import Lock
 from time import monotonic
@@ -142,6 +143,25 @@ class UnknownNameError(RagmonError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         super().__init__(f"unknown {kind}: {shorten(name)}", hint=nearest(name, known))
+
+
+class UnknownIncidentError(UnknownNameError):
+    """There is no incident with a name, or none that lasts.
+
+    Args:
+        name: The name.
+        known: The names of incidents, of which the nearest are suggested.
+        ended: When the incident ended, in words; "" where there is none.
+    """
+
+    def __init__(self, name: str, known: Collection[str], ended: str = "") -> None:
+        message, hint = f"there is no incident {shorten(name)}", "there is no incident yet"
+        if ended:
+            message = f"incident {shorten(name)} ended at {ended}"
+            hint = "only alarms that fire are acknowledged; `ragmon why` with its name says what it was"
+        elif known:
+            hint = nearest(name, known)
+        RagmonError.__init__(self, message, hint=hint)
 
 
 class Unassessed(Exception):  # noqa: N818 - control flow, like StopIteration

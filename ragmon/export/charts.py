@@ -415,8 +415,8 @@ def flow_chart(stage: str, received: int, bands: Sequence[FlowBand]) -> Markup:
     middle = (_FLOW_TOP + left) / 2
     parts.append(f'<text x="{_FLOW_LEFT - _NODE - 8}" y="{middle - 4:.1f}" text-anchor="end">{received:,}</text>')
     parts.append(f'<text x="{_FLOW_LEFT - _NODE - 8}" y="{middle + 12:.1f}" text-anchor="end">received</text>')
-    words = Markup("{}: {} received; {}").format(
-        stage, received, "; ".join(f"{printable(band.words)} {band.n}" for band in bands)
+    words = Markup("{}: {:,} received; {}").format(
+        stage, received, "; ".join(f"{printable(band.words)} {band.n:,}" for band in bands)
     )
     return picture("flow", FLOW_WIDTH, max(left, right) + _FLOW_TOP, parts, words)
 

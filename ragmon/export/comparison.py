@@ -114,7 +114,7 @@ def _row(comparison: ComparedGate) -> tuple[str, ...]:
         change = "equal" if not comparison.drop else f"{points} {'worse' if comparison.drop > 0 else 'better'}"
         why = f"{change}; {why}"
     samples = (
-        percent(sample.value) if sample.value is None else f"{percent(sample.value)} of {sample.n}"
+        percent(sample.value) if sample.value is None else f"{percent(sample.value)} of {sample.n:,}"
         for sample in (comparison.baseline, comparison.candidate)
     )
     return comparison.name, *samples, items, WORDS[comparison.verdict], why

@@ -169,7 +169,7 @@ _SEARCHES: Final = {
     "trait": "what went wrong",
     "build": "build",
     "index_hash": "index",
-    "where": "slice (tag=value)",
+    "where": "slice, tag=value",
     "session": "session",
     "since": "since, UTC",
     "until": "until, UTC",
@@ -280,7 +280,9 @@ def metric_help(key: str) -> str:
 
 
 def _text(value: object) -> object:
-    """What a template puts out; text becomes one printable line, which the environment then escapes."""
+    """What a template puts out: text as one printable line, which the environment then escapes, counts as `1,200`."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     return value if isinstance(value, Markup) or not isinstance(value, str) else printable_line(value)
 
 
@@ -347,7 +349,7 @@ def query(parameters: Mapping[str, str]) -> str:
 
 def by_reason(counts: Mapping[str, int]) -> str:
     """Counts by reason, in a line."""
-    return ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
+    return ", ".join(f"{reason} {n:,}" for reason, n in sorted(counts.items()))
 
 
 def document(template: str, *, script: bool = False, **data: Any) -> str:
@@ -376,11 +378,14 @@ def overview_page(
         "No record was scored yet"
         if status["last_scored"] is None
         else f"Last record scored {ago(status['last_scored'], now)}",
-        f"{residual} records are not accounted for" if residual else "every record is accounted for",
+        f"{residual:,} records are not accounted for" if residual else "every record is accounted for",
     ]
     broken, journal = status["config"]["broken"], status["journal"]
     if journal is None:
-        trust += ["this monitor runs in an application and keeps no journal", *([broken] if broken else [])]
+        kept = "these pages show files and keep nothing"
+        if not status["of_files"]:
+            kept = "this monitor runs in an application and keeps no journal"
+        trust += [kept, *([broken] if broken else [])]
     else:
         oldest, newest = journal["oldest"], journal["newest"]
         written = "empty" if oldest is None else f"from {time_text(oldest)}, last written {ago(newest, now)}"
@@ -423,10 +428,10 @@ def _asked_items(gold: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, str
     found: dict[tuple[str, ...], dict[str, str]] = {}
     for row in gold["sets"]:
         key = (row["pipeline"], row["gold"], row["version"], row["source"], "items asked")
-        found.setdefault(key, {})[row["window"]] = f"{row['seen']} of {row['items']}"
+        found.setdefault(key, {})[row["window"]] = f"{row['seen']:,} of {row['items']:,}"
     for row in gold["traffic"]:
         key = (row["pipeline"], "any", "", "users", "requests that match an item")
-        found.setdefault(key, {})[row["window"]] = f"{row['matched']} of {row['records']}"
+        found.setdefault(key, {})[row["window"]] = f"{row['matched']:,} of {row['records']:,}"
     return found
 
 
@@ -803,7 +808,7 @@ def gold_page(
     if broke:
         title = f"{number(broke, 'gold question', 'gold questions')} got worse"
     elif wrong:
-        title = f"{wrong} of {number(asked, 'gold question', 'gold questions')} {'was' if wrong == 1 else 'were'} "
+        title = f"{wrong:,} of {number(asked, 'gold question', 'gold questions')} {'was' if wrong == 1 else 'were'} "
         title += "answered wrong at least once"
     return _page(
         "gold.html.jinja",
@@ -979,6 +984,8 @@ def incident_page(
     sentence = incident_text(incident, now)
     lasted = duration(((incident.ended or now) - incident.since) / 60)
     fired = [f"{span.alert}: {span.proof}" for span in alarms]
+    acks = _acknowledged(alarm_spans(transitions, incident.began), status)
+    acked = dict.fromkeys((entry["at"], entry["by"], entry["reason"]) for span, entry in acks.items() if span in alarms)
     known = f"{incident.severity} incident {incident.name}, began {time_text(incident.since)}"
     known += (
         f", has lasted {lasted}" if incident.ended is None else f", ended {time_text(incident.ended)} after {lasted}"
@@ -995,11 +1002,23 @@ def incident_page(
         pipeline_path=pipeline_path(incident.pipeline),
         gate=gate,
         alarms=alarms,
+        acknowledged=acked,
         diagnosis=diagnosis,
         report="\n".join([sentence, known, "", *diagnosis.text.splitlines(), "", *fired]).splitlines(),
         can_ack=status["journal"] is not None,
         **charted,
     )
+
+
+def _acknowledged(spans: Sequence[AlarmSpan], status: Mapping[str, Any]) -> dict[AlarmSpan, Mapping[str, Any]]:
+    """The acknowledgements that ended an alarm: each is of the last time that the alarm began to fire before it."""
+    found: dict[AlarmSpan, Mapping[str, Any]] = {}
+    for entry in status["acknowledged"]:
+        key = entry["pipeline"], entry["alert"]
+        before = [span for span in spans if (span.pipeline, span.alert) == key and span.begin <= entry["at"]]
+        if before and entry["fired"]:
+            found[before[-1]] = entry
+    return found
 
 
 def _is_of(incident: Incident, span: AlarmSpan) -> bool:
@@ -1025,21 +1044,21 @@ def incidents_page(
         for incident in reversed(current.incidents)
     ]
     spans = alarm_spans(transitions, now - DAYS * _DAY)
-    acks = {(entry.pipeline, entry.alert): entry for entry in current.acknowledged}
+    acks = _acknowledged(spans, status)
+    gates = {(gate["pipeline"], gate["gate"]) for gate in status["gates"]}
     lasting = sum(incident.ended is None for incident in current.incidents)
     rows = []
     for span in reversed(spans):
-        key, end = (span.pipeline, span.alert), span.end or now
-        ack = acks.get(key)
-        within = ack is not None and ack.fired and span.begin <= ack.at <= end + 1
         incident = next((each for each in current.incidents if _is_of(each, span)), None)
+        about = span.alert.partition(":")[0]
+        has_gate = (span.pipeline, about) in gates
         row = {
             **span._asdict(),
             "name": f"{span.pipeline}/{span.alert}",
-            "path": f"{pipeline_path(span.pipeline)}/{quote(span.alert.partition(':')[0], safe='')}",
-            "lasted": duration((end - span.begin) / 60),
+            "path": f"{pipeline_path(span.pipeline)}/{quote(about, safe='')}" if has_gate else "",
+            "lasted": duration(((span.end or now) - span.begin) / 60),
             "incident": "" if incident is None else incident_path(incident.name),
-            "ack": ack if within else None,
+            "ack": acks.get(span),
         }
         rows.append(row)
 
@@ -1162,6 +1181,7 @@ def requests_page(
         wanted=wanted,
         fields=[(name, _SEARCHES[name], chosen[name], choices.get(name)) for name in _SEARCHES],
         chosen=chosen,
+        searched=", ".join(f"{_SEARCHES[name].partition(',')[0]} {chosen[name]}" for name in _SEARCHES if chosen[name]),
         more=query({**chosen, "cursor": cursor}) if cursor else "",
     )
 
@@ -1208,7 +1228,7 @@ def trace_page(
 def monitor_page(status: Mapping[str, Any], current: MonitorSnapshot, settings: Settings) -> str:
     """The page of the monitor itself: where every record went, its journal, and the configuration in force."""
     residual = sum(counters["residual"] for counters in status["books"].values())
-    state = "Every record is accounted for" if not residual else f"{residual} records are not accounted for"
+    state = "Every record is accounted for" if not residual else f"{residual:,} records are not accounted for"
     rows = [(key, toml_text(value), origin) for key, value, origin in masked_values(settings)]
     stages = []
     for name in status["books"]:

@@ -134,7 +134,7 @@ class Report(RunResults):
 
         Returns:
             For `metrics` with `value`, `lower`, `upper` (its 95 % interval), `n`, `sum`, and `unassessed`, the number
-            of requests that could not be scored; values are shares in [0, 1].
+            of requests that could not be scored; values are shares in [0, 1]. Metrics without a value come last.
 
         Raises:
             RagmonError: There is no such `what`, or pandas is not installed.
@@ -147,7 +147,7 @@ class Report(RunResults):
             raise RagmonError("to_frame() needs pandas", hint="pip install 'ragmon[notebook]'") from error
         rows: Iterable[Mapping[str, Any]]
         if what == "metrics":
-            rows = (
+            metrics = (
                 {
                     **structs.asdict(series),
                     "metric": name,
@@ -157,6 +157,7 @@ class Report(RunResults):
                 for series in self.document.series
                 for name, figures in series.metrics.items()
             )
+            rows = sorted(metrics, key=lambda row: row["value"] is None)
         elif what == "gates":
             rows = map(structs.asdict, self.document.gates)
         else:

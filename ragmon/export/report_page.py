@@ -92,7 +92,7 @@ def _page(
                 name,
                 percent(figures.value),
                 interval_of(series, name, data.gates)[0],
-                str(figures.samples),
+                figures.samples,
                 by_reason(figures.unassessed),
             )
             for name, figures in series.metrics.items()
@@ -140,11 +140,11 @@ def _report_sentences(data: ReportData, questions: Sequence[QuestionReport]) -> 
         if gate.verdict == "fail":
             # The bound may be kept where the value fell against the baseline.
             asked = f"it should be {'at least' if gate.at_least else 'at most'} {threshold(gate)}"
-            yield f"{gate.gate} is {value(gate)} of {gate.n}; {gate.reason if gate.is_kept else asked}."
+            yield f"{gate.name} is {value(gate)} of {gate.n:,}; {gate.reason if gate.is_kept else asked}."
     worst = [question for question in questions if question.label in ("HALLUCINATION", "OVER_REFUSAL")]
     if worst:
-        yield f"{len(worst)} gold questions were answered but should be refused, or refused but have an answer."
-    yield f"{data.records.scored} of {data.records.read} records could be scored."
+        yield f"{len(worst):,} gold questions were answered but should be refused, or refused but have an answer."
+    yield f"{data.records.scored:,} of {data.records.read:,} records could be scored."
 
 
 def _bar(gate: GateSummary) -> Markup:

@@ -331,7 +331,7 @@ def _gate_text(outcome: Outcome) -> str:
     limit = percent(gate.threshold) if gate.kind == "threshold" else f"{gate.threshold:g}"
     bounds = f" ({bounds_text(outcome.lower, outcome.upper)})" if outcome.lower is not None else ""
     asked = f"{'at least' if gate.at_least else 'at most'} {limit}"
-    return f"{value(gate_summary(outcome))}{bounds} of {outcome.n}, should be {asked}"
+    return f"{value(gate_summary(outcome))}{bounds} of {outcome.n:,}, should be {asked}"
 
 
 def warnings(current: MonitorSnapshot) -> list[StatusFinding]:
@@ -368,14 +368,14 @@ def _lost_records(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     def lost(template: str, reasons: Mapping[str, int], total: int) -> Iterator[StatusFinding]:
         n = sum(reasons.values())
         if n > FEW * total:
-            by_reason = ", ".join(f"{printable(reason)} {count}" for reason, count in sorted(reasons.items()))
+            by_reason = ", ".join(f"{printable(reason)} {count:,}" for reason, count in sorted(reasons.items()))
             yield StatusFinding(f"{template.format(n)}: {by_reason}")
 
     for stage, counters in sorted(current.stages.items()):
         if counters.residual:
             hint = "this is a bug in ragmon; `ragmon verify` says where"
-            yield StatusFinding(f"{stage}: {counters.residual} records are not accounted for", hint=hint)
-        template = f"{stage}: {{}} of {counters.received} records dropped"
+            yield StatusFinding(f"{stage}: {counters.residual:,} records are not accounted for", hint=hint)
+        template = f"{stage}: {{:,}} of {counters.received:,} records dropped"
         yield from lost(template, counters.dropped, counters.received)
     served = current.served
     if served is None:
@@ -386,8 +386,8 @@ def _lost_records(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     received = sum(counters.received for counters in current.stages.values())
     if served.missing > FEW * received:
         hint = "they are on their way, the network lost them, or another server takes some of them"
-        yield StatusFinding(f"{served.missing} records that producers sent have not arrived", hint=hint)
-    yield from lost("producers lost {} records before sending them", served.lost, received)
+        yield StatusFinding(f"{served.missing:,} records that producers sent have not arrived", hint=hint)
+    yield from lost("producers lost {:,} records before sending them", served.lost, received)
 
 
 def uncovered(current: MonitorSnapshot) -> list[str]:
@@ -399,15 +399,15 @@ def uncovered(current: MonitorSnapshot) -> list[str]:
 def _unread_requests(current: MonitorSnapshot) -> Iterator[StatusFinding]:
     for scope, n in sorted(unknown_conventions(current).items(), key=lambda item: (-item[1], item[0])):
         hint = "use an instrumentation of docs/integrations/instrumentations.md, or @ragmon.trace"
-        text = (
-            f"{n} requests of {printable(scope)} call a model or a retriever under attributes that ragmon does not know"
-        )
+        requests = f"{n:,} requests of {printable(scope)}"
+        text = f"{requests} call a model or a retriever under attributes that ragmon does not know"
         yield StatusFinding(text, hint=hint)
 
     tools = tools_without_documents(current)
     scored = max((counters.scored for counters in current.stages.values()), default=0)
     if max(tools.values(), default=0) > scored / 2:  # an agent need not retrieve for every question
-        text = f"{max(tools.values())} requests called tools, and no retrieval was seen: {most_frequent(tools, SHOWN)}"
+        named = most_frequent(tools, SHOWN)
+        text = f"{max(tools.values()):,} requests called tools, and no retrieval was seen: {named}"
         yield StatusFinding(text, hint=retriever_hint(tools))
 
 
@@ -419,7 +419,7 @@ def most_frequent(counts: Mapping[str, int], limit: int) -> str:
     """
     names = sorted(counts, key=lambda name: (-counts[name], name))
     parts = [
-        f"{'other names' if name == constants.OTHER else printable(name)} ({counts[name]})" for name in names[:limit]
+        f"{'other names' if name == constants.OTHER else printable(name)} ({counts[name]:,})" for name in names[:limit]
     ]
     return ", ".join(parts) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
@@ -468,6 +468,7 @@ class ServerFindings(NamedTuple):
         broken: Why the configuration on disk is not in force; "" where it is.
         quarantined: The quarantined requests, without their content, newest last.
         journal: The size and the age of the journal; None without one.
+        of_files: Whether files are shown, and nothing more is counted.
     """
 
     problems: Sequence[StatusFinding] = ()
@@ -476,6 +477,7 @@ class ServerFindings(NamedTuple):
     broken: str = ""
     quarantined: Sequence[Mapping[str, Any]] = ()
     journal: Mapping[str, Any] | None = None
+    of_files: bool = False
 
 
 def status(
@@ -511,6 +513,7 @@ def status(
         "quarantined": list(server.quarantined),
         "labels": {**reading.labels, "waiting": reading.labels_waiting},
         "journal": server.journal,
+        "of_files": server.of_files,
         "builds": [list(item) for item in reading.builds],
         "judges": [msgspec.to_builtins(judge) for judge in reading.judges],
     }

@@ -153,13 +153,13 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[s
 def report_markdown(report: RunResults, questions: int | None = QUESTIONS) -> str:
     """The whole report as Markdown, with at most so many rows of the per-question table; None for all."""
     data = report.document
-    about = f"{data.records.scored} of {data.records.read} records scored · digest `{data.digest[:16]}`"
+    about = f"{data.records.scored:,} of {data.records.read:,} records scored · digest `{data.digest[:16]}`"
     latency = [
         (escape(stage), *("–" if ms is None else f"{ms:g}" for ms in quantiles.values()))
         for stage, quantiles in data.latency_ms.items()
     ]
     versions = [
-        (*map(escape, (judge.pipeline, judge.judge, judge.version)), str(judge.answers)) for judge in data.judges
+        (*map(escape, (judge.pipeline, judge.judge, judge.version)), f"{judge.answers:,}") for judge in data.judges
     ]
     reach = [escape(f"{each.gate.pipeline}/{each.gate.name}: {describe(each)}") for each in report.reach]
     parts = [
@@ -199,17 +199,17 @@ def _labels(data: ReportData) -> list[str]:
     maturity = (
         "" if labelled.maturity is None else f"; {100 * labelled.maturity:.0f} % of the expected labels have arrived"
     )
-    entries = [f"{labelled.labels} labels by {labelled.raters} raters on {labelled.answers} answers{maturity}"]
+    entries = [f"{labelled.labels:,} labels by {labelled.raters:,} raters on {labelled.answers:,} answers{maturity}"]
     if labelled.conflicts:
-        entries.append(f"raters disagree on {labelled.conflicts} answers: the mean counts")
+        entries.append(f"raters disagree on {labelled.conflicts:,} answers: the mean counts")
     if labelled.orphans:
-        entries.append(f"{labelled.orphans} labelled answers are not among these records")
+        entries.append(f"{labelled.orphans:,} labelled answers are not among these records")
     if labelled.probes:
-        entries.append(f"{labelled.probes} answers to gold questions were labelled: gold decides on them")
+        entries.append(f"{labelled.probes:,} answers to gold questions were labelled: gold decides on them")
     for found in data.predicted:
         if found.value is not None and found.gain is not None:
             bounds = f"{found.value:.3f} ({found.lower:.3f} to {found.upper:.3f})"
-            worth = f"{found.n} labels beside {escape(found.proxy)}, each worth {found.gain:.2f}"
+            worth = f"{found.n:,} labels beside {escape(found.proxy)}, each worth {found.gain:.2f}"
             entries.append(f"{escape(found.pipeline)}: share of correct answers {bounds}, from {worth}")
     return _section("Labels", _list(entries))
 
@@ -233,11 +233,11 @@ def _about(data: ReportData, notes: Sequence[str]) -> list[str]:
     if records.unmatched:
         unmatched = number(records.unmatched, "record matches", "records match")
         entries.append(f"{unmatched} no gold item: only label-free metrics count them")
-    entries += [f"{n} rejected: {escape(reason)}" for reason, n in records.rejected.items()]
-    entries += [f"{n} unknown: {escape(field)}" for field, n in records.unknown.items()]
+    entries += [f"{n:,} rejected: {escape(reason)}" for reason, n in records.rejected.items()]
+    entries += [f"{n:,} unknown: {escape(field)}" for field, n in records.unknown.items()]
     for gold in data.gold:
         missing = gold.items - gold.traced
-        seen = f"{gold.traced} of {gold.items} items traced" + (f", {missing} missing" if missing else "")
+        seen = f"{gold.traced:,} of {gold.items:,} items traced" + (f", {missing:,} missing" if missing else "")
         entries.append(f"gold {escape(gold.name)}, version {escape(gold.version)}: {seen}")
     entries += [
         f"{escape(pipeline)}: {coverage.match_summary(ways)}" for pipeline, ways in sorted(data.matches.items())
@@ -256,7 +256,7 @@ def _gate_rows(gates: Sequence[GateSummary], shown: Callable[[str], str]) -> Ite
     kinds = _kinds(map(interval_kind, gates))
     for gate in gates:
         interval = bounds_text(gate.lower, gate.upper) + kinds.get(interval_kind(gate), "")
-        yield shown(gate.name), value(gate), interval, bound(gate), str(gate.n), gate.verdict, shown(why(gate))
+        yield shown(gate.name), value(gate), interval, bound(gate), f"{gate.n:,}", gate.verdict, shown(why(gate))
 
 
 def number(n: int, one: str, several: str) -> str:
@@ -380,8 +380,8 @@ def _metric_tables(data: ReportData, gold_metrics: Collection[str]) -> list[str]
                 name,
                 percent(figures.value),
                 intervals[name][0] + kinds.get(intervals[name][1], ""),
-                str(figures.samples),
-                ", ".join(f"{n} {escape(reason)}" for reason, n in figures.unassessed.items()),
+                f"{figures.samples:,}",
+                ", ".join(f"{n:,} {escape(reason)}" for reason, n in figures.unassessed.items()),
             )
             for name, figures in shown.items()
         ]
@@ -414,7 +414,7 @@ def title(series: SeriesSummary) -> str:
 
 def _captured(data: ReportData) -> list[str]:
     rows = [
-        (escape(f"{each.pipeline}, {each.source}"), str(each.records), *shares(each.fields)) for each in data.captured
+        (escape(f"{each.pipeline}, {each.source}"), f"{each.records:,}", *shares(each.fields)) for each in data.captured
     ]
     gaps = [
         f"{escape(f'{each.pipeline}, {each.source}: {gap.text}')}. To fix it: {escape(gap.remedy)}"
@@ -444,7 +444,7 @@ def _questions(questions: Sequence[QuestionReport], limit: int | None) -> list[s
         flags = (str(flag).lower() for flag in (question.answered, question.hit, question.refused))
         rows.append((escape(qid) + times, *flags, f"**{question.label}**"))
     rest = len(questions) - len(rows)
-    more = [f"… and {rest} more (`--questions all` shows them)\n"] if rest else []
+    more = [f"… and {rest:,} more (`--questions all` shows them)\n"] if rest else []
     return _section("Per-question", [*_table(("qid", "answered", "hit", "refusal", "label"), rows), *more])
 
 
@@ -676,7 +676,7 @@ def _gate(why: Why, clock: _Clock) -> _Lines:
     known = bounded and gate.lower is not None and gate.upper is not None
     bounds = f" ({bounds_text(gate.lower or 0.0, gate.upper or 0.0)})" if known else ""
     head = (
-        f"{value}{bounds} of {gate.n}, should be {side} {percent(gate.threshold) if share else f'{gate.threshold:g}'}"
+        f"{value}{bounds} of {gate.n:,}, should be {side} {percent(gate.threshold) if share else f'{gate.threshold:g}'}"
     )
     yield "gate", f"{_name(gate.pipeline)}/{_name(gate.name)} {_WORDS[gate.verdict]}: {head}"
     yield "", f"{printable(gate.metric)} of {reads}; its alarm {fires}; {now}"
@@ -709,13 +709,13 @@ def _change(why: Why, clock: _Clock) -> _Lines:
 
 def _side(side: Side) -> str:
     bounds = "" if side.lower is None or side.upper is None else f" ({bounds_text(side.lower, side.upper)})"
-    return f"{percent(side.value)}{bounds} of {side.n}"
+    return f"{percent(side.value)}{bounds} of {side.n:,}"
 
 
 def _outcomes(side: Side) -> str:
-    parts = [] if side.failed is None else [f"{side.passed} passed, {side.failed} failed"]
-    parts += [f"{n} unassessed: {printable(reason)}" for reason, n in sorted(side.unassessed.items())]
-    return ", ".join(parts) or f"{side.scored} scored"
+    parts = [] if side.failed is None else [f"{side.passed:,} passed, {side.failed:,} failed"]
+    parts += [f"{n:,} unassessed: {printable(reason)}" for reason, n in sorted(side.unassessed.items())]
+    return ", ".join(parts) or f"{side.scored:,} scored"
 
 
 def _common(why: Why) -> _Lines:
@@ -750,9 +750,9 @@ def _stretches(why: Why, clock: _Clock) -> _Lines:
     parts = []
     for stretch in why.stretches:
         trait = f" ({printable(stretch.trait)})" if stretch.trait else ""
-        parts.append(f"{stretch.failed} from {clock.minute(stretch.begin)} to {clock.minute(stretch.end)}{trait}")
-    parts.append(f"{why.failed - sum(stretch.failed for stretch in why.stretches)} at other times")
-    yield "all failing", f"{why.failed}: {'; '.join(parts)}"
+        parts.append(f"{stretch.failed:,} from {clock.minute(stretch.begin)} to {clock.minute(stretch.end)}{trait}")
+    parts.append(f"{why.failed - sum(stretch.failed for stretch in why.stretches):,} at other times")
+    yield "all failing", f"{why.failed:,}: {'; '.join(parts)}"
 
 
 def _suspects(why: Why) -> _Lines:
@@ -838,7 +838,7 @@ def _from_to(moved: Moved) -> str:
 
 
 def _level(level: Level) -> str:
-    return percent(level.value) if level.value is None else f"{percent(level.value)} of {level.n}"
+    return percent(level.value) if level.value is None else f"{percent(level.value)} of {level.n:,}"
 
 
 def _name(text: str) -> str:

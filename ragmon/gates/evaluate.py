@@ -280,7 +280,7 @@ def without_data(evidence: Evidence) -> Outcome:
 
 
 def _unassessed(stat: Stat) -> str:
-    return ", ".join(f"{n} {reason}" for reason, n in sorted(stat.unassessed.items()))
+    return ", ".join(f"{n:,} {reason}" for reason, n in sorted(stat.unassessed.items()))
 
 
 def _never_shown(evidence: Evidence, snapshot: Snapshot, policy: Policy) -> str:
@@ -290,9 +290,9 @@ def _never_shown(evidence: Evidence, snapshot: Snapshot, policy: Policy) -> str:
         answers = snapshot.uncited[pipeline]
         noun = "answer" if answers == 1 else "answers"
         remedy = remedy_of_reason(constants.NO_CITATIONS, evidence.source)
-        return f"not applicable yet: {answers} {noun} so far, and none with a citation ({remedy})"
+        return f"not applicable yet: {answers:,} {noun} so far, and none with a citation ({remedy})"
     if gate.metric in snapshot.comparing_metrics and pipeline in snapshot.strange_ids.keys() - policy.published:
-        reason = f"not applicable yet: none of {snapshot.strange_ids[pipeline]} retrieved ids occurs in gold"
+        reason = f"not applicable yet: none of {snapshot.strange_ids[pipeline]:,} retrieved ids occurs in gold"
         remedy = "`[capture] id_from` names the field that holds the ids of gold"
         of_form = {constants.ID_FORM: 1} if constants.ID_FORM in evidence.stat.unassessed else {}
         return f"{reason}{_remedy(evidence, of_form) or f' ({remedy})'}"
@@ -307,7 +307,7 @@ def not_assessable(evidence: Evidence) -> str:
     unknown = {reason: n for reason, n in stat.unassessed.items() if n and reason not in constants.IGNORABLE}
     reasons = ", ".join(sorted(unknown))
     lost = f"; {evidence.lost}" if evidence.lost.requests else ""
-    return f"{stat.unknown} of {stat.n + stat.unknown} not assessable: {reasons}{_remedy(evidence, unknown)}{lost}"
+    return f"{stat.unknown:,} of {stat.n + stat.unknown:,} not assessable: {reasons}{_remedy(evidence, unknown)}{lost}"
 
 
 def _remedy(evidence: Evidence, unassessed: Mapping[str, int]) -> str:
@@ -392,15 +392,12 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
 
     like_plain = not _in_requests(evidence) or n_eff >= PLAIN_RATIO * evidence.n
     kind = "clustered" if evidence.weighted is None else "weighted"
-    worth = (
-        ""
-        if like_plain
-        else f"; {evidence.n} {kind} samples count as {n_eff:.0f} independent {'one' if round(n_eff) == 1 else 'ones'}"
-    )
+    ones = "one" if round(n_eff) == 1 else "ones"
+    worth = "" if like_plain else f"; {evidence.n:,} {kind} samples count as {n_eff:,.0f} independent {ones}"
     if n_eff < gate.min_samples:
         known, unit = math.floor(n_eff), _observations(evidence)
         unit = unit.removesuffix("s") if known == 1 else unit
-        reason = f"only {known} {unit} (min_samples is {gate.min_samples}){worth}"
+        reason = f"only {known:,} {unit} (min_samples is {gate.min_samples:,}){worth}"
         return outcome("insufficient", reason, _in_samples(_needed_to_pass(gate), evidence, n_eff))
     if gate.holds(lower) and gate.holds(upper):
         return outcome("pass", f"the whole interval is within the limit{worth}")
@@ -446,7 +443,7 @@ def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float 
             break
     n, p95 = sum(histogram.values()), quantile(histogram, 0.95)
     if p95 is None or not baseline or n < gate.min_samples:
-        reason = f"only {n} samples (min_samples is {gate.min_samples})" if baseline else "no latency baseline"
+        reason = f"only {n:,} samples (min_samples is {gate.min_samples:,})" if baseline else "no latency baseline"
         needed = gate.min_samples if baseline else None
         return Outcome(gate, source, "", "", None, None, None, n, needed, "insufficient", reason)
     ratio = p95 / baseline
@@ -458,7 +455,7 @@ def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float 
         best, worst = quantile(histogram, max(0.0, rank - lost) / n), quantile(histogram, min(rank, n) / n)
         worst_holds = rank <= n and gate.holds((worst or 0.0) / baseline)
         if gate.holds((best or 0.0) / baseline) != worst_holds:
-            verdict, reason = "insufficient", f"{reason}; {lost} latencies could not be read"
+            verdict, reason = "insufficient", f"{reason}; {lost:,} latencies could not be read"
     return Outcome(gate, source, "", "", ratio, None, None, n, None, verdict, reason)
 
 

@@ -383,15 +383,15 @@ def _decide(evidence: Evidence, scores: Scores, low: Scores, high: Scores) -> Ou
     verdict: Verdict = "insufficient"
     needed = None
     if n < gate.min_samples:
-        needed, reason = _needed_to_pass(gate), f"only {n} {unit} (min_samples is {gate.min_samples})"
+        needed, reason = _needed_to_pass(gate), f"only {n:,} {unit} (min_samples is {gate.min_samples:,})"
     elif betting.verdict(worst, gate.threshold, at_least=gate.at_least) == "pass":
-        verdict, reason = "pass", f"proven within the limit by {n} {unit}, however often you look"
+        verdict, reason = "pass", f"proven within the limit by {n:,} {unit}, however often you look"
     elif betting.verdict(best, gate.threshold, at_least=gate.at_least) == "fail":
-        verdict, reason = "fail", f"proven outside the limit by {n} {unit}, however often you look"
+        verdict, reason = "fail", f"proven outside the limit by {n:,} {unit}, however often you look"
     else:
         needed = betting.needed(scores, gate.threshold)
         side, points = "within" if gate.holds(value) else "outside", 100 * abs(value - gate.threshold)
-        reason = f"{n} {unit} do not decide it; the value is {side} the limit by {points:.1f} points"
+        reason = f"{n:,} {unit} do not decide it; the value is {side} the limit by {points:.1f} points"
         if evidence.stat.unknown:
             reason += f"; {not_assessable(evidence)}"
     outcome = evidence.outcome(verdict, reason, interval=_confidence(low, high), needed=needed, n_eff=n)

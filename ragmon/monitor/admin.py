@@ -34,6 +34,7 @@ from ragmon.core.constants import ACKS_PATH, FOLDED_SECONDS, HOUR
 from ragmon.core.errors import (
     RagmonError,
     UnavailableError,
+    UnknownIncidentError,
     UnknownNameError,
     log_error,
     nearest,
@@ -206,8 +207,7 @@ def incident(view: AdminView, request: Request) -> Response:
     current, asked = view.snapshot(), request.path_params["name"]
     found = next((entry for entry in current.incidents if entry.name == asked), None)
     if found is None:
-        names = [entry.name for entry in current.incidents]
-        raise HTTPError(404, UNKNOWN_PATH, f"there is no incident {shorten(asked)}", hint=nearest(asked, names))
+        raise UnknownIncidentError(asked, [entry.name for entry in current.incidents])
     span, until = _span_of(found, current.snapshot.now)
     _, histories = view.history.of_pipeline(found.pipeline, span.name, until)
     status, names = view.status(current), [alarm.partition(":")[0] for alarm in (found.alarm, *found.alarms)]
@@ -367,7 +367,7 @@ def admin_app(
     routes = [Route(path, _guarded(endpoint)) for path, endpoint in endpoints.items()]
     if acknowledge is not None:
         routes.append(Route(ACKS_PATH, _guarded(_acknowledgements(acknowledge, pool)), methods=["POST"]))
-    paths = [route.path.partition("/{")[0] for route in routes]
+    paths = {route.path.partition("/{")[0] for route in routes} - PATHS.keys()
 
     async def unknown_path(request: Request, _: Exception) -> Response:
         """Answer unknown paths, and methods that would change something."""
@@ -378,12 +378,17 @@ def admin_app(
             write_port = "POST labels and acknowledgements to the write port: `[serve] otlp`"
             hint = write_port if acknowledge is None else f"POST acknowledgements to {ACKS_PATH}"
             return _error(405, "this port only reads", hint, Allow=", ".join(METHODS))
-        return _answer(request, 404, f"there is nothing at {shorten(path)}", nearest(path, paths))
+        return _answer(request, 404, f"there is nothing at {shorten(path)}", nearest(path, _alike(path, paths)))
 
     handlers: dict[Any, Any] = {404: unknown_path, 405: unknown_path, HTTPError: _failed, RagmonError: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return check_origin(app, hosts)
+
+
+def _alike(path: str, paths: Collection[str]) -> list[str]:
+    """The paths of the API for a path of the API, and the pages for any other."""
+    return [each for each in paths if each.startswith("/api/") == path.startswith("/api/")]
 
 
 def check_origin(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:

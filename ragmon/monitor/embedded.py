@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from time import time
@@ -30,7 +32,7 @@ from ragmon.config.settings import Settings
 from ragmon.config.units import address as parse_address
 from ragmon.core import constants
 from ragmon.core.constants import BUCKET_SECONDS
-from ragmon.core.errors import RagmonError, UnavailableError, shorten
+from ragmon.core.errors import RagmonError, UnavailableError, UnknownIncidentError, shorten
 from ragmon.core.network import Address, own_names
 from ragmon.core.policy import Outcome
 from ragmon.core.process import is_private, make_private
@@ -49,6 +51,7 @@ _ATTEMPTS: Final = 20  # to lock the file while other processes remove it or its
 _MAX_SIZE: Final = 4096  # bytes of the file that are read
 _KILLED_AFTER: Final = 60.0  # seconds; an unlocked file that is older belongs to a killed leader
 GRACE: Final = 1.0  # seconds that requests in flight get to finish when the monitor stops serving
+_INCIDENT: Final = re.compile(r".*-[0-9]{8}T[0-9]{4}(-[0-9]+)?", re.DOTALL)
 ANSWERS: Final = 10_000
 """Answers that are kept, without their texts, until a label comes: an embedded monitor has no journal."""
 
@@ -160,6 +163,22 @@ def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]
     return alert, pipeline or usual
 
 
+def check_incident(pipeline: str, alert: str, incidents: Mapping[str, float | None]) -> None:
+    """Refuse an incident that is over, and a name that an incident alone has where none has it.
+
+    Args:
+        pipeline: The pipeline that was asked for, as `split` gives it.
+        alert: The alarm or the incident, as `split` gives it.
+        incidents: When each incident ended; None for one that lasts.
+    """
+    whole = f"{pipeline}/{alert}"  # a pipeline, and so its incident, may have a slash in its name
+    name = whole if whole in incidents else alert
+    if (ended := incidents.get(name)) is not None:
+        raise UnknownIncidentError(name, incidents, f"{datetime.fromtimestamp(ended, UTC):%Y-%m-%d %H:%M} UTC")
+    if name not in incidents and _INCIDENT.fullmatch(name):
+        raise UnknownIncidentError(name, incidents)
+
+
 class Monitor:
     """A monitor inside of this process: it scores records, judges gates and can serve `/metrics`; nothing is stored.
 
@@ -174,6 +193,7 @@ class Monitor:
         captured: Reads the SDK statistics, where capture runs in this process and sends its records here.
         beside: Puts another application beside that of the admin port; None leaves it alone.
         trouble: Why the configuration is not in force as it was written; None where it is.
+        of_files: Whether it shows files, and counts nothing more.
 
     Raises:
         ConfigError: The configuration is broken.
@@ -199,6 +219,7 @@ class Monitor:
         self.captured: Callable[[], SdkStats] | None = None
         self.beside: Callable[[ASGIApp], ASGIApp] | None = None
         self.trouble: RagmonError | None = None
+        self.of_files = False
         self._clock = clock
         self._engine = Engine(self.settings, answers=ANSWERS, logs_capture=True)
         self._lock = Lock()
@@ -306,6 +327,7 @@ class Monitor:
             self._changes += 1
             now = self._clock()
             self._engine.advance(now)
+            check_incident(pipeline, alert, {each.name: each.ended for each in self._engine.incidents.incidents})
             return self._engine.acknowledge(Ack(pipeline=pipeline, alert=alert, reason=reason, by=by), now)
 
     def digest(self) -> str:
@@ -330,7 +352,7 @@ class Monitor:
             from ragmon.monitor.admin import AdminView, admin_app  # noqa: PLC0415 - as above
 
             def current_status(current: MonitorSnapshot) -> Mapping[str, Any]:
-                findings, trouble = ServerFindings(), self.trouble
+                findings, trouble = ServerFindings(of_files=self.of_files), self.trouble
                 if trouble is not None:
                     problem = StatusFinding(str(trouble), hint=trouble.hint)
                     findings = ServerFindings(problems=[problem], broken=str(trouble))

@@ -27,7 +27,7 @@ from ragmon.alarms.plan import detectable_in_run
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, DROPPED_PIPELINES, FOLDED_SECONDS, REPLAY, UNREADABLE
-from ragmon.core.errors import InputError, RagmonError
+from ragmon.core.errors import InputError, RagmonError, shorten
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.process import current_version, without_collector
 from ragmon.core.record import Label, Line, Record, Totals, bounded
@@ -414,6 +414,9 @@ def _in_memory(records: Any, intake: ReadSummary, options: TableOptions) -> Iter
         if not intake.readable:
             raise unreadable(["the DataFrame"], intake, options)
         return
+    if not isinstance(records, Iterable):
+        hint = "the path of a file or a list of paths, a list of Records or dicts, or a DataFrame"
+        raise InputError(f"these are no traces: {shorten(records)}", hint=hint)
     for n, record in enumerate(records, 1):
         intake.read += 1
         if isinstance(record, Record):

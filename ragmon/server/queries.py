@@ -83,6 +83,7 @@ OUTCOME: Final = "fail"
 LIMIT: Final = 50
 _RECORDS: Final = ("pipeline", "source", "gate", "metric", "outcome", "build", "index_hash", "since", "limit", "cursor")
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_HEX: Final = re.compile(r"[0-9a-f]*", re.ASCII)
 _PLACE: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
 _COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
 _SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
@@ -349,7 +350,9 @@ class QueryService:
         wanted = RequestSearch(**{name: value.strip() for name, value in given.items()})
         if re.fullmatch(f"[0-9a-f]{{{ID_DIGITS}}}", wanted.trace.lower()):
             return RedirectResponse(f"t/{wanted.trace.lower()}", 303)
-        wanted = wanted._replace(trace=wanted.trace.lower())
+        pipeline = self._pipeline_name(wanted.pipeline) if wanted.pipeline else ""
+        wanted = wanted._replace(trace=wanted.trace.lower(), pipeline=pipeline)
+        _check_search(wanted)
         found, cursor = self._failed(wanted) if wanted.of_failing else self._recent(wanted)
         pipelines = self._pipelines()
         gates = [
@@ -363,7 +366,7 @@ class QueryService:
 
     def _failed(self, wanted: RequestSearch) -> tuple[list[dict[str, Any]], str]:
         """Requests of the index of failing ones, and the next cursor."""
-        failing = FailureQuery(pipeline=self._pipeline_name(wanted.pipeline) if wanted.pipeline else None)
+        failing = FailureQuery(pipeline=wanted.pipeline or None)
         if wanted.gate:
             failing = self._failing(
                 *self._gate({name: getattr(wanted, name) for name in ("gate", "pipeline") if getattr(wanted, name)})
@@ -539,6 +542,19 @@ class QueryService:
                 for entry in entries(row.lines):
                     if isinstance(entry, Record) and (entry.pipeline or DEFAULT_PIPELINE) == pipeline:
                         yield entry
+
+
+def _check_search(wanted: RequestSearch) -> None:
+    """Refuse a search that no request can answer."""
+    if wanted.trait and wanted.trait not in TRAIT_NAMES:
+        raise RagmonError(f"trait is {shorten(wanted.trait)}", hint=nearest(wanted.trait, TRAIT_NAMES))
+    if wanted.where and wanted.where.find("=") < 1:
+        raise RagmonError(f"where is {shorten(wanted.where)}", hint="a slice, tag=value: tenant=acme")
+    if not _HEX.fullmatch(wanted.trace):
+        raise RagmonError(f"trace is {shorten(wanted.trace)}", hint="the beginning of a trace id: hex digits")
+    times = [moment(text, name) for name in ("since", "until") if (text := getattr(wanted, name))]
+    if len(times) == 2 and times[0] >= times[1]:
+        raise RagmonError(f"since is {shorten(wanted.since)}, and until {shorten(wanted.until)}", hint="swap them")
 
 
 def _is_like(record: Record, wanted: RequestSearch) -> bool:

@@ -21,6 +21,7 @@ from ragmon.core.errors import RagmonError, UnavailableError, UnknownNameError, 
 from ragmon.core.http_server import RejectedError
 from ragmon.core.record import Ack, ChunkEntry, Label, Record
 from ragmon.ingest.receiver import Encoding, ExportResult
+from ragmon.monitor.embedded import check_incident
 from ragmon.monitor.engine import Engine, log_acknowledged
 from ragmon.server.journal import Journal
 from ragmon.server.pending import (
@@ -196,6 +197,7 @@ class JournalWriter:
         with self.lock:
             engine = self.server_state.engine
             if not engine.incidents.alarms_of(pipeline, alert):
+                check_incident(pipeline, alert, {each.name: each.ended for each in engine.incidents.incidents})
                 states, configured = engine.alarms.states(), engine.settings.pipelines
                 pipelines = sorted({*configured, *(state.pipeline for state in states)})
                 if pipeline not in pipelines:

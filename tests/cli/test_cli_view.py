@@ -81,6 +81,8 @@ def test_trace_files_are_shown_as_they_were_at_their_newest_record(tmp_path):
     with viewing(path) as url:
         status = json.loads(get(f"{url}api/status"))
         page = get(f"{url}p/default/error_rate")
+        for path in ("", "monitor"):
+            assert "hese pages show files and keep nothing" in get(f"{url}{path}")
     (gate,) = [gate for gate in status["gates"] if gate["gate"] == "error_rate"]
     assert gate["value"] == 0.25
     assert status["books"]["score"]["scored"] == 80

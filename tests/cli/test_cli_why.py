@@ -54,7 +54,7 @@ def test_it_says_what_broke(monitor):
 @pytest.mark.slow
 def test_it_asks_for_the_gate_the_pipeline_and_the_time(monitor):
     assert ask(monitor, "default/answer_precision", "--since", "1.5h").code == 0
-    expected = {"gate": "answer_precision", "pipeline": "default", "since": "5400"}
+    expected = {"gate": "answer_precision", "pipeline": "default", "since": "5400.000"}
     assert monitor[1][-1][:2] == ("/api/why", expected)
     assert ask(monitor, "answer_precision", "--since", "10m").out.count("no change   nothing became worse") == 1
 

@@ -256,3 +256,12 @@ def test_a_monitor_without_a_history_is_shown_without(server):
 @pytest.mark.parametrize("every", ["0", "nan", "inf", "-1", "soon"])
 def test_a_time_between_readings_that_is_none_is_refused(server, every):
     assert "--every" in ragmon("top", "--url", server.admin, "--every", every).error[0]
+
+
+def test_a_state_in_which_nothing_is_wrong_is_its_headline_and_no_more(tmp_path):
+    with serving(tmp_path, "[pipelines.support]\n") as running:
+        send_body(running, whole([asked(0)]))
+        accounted(running)
+        first, second, *_ = shown(running.admin)
+    assert first.startswith("ragmon: Too early to say")
+    assert second == ""

@@ -133,7 +133,16 @@ class TestHooks:
         assert (done.code, done.out.splitlines()[-1]) == (1, "hint: did you mean answer_precision?")
 
     def test_so_is_one_in_gold(self, folder):
-        shutil.copy(folder / "my answers" / "gold.jsonl", folder / "my answers" / "more-gold.jsonl")
-        done = hook("ragmon-gold-lint", folder / "my answers")
+        own = folder / "my answers"
+        shutil.copy(own / "gold.jsonl", own / "more-gold.jsonl")
+        (own / "ragmon.toml").write_text('[gold.own]\npath = ["gold.jsonl", "more-gold.jsonl"]\n')
+        done = hook("ragmon-gold-lint", own)
         assert done.code in (1, 3), done
         assert "a0" in done.out + done.err
+
+    def test_two_gold_sets_may_have_the_same_ids(self, folder):
+        own = folder / "my answers"
+        shutil.copy(own / "gold.jsonl", own / "more-gold.jsonl")
+        (own / "ragmon.toml").write_text(f'{GATES}[gold.more]\npath = "more-gold.jsonl"\n')
+        done = hook("ragmon-gold-lint", own)
+        assert (done.code, done.out.count("60 items: ")) == (0, 2), done

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import os
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 import ragmon
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.policy import Gate, Policy
+from ragmon.export.report_page import stored_page
 from ragmon.export.text import FAILURES, report_markdown
 from ragmon.testing import make_gold, make_record
 from tests.support.runs import GOLD, small_report
@@ -76,7 +80,7 @@ class TestFrames:
         ]
         columns = frame[["pipeline", "source", "gold", "metric", "value", "n"]].astype(object)
         found = columns.where(columns.notna(), None).itertuples(index=False, name=None)
-        assert list(found) == expected
+        assert list(found) == sorted(expected, key=lambda row: row[4] is None), "metrics without a value come last"
 
     def test_intervals_contain_their_values(self, report):
         pytest.importorskip("pandas")
@@ -115,6 +119,21 @@ class TestPages:
         assert "default/over_refusal_rate over time" in page
         assert page.count("</td><td class=") >= 400
         assert "… and 390 more" in report.to_html(questions=10)
+
+    def test_sentences_name_the_pipeline_and_no_reason_is_cut(self):
+        answer = {"claim": "x", "citations": ["d9"]}
+        records = [
+            {"pipeline": name, "q": f"q{k}", "retrieved_ids": ["d1"], "answer_json": answer}
+            for name in "ab"
+            for k in range(60)
+        ]
+        report = ragmon.replay(records, config=os.devnull)
+        page = html.unescape(report.to_html())
+        for name in "ab":
+            assert f"<li>{name}/citation_scope is 0.0 % of 60; it should be at least 95 %.</li>" in page
+        reason = "too few samples; " * 20
+        gates = [replace(gate, reason=reason) for gate in report.document.gates]
+        assert html.unescape(stored_page(replace(report.document, gates=gates))).count(reason) == len(gates)
 
     def test_markdown_is_that_of_the_command(self, report):
         assert report.to_markdown() == report_markdown(report, None)

@@ -42,6 +42,13 @@ def test_a_dict_that_is_no_trace_is_named_by_its_place(bad):
         ragmon.replay([TRACE, bad])
 
 
+@pytest.mark.parametrize("records", [None, 3])
+def test_what_holds_no_records_is_refused_with_what_is_accepted(records):
+    with pytest.raises(InputError, match=f"these are no traces: {records}") as caught:
+        ragmon.replay(records)
+    assert "a DataFrame" in caught.value.hint
+
+
 @pytest.mark.parametrize("odd", [{"ts": "soon"}, {"latency_ms": "812 parsecs"}, {"qid": [1]}])
 def test_a_value_of_a_dict_that_cannot_be_read_is_unknown_and_told_without_it(odd):
     report = ragmon.replay([TRACE, {"q": "Is it?", "answer_json": {"claim": "Yes."}, **odd}])

@@ -91,6 +91,7 @@ def test_an_alarm_that_is_silent_starts_from_nothing(broken):
     [
         ("support/citation_scop", "unknown alarm: 'citation_scop'", "did you mean citation_scope"),
         ("suport/citation_scope", "unknown pipeline: 'suport'", "did you mean support?"),
+        ("support-20260101T0000", "there is no incident 'support-20260101T0000'", "did you mean support-"),
         ("citation_scope/", "'citation_scope/' names no alarm", "[PIPELINE/]ALARM"),
     ],
 )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+from itertools import pairwise
 
 import pytest
 
+import ragmon
+from tests.server.test_serve_why import gold
 from tests.support.gold_world import BROKEN, MENDED, gold_world
 from tests.support.incident import NASTY, incident
+from tests.support.serving import accounted, asked, send_body, serving, whole
 
 playwright = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -60,6 +65,25 @@ def rated(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def long_named(tmp_path_factory):
+    """A server and a report whose pipeline has a name of 300 characters."""
+    folder, name = tmp_path_factory.mktemp("long"), "p" * 300
+    gold(folder)
+    config = f'[pipelines.{name}]\n[pipelines.other]\n[gold.handbook]\npath = "gold.jsonl"\n'
+    wrong = {"claim": "x", "citations": ["d404"], "pipeline": name}
+    records = [
+        asked(k, source="probe" if k % 2 else None, q=f"q{k % 30}?", error="E" if k % 5 == 0 else None, **wrong)
+        for k in range(120)
+    ]
+    (folder / "report.html").write_text(ragmon.replay(records, config=os.devnull).to_html())
+    with serving(folder, config) as running:
+        send_body(running, whole(records))
+        accounted(running)
+        pages = ("", "gold", f"p/{name}", f"p/{name}/error_rate", "requests", "monitor", f"p/{name}x")
+        yield [*(f"{running.admin}/{page}" for page in pages), (folder / "report.html").as_uri()]
+
+
+@pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -104,6 +128,23 @@ def test_the_page_of_gold_with_labels_and_judges_is_sound_on_every_screen(rated,
         assert (visit.errors, wide) == ([], 0)
         assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
         assert visit.page.locator("svg.strip").count() == len(BROKEN) + len(MENDED)
+
+
+@pytest.mark.parametrize("screen", ["large phone", "laptop"])
+def test_a_long_name_widens_no_page_and_no_table(long_named, browser, screen):
+    for url in long_named:
+        with Visit(browser, url, **SCREENS[screen]) as visit:
+            assert visit.page.evaluate(WIDE) == 0, url
+            assert screen != "laptop" or visit.page.evaluate(CUT) == [], url
+
+
+def test_the_times_under_a_chart_lie_apart_and_have_no_seconds_where_all_are_whole_minutes(running, browser):
+    with Visit(browser, f"{running.admin}{GATE}?span=10m", **SCREENS["laptop"]) as visit:
+        labels, apart = visit.page.evaluate(
+            "[plots[0].axes[0]._values, plots[0].axes[0]._splits.map((x) => plots[0].valToPos(x, 'x'))]"
+        )
+    assert all(re.fullmatch(r"\d\d:\d\d", label) for label in labels), labels
+    assert min(right - left for left, right in pairwise(apart)) >= 90
 
 
 def test_the_policy_holds_nothing_back_that_a_page_needs(running, browser):

@@ -41,13 +41,45 @@ def test_an_incident_is_acknowledged_by_its_name_with_every_alarm_of_it(tmp_path
         (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
         assert fired == set(incident["firing"])
         assert len(fired) > 1
+        moved.advance(45.0)  # within the next minute
         done = ragmon("ack", incident["incident"], "--by", "Ada", "--reason", "rolled back", "--url", running.otlp)
         assert (done.code, done.out) == (0, f"{incident['incident']}: silenced and reset\n"), done.err
         accounted(running)
         assert running.status()["alarms"] == []
+        page = unescape(running.get("/incidents")[1])
+        assert len(re.findall(r"UTC by Ada: rolled back</td>", page)) == len(fired)
+        page = unescape(running.get(f"/incidents/{incident['incident']}")[1])
+        assert len(re.findall(r"<dt>acknowledged</dt><dd>[\d :-]+ UTC by Ada: rolled back</dd>", page)) == 1
         assert {entry["alert"] for entry in running.status()["acknowledged"]} == fired
         (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
         assert incident["ended"] is not None
+
+
+def test_an_incident_that_ended_or_does_not_exist_is_named_as_such(tmp_path):
+    clock, moved = still()
+    with serving(tmp_path, PIPELINE, clock=clock) as running:
+
+        def refused(*arguments):
+            return ragmon(*arguments, cwd=tmp_path).error
+
+        def unknown(name):
+            return refused("why", name, "--url", running.admin), refused("ack", name, "--reason", "x", "--url", url)
+
+        url, no_incident = running.otlp, "there is no incident 'support-20260101T0000'"
+        send_body(running, whole([asked(0, ts=moved.now)]))
+        accounted(running)
+        assert unknown("support-20260101T0000") == ((no_incident, "there is no incident yet"),) * 2
+        assert running.get("/incidents/x")[1].count("there is no incident yet") == 1
+        error, hint = refused("why", "support", "--url", running.admin)
+        assert (error, "citation_scope" in hint) == ("support has no incident", True)
+        broken(running, moved)
+        (incident,) = json.loads(running.get("/api/incidents")[1])["incidents"]
+        assert [error for error, _ in unknown("support-20260101T0000")] == [no_incident] * 2
+        name = incident["incident"]
+        assert ragmon("ack", name, "--reason", "x", "--url", url).code == 0
+        error, hint = refused("ack", name, "--reason", "x", "--url", url)
+        assert re.fullmatch(rf"incident '{name}' ended at [\d-]+ [\d:]+ UTC", error)
+        assert ragmon("why", name, "--url", running.admin).code == 0
 
 
 def test_what_the_alarms_of_an_incident_fired_for_is_told_after_its_end_and_a_restart(tmp_path):

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from ragmon.export.pages import time_text
+from tests.server.test_serve_admin import still
+from tests.server.test_serve_why import gold
 from tests.support.gold_world import (
     ASKED,
     BEGIN,
@@ -224,3 +226,24 @@ def test_names_from_strangers_are_text_and_long_lists_are_cut(tmp_path):
 def test_the_texts_of_questions_and_answers_are_not_on_the_page(running):
     text = words(page(running))
     assert not any(said in text for said in TEXTS)
+
+
+def test_while_no_answer_is_older_than_the_span_there_is_nothing_to_compare(tmp_path):
+    clock, moved = still()
+    gold(tmp_path)
+    config = '[pipelines.support]\n[gold.handbook]\npath = "gold.jsonl"\n'
+    with serving(tmp_path, config, clock=clock) as young:
+        begin = moved.now // 10 * 10
+        for minute in range(8):
+            claim, cited = ("right", ["d1"]) if minute < 4 else ("wrong", ["d404"])
+            records = [
+                asked(60 * minute + k, ts=moved.now + k, source="probe", q=f"q{k}?", claim=claim, citations=cited)
+                for k in range(20)
+            ]
+            send_body(young, whole(records))
+            moved.advance(60.0)
+        accounted(young)
+        text = words(page(young))
+    assert "There is nothing to compare yet: answers are kept for less than the span" in text
+    assert "Two spans" not in text
+    assert f"Answers are kept since {time_text(begin)}. From {time_text(begin + 600)} on, the last 10 min is" in text

@@ -190,7 +190,7 @@ def test_the_page_of_the_monitor_accounts_for_every_record(running):
     (caption,) = [part for part in shown.iter(f"{XHTML}caption") if "ingest" in "".join(part.itertext())]
     assert "".join(caption.itertext()) == f"ingest: {books['received']:,} received"
     (flow,) = [part for part in shown.iter("{http://www.w3.org/2000/svg}svg") if part.get("class") == "flow"]
-    assert flow.get("aria-label") == f"ingest: {books['received']} received; scored {books['scored']}"
+    assert flow.get("aria-label") == f"ingest: {books['received']:,} received; scored {books['scored']:,}"
     text = "".join(shown.itertext())
     assert "Every record is accounted for" in text
 

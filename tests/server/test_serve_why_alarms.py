@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 import pytest
@@ -112,6 +113,20 @@ def test_the_command_prints_the_alarm_its_proof_and_a_command_for_a_trace(world)
     shown = ragmon(*command.split())
     assert shown.code == 0, shown.err
     assert "none of the 2 retrieved documents is in gold (gold: d1)" in shown.out
+
+
+def test_a_time_to_look_back_to_is_one_that_a_server_takes(world):
+    then = f"{datetime.now(UTC) - timedelta(hours=1):%Y-%m-%d %H:%M:%S}"
+    done = ragmon("why", "support/hit_rate:baseline", "--since", then, "--url", world.admin)
+    assert (done.code, done.err) == (0, "")
+
+
+def test_the_page_of_incidents_links_to_the_gates_that_exist(world):
+    text = world.get("/incidents")[1]
+    links = set(re.findall(r'<th scope="row"><a href="([^"]+)">support/', text))
+    assert links
+    assert {world.get(f"/{link}")[0] for link in links} == {200}
+    assert '<th scope="row">support/hit_rate:baseline</th>' in text
 
 
 def test_a_pipeline_alone_asks_for_its_newest_incident(world):

@@ -53,7 +53,7 @@ function marks(drawn) {
 }
 
 function clock(plot, times) {
-  const isShort = times.length > 1 && times[1] - times[0] < 60;
+  const isShort = times.some((seconds) => seconds % 60);
   const isLong = plot.scales.x.max - plot.scales.x.min > 2 * 86400;
   return times.map((seconds) => {
     const text = new Date(seconds * 1000).toISOString();
@@ -100,7 +100,7 @@ function drawValue(place, drawn) {
   const none = { stroke: "transparent", width: 0, points: { show: false } };
   const figure = {
     ...options(drawn, place.clientWidth, HEIGHT.value),
-    axes: [{ ...axis(30), values: clock }, { ...axis(60), values: (_, ticks) => ticks.map(tick) }],
+    axes: [{ ...axis(30), space: 90, values: clock }, { ...axis(60), values: (_, ticks) => ticks.map(tick) }],
     legend: { markers: { show: false } },
     series: [
       { label: "UTC", value: moment },
