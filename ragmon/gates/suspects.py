@@ -49,6 +49,10 @@ from ragmon.scoring.score_table import Stat
 CLEAR: Final = 3.0
 """Standard errors a trait must have risen by to be named as the mechanism."""
 MAIN: Final = 0.5
+OFTENER: Final = 1.64
+"""Standard errors by which failing requests must have a trait more often than those that pass: 19 times in 20."""
+NEARLY_ALL: Final = 0.9
+"""Share of failing requests from which on those that pass are too few to tell what failing ones have in common."""
 BUILD_AND_INDEX: Final = "build and index_hash"
 STRATUM: Final = "stratum"
 GOLD_VERSION: Final = "gold_version"
@@ -134,16 +138,30 @@ def compared(before: Mapping[Key, int], after: Mapping[Key, int], failing: Mappi
 
 
 def mechanism(traits: Iterable[Moved]) -> str:
-    """The first trait, in the order of the pipeline, that rose significantly and explains much of the rise."""
-    all_traits = list(traits)
-    failing_known = any(trait.failing is not None and trait.failing.n for trait in all_traits)
+    """The first trait, in the order of the pipeline, that explains failing requests and much of the rise of traits."""
     rises = {
         trait.name: (trait.after.n * ((trait.after.value or 0.0) - (trait.before.value or 0.0)))
-        for trait in all_traits
-        if trait.by >= CLEAR and not (failing_known and trait.of_failing < (trait.after.value or 0.0))
+        for trait in _explaining(list(traits))
+        if trait.by >= CLEAR
     }
     largest = max(rises.values(), default=0.0)
     return next((name for name in TRAITS if rises.get(name, 0.0) > 0 and rises[name] >= MAIN * largest), "")
+
+
+def _explaining(traits: Sequence[Moved]) -> Iterator[Moved]:
+    """The traits that failing requests have more often than those that pass; all of them where none is known to fail.
+
+    What is as common among requests that pass is another fault, or none.
+    """
+    failing_known = any(trait.failing is not None and trait.failing.n for trait in traits)
+    for trait in traits:
+        failing, after = (
+            share(round(side.n * (side.value or 0.0)), side.n) for side in (trait.failing or _NO_REQUESTS, trait.after)
+        )
+        passing = without(after, failing)
+        nearly_all = failing.n >= NEARLY_ALL * after.n and trait.of_failing >= (trait.after.value or 0.0)
+        if not failing_known or nearly_all or moved_by(passing, failing) >= OFTENER:
+            yield trait
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,6 +97,18 @@ def test_what_failing_requests_do_not_have_is_not_what_broke():
     assert why.mechanism == "refused what can be answered"
 
 
+def test_what_requests_that_pass_have_as_well_is_another_fault():
+    """Retrieval had missed every gold document for a while when a build began to refuse."""
+    pipeline = Pipeline()
+    pipeline.run(60)
+    pipeline.run(10, change=lambda record, _: replace(record, retrieved_ids=["d9"]))
+    began = pipeline.run(10, build="b2", over=0.6, change=lambda record, _: replace(record, retrieved_ids=["d9"]))
+    why = pipeline.why(OVER_REFUSAL)
+    assert close(why, began)
+    assert trait(why, "retrieved no gold document").failing.value == 1.0
+    assert why.mechanism == "refused what can be answered"
+
+
 def test_a_build_and_an_index_that_came_together_are_named_together():
     pipeline = Pipeline()
     pipeline.run(100)

@@ -105,6 +105,22 @@ def test_incidents_are_written_as_the_alarms_tell_them(bad_hour):
 
 
 @pytest.mark.slow
+def test_a_second_fault_in_the_midst_of_the_first_is_a_second_incident(tmp_path):
+    """Nothing that is cited is retrieved from minute 45 on; ten minutes later a build refuses most questions."""
+    traffic = Traffic(1)
+    records = hour(minutes=45)
+    for n in range(45, 75):
+        new = {"build": "b2"} if n >= 55 else {}
+        minute = traffic.minute(NOON + n, **({"over": 0.7} if new else {}))
+        records += [msgspec.structs.replace(record, retrieved_ids=["d9"], **new) for record in minute]
+    _, (first, second) = followed(tmp_path, records).incidents()
+    assert (first.severity, second.severity) == ("confirmed", "confirmed")
+    assert "answers cite documents that were not retrieved" in first.summary
+    assert "answerable questions are refused (build b2)" in second.summary
+    assert (second.began - first.began) / 60 == pytest.approx(10, abs=1)
+
+
+@pytest.mark.slow
 def test_nothing_to_tell_is_an_empty_file(tmp_path):
     done, lines = replayed(tmp_path, write(tmp_path / "t.jsonl", hour(bad=())))
     assert (done.code, lines) == (0, [])
