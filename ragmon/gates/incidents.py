@@ -221,13 +221,21 @@ class IncidentLog:
         due = [incident for incident in self.incidents if incident.ended is None and incident.due <= now]
         for place, incident in enumerate(sorted(due, key=lambda incident: incident.cause is not None)):
             incident.due = now + (AGAIN if place >= ASKED else max(AGAIN, now - incident.newest))
-            if self._diagnose is None or place >= ASKED:
-                continue
-            for alarm in sorted(incident.firing, key=lambda name: name != incident.alarm):
-                found = self._diagnose(incident.pipeline, alarm, now, incident.began)
-                incident.cause = _clearer(incident.cause, found)
-                if incident.cause.began is not None:
-                    break
+            if place < ASKED:
+                self._ask(incident, incident.firing, now)
+
+    def look_back(self, now: float) -> None:
+        """Ask again for the cause of every incident, as it was when the incident ended or is now."""
+        for incident in self.incidents:
+            self._ask(incident, incident.firing or incident.alarms, incident.ended or now)
+
+    def _ask(self, incident: Incident, alarms: Iterable[str], at: float) -> None:
+        if self._diagnose is None:
+            return
+        for alarm in sorted(alarms, key=lambda name: name != incident.alarm):
+            incident.cause = _clearer(incident.cause, self._diagnose(incident.pipeline, alarm, at, incident.began))
+            if incident.cause.began is not None:
+                break
 
     def alarms_of(self, pipeline: str, name: str) -> list[tuple[str, str]]:
         """Pipeline and name of the alarms of an incident that fire; none where no incident has the name.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 
 import msgspec
 import pytest
@@ -118,6 +119,17 @@ def test_a_second_fault_in_the_midst_of_the_first_is_a_second_incident(tmp_path)
     assert "answers cite documents that were not retrieved" in first.summary
     assert "answerable questions are refused (build b2)" in second.summary
     assert (second.began - first.began) / 60 == pytest.approx(10, abs=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [range(45, 75), range(45, 65)])
+def test_an_incident_tells_of_all_requests_of_its_fault_and_not_of_the_first_ones_alone(tmp_path, bad):
+    records = hour(bad=bad, over=0.6)
+    asked = [r for r in records if r.qid and r.qid.startswith("a") and int(r.ts / 60 - NOON) in bad]
+    refused = sum(r.answer_json.claim == REFUSAL["answer_json"].claim for r in asked) / len(asked)
+    _, (incident,) = followed(tmp_path, records).incidents()
+    told = re.search(r"answerable questions are refused, (\d+) % of gold questions", incident.summary)
+    assert int(told[1]) / 100 == pytest.approx(refused, abs=0.01)
 
 
 @pytest.mark.slow
