@@ -778,11 +778,8 @@ def evidence(suspect: Suspect, why: Why) -> str:
     if suspect.how == "carries":
         since += f"its share rose from {percent(suspect.share_before)}"
         return f"{since} to {percent(suspect.share_after)}; with it {_level(suspect.after)}{beside}"
-    early = ""
-    if suspect.how == "preceded" and suspect.first_seen is not None and why.change.began is not None:
-        early = f"{(why.change.began - suspect.first_seen) / 60:.0f} min before it became worse, "
     answers = f"in {percent(suspect.share_after)} of requests since"
-    return f"{since}{early}{answers}; with it {_level(suspect.after)}{beside}, before it {_level(suspect.rest_before)}"
+    return f"{since}{answers}; with it {_level(suspect.after)}{beside}, before it {_level(suspect.rest_before)}"
 
 
 def _moved_metrics(why: Why) -> _Lines:

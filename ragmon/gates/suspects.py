@@ -64,8 +64,6 @@ SLOWER: Final = 1.25
 """The factor by which the median or the p95 of a stage must grow to make it a suspect."""
 TOTAL: Final = constants.STAGES[0]
 _NO_REQUESTS: Final = Level(0, None)
-MIN_SHARE: Final = 0.5
-"""Share of the requests after the change that a part must have to be a suspect of the kind `preceded`."""
 
 
 def _gold_not_retrieved(facts: Facts) -> bool | None:
@@ -336,7 +334,6 @@ class _Finding(NamedTuple):
 class CauseScorer:
     """Scores parts as causes of the change."""
 
-    selection: WindowSelection
     measure: Measure
     change: ChangePoint
     before: SideReader | None
@@ -359,7 +356,7 @@ class CauseScorer:
         ]
         if not significant:
             return None
-        best = min(significant, key=lambda finding: (finding.how == "preceded", -finding.evidence))
+        best = max(significant, key=lambda finding: finding.evidence)
         return Suspect(
             dimension=group.dimension,
             name=group.name,
@@ -378,15 +375,14 @@ class CauseScorer:
     def _carries(self, group: PartSeries, part_and_rest: _PartAndRest) -> Iterator[_Finding]:
         """The part is worse than the rest at any time, and its share grew.
 
-        It must explain nearly as much as the cut in time. A part that explains less and came before the change may have
-        become worse only some time later.
+        It must explain nearly as much as the cut in time: one that explains less answered well before the change.
         """
         a, b, c, d = map(self.measure.sums, part_and_rest)
         inside, rest = a.plus(b), c.plus(d)
         if not b.n or not rest.n or inside.mean >= rest.mean:
             return
-        share = _share(group.records_after, self.after)
-        if self.before is not None and share <= _share(group.records_before, self.before):
+        grew = _share(group.records_after, self.after) > _share(group.records_before, self.before)
+        if self.before is not None and not grew:
             return
         evidence = gain(inside, rest)
         p, first_seen, change = p_bound(evidence, self.compared), group.first_seen, self.change
@@ -395,8 +391,6 @@ class CauseScorer:
         elif evidence >= change.evidence - LIKELY:
             new = first_seen is not None and change.earliest - BUCKET_SECONDS <= first_seen <= change.latest
             yield _Finding("appeared" if new else "carries", evidence, p)
-        elif first_seen is not None and min(self.selection.steps) < first_seen < change.earliest and share >= MIN_SHARE:
-            yield _Finding("preceded", evidence, p)
 
     def _inside(self, part_and_rest: _PartAndRest) -> Iterator[_Finding]:
         """The part became worse, and by more than the rest."""
@@ -423,11 +417,10 @@ def candidates(groups: Sequence[PartSeries]) -> list[PartSeries]:
 
 
 def ranked(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:
-    """Suspects, best first: new ones, then another gold version, then all but `preceded`, then by evidence."""
+    """Suspects, best first: new ones, then another gold version, then by evidence."""
 
-    def order(suspect: Suspect) -> tuple[bool, bool, bool, float]:
-        is_new, is_gold = suspect.how == "appeared", suspect.dimension == GOLD_VERSION
-        return not is_new, not is_gold, suspect.how == "preceded", -suspect.evidence
+    def order(suspect: Suspect) -> tuple[bool, bool, float]:
+        return suspect.how != "appeared", suspect.dimension != GOLD_VERSION, -suspect.evidence
 
     return tuple(sorted(suspects, key=order))
 

@@ -204,7 +204,7 @@ def explain(
     before = None if change.began is None else SideReader(look, look.begin, change.began)
     after = SideReader(look, look.begin if change.began is None else change.began, look.end)
     parts = Splitter(look, measure, before, after).groups()
-    suspects = _suspects(CauseScorer(look, measure, change, before, after, len(candidates(parts))), parts)
+    suspects = _suspects(CauseScorer(measure, change, before, after, len(candidates(parts))), parts)
     cells_before = {} if before is None else before.total.cells
     moved_traits = compared(cells_before, after.total.cells, after.failing(measure))
     failed, stretches = _failing_stretches(whole_range, measure)

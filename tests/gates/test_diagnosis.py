@@ -224,16 +224,15 @@ def test_users_ask_more_of_what_was_always_bad():
     assert why.suspects[0].share_after > 0.7
 
 
-@pytest.mark.slow
-def test_what_was_new_shortly_before_is_named_when_nothing_else_is():
+@pytest.mark.parametrize("minutes", [2, 25])
+def test_a_build_that_answered_well_before_the_change_is_no_suspect(minutes):
     pipeline = Pipeline()
     pipeline.run(60)
-    deployed = pipeline.run(25, build="b2")
+    pipeline.run(minutes, build="b2")
     began = pipeline.run(15, build="b2", over=0.6)
     why = pipeline.why(OVER_REFUSAL)
     assert close(why, began)
-    assert named(why) == ["build b2 preceded"]
-    assert why.suspects[0].first_seen == deployed
+    assert named(why) == []
 
 
 def test_the_gold_set_has_another_version():
