@@ -132,21 +132,21 @@ def _clearest(available: WindowSelection, outcome: Outcome, table: ScoreTable) -
 
 
 def _last(points: Sequence[Point], tries: int) -> _Episode:
-    """The last change for the worse, without earlier changes that had ended before it began."""
+    """The last change for the worse, without earlier changes that had ended before it began.
+
+    One that became better again may show only in the steps up to then: what was good before and since outweighs it.
+    """
     change = locate(points, tries)
-    if change.began is None:
-        return _Episode(change)
-    for side in (
-        [point for point in points if point.start >= change.began],
-        [point for point in points if point.start < change.began],
-    ):
+    began = change.began or 0.0
+    since, before = ([point for point in points if (point.start >= began) == is_since] for is_since in (True, False))
+    for side in (since, before):
         better = locate(inverted(side), tries).began
         if better is not None:
             later = _last([point for point in points if point.start >= better], tries)
             if later.change.began is not None:
                 return later if later.begin is not None else later._replace(begin=better)
             closer = locate([point for point in points if point.start < better], tries)
-            if better > change.began and closer.began is not None:
+            if better > began and closer.began is not None:
                 return _Episode(closer, end=better)
     return _Episode(change)
 

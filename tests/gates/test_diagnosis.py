@@ -364,6 +364,19 @@ def test_an_episode_that_is_over_ends_where_it_became_better():
     assert why.after.value < 0.6
 
 
+def test_an_episode_that_is_over_is_found_where_little_data_came_before_it():
+    """What is good since outweighs what was good before: over the whole time nothing became worse."""
+    pipeline = Pipeline()
+    pipeline.run(2)
+    began = pipeline.run(8, missed=1.0)
+    over = pipeline.run(15)
+    why = pipeline.why(PRECISION)
+    assert close(why, began)
+    assert abs(why.end - over) <= 60
+    assert why.before.value > 0.9
+    assert why.after.value < 0.1
+
+
 def test_every_failing_request_of_the_time_range_is_accounted_for():
     """The fault that is told last may be the smaller one; whoever mends it alone must know of the other."""
     pipeline = Pipeline()
