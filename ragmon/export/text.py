@@ -770,6 +770,8 @@ def evidence(suspect: Suspect, why: Why) -> str:
     beside = f", without it {_level(suspect.rest_after)}" if suspect.rest_after.n else ""
     if suspect.how == "slower":
         return "; ".join(_stage_latency(stage) for stage in why.stages if stage.name == suspect.name)
+    if suspect.how == "elsewhere":
+        return f"{since}in requests of other sources: those of {printable(why.gate.source)} carry none"
     if suspect.how == "inside":
         rest = f"the rest {percent(suspect.rest_before.value)} -> {percent(suspect.rest_after.value)}"
         return f"{_level(suspect.before)} -> {_level(suspect.after)}; {rest}"

@@ -317,6 +317,28 @@ def _suspect(stage: str, before: SideReader, after: SideReader, tries: int) -> S
     )
 
 
+def seen_elsewhere(selection: WindowSelection, change: ChangePoint) -> Iterator[Suspect]:
+    """The builds and indexes that other sources of the pipeline saw first when the change began.
+
+    Only where the requests that became worse carry none: a prober seldom knows what answers it.
+    """
+    state, pipeline = selection.state, selection.reads.pipeline
+    if change.earliest is None or change.latest is None:
+        return
+    for dimension in (BUILD, INDEX):
+        if any(getattr(key, dimension) for key in selection.keys):
+            continue
+        times: dict[str, float] = {}
+        for key in sorted(state.series):
+            name = getattr(key, dimension)
+            if key.pipeline == pipeline and name:
+                times[name] = min(times.get(name, math.inf), first_seen(state, [key]) or 0.0)
+        for name, seen in times.items():
+            if min(times.values()) < seen and change.earliest - BUCKET_SECONDS <= seen <= change.latest:
+                none = _NO_REQUESTS
+                yield Suspect(dimension, name, "elsewhere", 0.0, 1.0, none, none, none, none, 0.0, 0.0, seen)
+
+
 class _PartAndRest(NamedTuple):
     before: Stat
     after: Stat

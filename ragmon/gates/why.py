@@ -52,6 +52,7 @@ from ragmon.gates.suspects import (
     compared,
     mechanism,
     ranked,
+    seen_elsewhere,
     slower,
     splits,
 )
@@ -204,7 +205,7 @@ def explain(
     before = None if change.began is None else SideReader(look, look.begin, change.began)
     after = SideReader(look, look.begin if change.began is None else change.began, look.end)
     parts = Splitter(look, measure, before, after).groups()
-    suspects = _suspects(CauseScorer(measure, change, before, after, len(candidates(parts))), parts)
+    suspects = _suspects(look, CauseScorer(measure, change, before, after, len(candidates(parts))), parts)
     cells_before = {} if before is None else before.total.cells
     moved_traits = compared(cells_before, after.total.cells, after.failing(measure))
     failed, stretches = _failing_stretches(whole_range, measure)
@@ -340,11 +341,12 @@ def _standing(outcome: Outcome, selection: WindowSelection) -> GateState:
     )
 
 
-def _suspects(scorer: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect, ...]:
+def _suspects(selection: WindowSelection, scorer: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect, ...]:
     suspects = ranked([suspect for part in candidates(parts) if (suspect := scorer.suspect(part)) is not None])
     if scorer.before is None:
         return suspects
-    return (*suspects, *slower(stages(scorer.before, scorer.after), scorer.before, scorer.after))
+    slow = slower(stages(scorer.before, scorer.after), scorer.before, scorer.after)
+    return (*suspects, *seen_elsewhere(selection, scorer.change), *slow)
 
 
 def _metrics(

@@ -224,6 +224,21 @@ def test_users_ask_more_of_what_was_always_bad():
     assert why.suspects[0].share_after > 0.7
 
 
+def test_what_other_requests_say_is_new_is_a_suspect_where_probes_say_nothing():
+    """A prober records neither build nor index; user traffic shows an index that came when its answers became worse."""
+
+    def unsaid(record, _):
+        return replace(record, build=None, index_hash=None) if record.qid else record
+
+    pipeline = Pipeline()
+    pipeline.run(60, change=unsaid)
+    began = pipeline.run(15, index="i2", change=unsaid, **BAD)
+    why = pipeline.why(PRECISION)
+    assert named(why) == ["index_hash i2 elsewhere"]
+    assert why.suspects[0].first_seen == began
+    assert "index_hash i2: first seen 01:00, in requests of other sources: those of probe carry none" in why_text(why)
+
+
 @pytest.mark.parametrize("minutes", [2, 25])
 def test_a_build_that_answered_well_before_the_change_is_no_suspect(minutes):
     pipeline = Pipeline()
