@@ -199,6 +199,8 @@ def explain(
     begin = now - since if since is not None else min(now, now if firing is None else firing) - BACK
     whole_range = _range(state, table, outcome, begin, now)
     found = search(whole_range, outcome, table)
+    if proven is not None and found.selection.end <= proven:  # what was over by then is another fault
+        found = search(replace(whole_range, begin=found.selection.end), outcome, table)
     look, measure, change = found.selection, found.measure, found.change
     if change.began is None and proven is not None and look.begin < proven < look.end:
         change = replace(change, began=proven)

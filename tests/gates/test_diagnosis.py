@@ -379,6 +379,19 @@ def test_an_episode_that_is_over_ends_where_it_became_better():
     assert why.after.value < 0.6
 
 
+def test_what_was_over_before_an_alarm_had_proof_is_not_what_it_fires_for():
+    pipeline = Pipeline()
+    pipeline.run(60)
+    began = pipeline.run(15, **BAD)
+    over = pipeline.run(40)
+    assert close(pipeline.why(PRECISION), began)
+    assert close(pipeline.why(PRECISION, proven=began + 60), began)
+    why = pipeline.why(PRECISION, proven=over + 1200)
+    assert (why.change.began, why.change.reason[:6]) == (over + 1200, "nothin")
+    assert why.before.value > 0.9
+    assert why.after.value > 0.9
+
+
 def test_an_episode_that_is_over_is_found_where_little_data_came_before_it():
     """What is good since outweighs what was good before: over the whole time nothing became worse."""
     pipeline = Pipeline()
