@@ -326,10 +326,23 @@ def _clearer(cause: Cause | None, later: Cause) -> Cause:
 
 def _is_another(cause: Cause | None, other: Cause | None) -> bool:
     """Whether two causes are two faults: they began at different times, and different things are wrong."""
-    if cause is None or other is None or cause.began is None or other.began is None:
+    if cause is None or other is None or cause.trait == other.trait or "" in (cause.trait, other.trait):
         return False
-    are_apart = cause.latest + APART < other.earliest or other.latest + APART < cause.earliest
-    return are_apart and cause.trait != other.trait and "" not in (cause.trait, other.trait)
+    return _are_apart(cause, other)
+
+
+def _are_apart(cause: Cause, other: Cause) -> bool:
+    """Whether two causes are known to have begun at different times."""
+    if cause.began is None or other.began is None:
+        return False
+    return cause.latest + APART < other.earliest or other.latest + APART < cause.earliest
+
+
+def tells_of(incident: Incident, changed: ChangedGate) -> bool:
+    """Whether a change may be what an incident tells of: its metric or its trait is, or it began at the same time."""
+    gate, cause = changed.outcome.gate, incident.cause
+    is_same = gate.metric in incident.metrics or changed.cause.trait == trait_of(incident) != ""
+    return incident.pipeline == gate.pipeline and (is_same or cause is None or not _are_apart(cause, changed.cause))
 
 
 def as_incident(incident: Incident) -> dict[str, Any]:
