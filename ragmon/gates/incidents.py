@@ -333,9 +333,8 @@ def _is_another(cause: Cause | None, other: Cause | None) -> bool:
 
 def _are_apart(cause: Cause, other: Cause) -> bool:
     """Whether two causes are known to have begun at different times."""
-    if cause.began is None or other.began is None:
-        return False
-    return cause.latest + APART < other.earliest or other.latest + APART < cause.earliest
+    are_known = None not in (cause.began, other.began)
+    return are_known and (cause.latest + APART < other.earliest or other.latest + APART < cause.earliest)
 
 
 def tells_of(incident: Incident, changed: ChangedGate) -> bool:

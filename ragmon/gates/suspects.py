@@ -403,8 +403,8 @@ class CauseScorer:
         inside, rest = a.plus(b), c.plus(d)
         if not b.n or not rest.n or inside.mean >= rest.mean:
             return
-        grew = _share(group.records_after, self.after) > _share(group.records_before, self.before)
-        if self.before is not None and not grew:
+        share_before, share_after = _share(group.records_before, self.before), _share(group.records_after, self.after)
+        if self.before is not None and share_after <= share_before:
             return
         evidence = gain(inside, rest)
         p, first_seen, change = p_bound(evidence, self.compared), group.first_seen, self.change
