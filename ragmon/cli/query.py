@@ -326,7 +326,9 @@ def why(gate: str, since: str | None, url: str | None, form: str, config: str | 
         if error.status != HTTPStatus.NOT_FOUND:
             raise
         incidents = _incidents_of(address, gate, error)
-        pipeline = incidents[0].pipeline
+        pipeline, ended = incidents[0].pipeline, incidents[0].ended
+        if ended is not None and not back:
+            back["at"] = datetime.fromtimestamp(ended, UTC).isoformat()
         response = explained(incidents[0].alarm, pipeline)
     diagnosis, listed = read_back(response, Why, "explanation of a gate"), response.get("traces")
     traces = [trace for trace in listed if isinstance(trace, dict)] if isinstance(listed, list) else []

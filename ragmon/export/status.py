@@ -25,7 +25,7 @@ from ragmon.export.text import bounds_text, change_text, incident_text, percent,
 from ragmon.gates import coverage
 from ragmon.gates.coverage import CaptureReport
 from ragmon.gates.history import GateHistory, GateKey, TimeSpan
-from ragmon.gates.incidents import ChangedGate, Incident
+from ragmon.gates.incidents import ChangedGate, Incident, tells_of
 from ragmon.ingest.spans.tools import sounds_like_retrieval
 from ragmon.scoring.buckets import JudgeVersion
 from ragmon.scoring.labels import Prediction
@@ -288,7 +288,7 @@ def problems(current: MonitorSnapshot) -> list[StatusFinding]:
             findings.append(StatusFinding(text, since, why_of(*shown), severity, *shown))
     for changed in current.changed:
         gate = changed.outcome.gate
-        if (gate.pipeline, gate.name) not in failing and not any(pipeline == gate.pipeline for pipeline, _ in told):
+        if (gate.pipeline, gate.name) not in failing and not any(tells_of(incident, changed) for incident in last):
             text, hint = change_text(changed, now), why_of(gate.pipeline, gate.name)
             shown = (gate.pipeline, gate.name if (gate.pipeline, gate.name) in gates else "")
             findings.append(StatusFinding(text, None, hint, constants.LOOK, *shown))

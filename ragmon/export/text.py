@@ -770,6 +770,8 @@ def evidence(suspect: Suspect, why: Why) -> str:
     beside = f", without it {_level(suspect.rest_after)}" if suspect.rest_after.n else ""
     if suspect.how == "slower":
         return "; ".join(_stage_latency(stage) for stage in why.stages if stage.name == suspect.name)
+    if suspect.how == "elsewhere":
+        return f"{since}in requests of other sources: those of {printable(why.gate.source)} carry none"
     if suspect.how == "inside":
         rest = f"the rest {percent(suspect.rest_before.value)} -> {percent(suspect.rest_after.value)}"
         return f"{_level(suspect.before)} -> {_level(suspect.after)}; {rest}"
@@ -778,11 +780,8 @@ def evidence(suspect: Suspect, why: Why) -> str:
     if suspect.how == "carries":
         since += f"its share rose from {percent(suspect.share_before)}"
         return f"{since} to {percent(suspect.share_after)}; with it {_level(suspect.after)}{beside}"
-    early = ""
-    if suspect.how == "preceded" and suspect.first_seen is not None and why.change.began is not None:
-        early = f"{(why.change.began - suspect.first_seen) / 60:.0f} min before it became worse, "
     answers = f"in {percent(suspect.share_after)} of requests since"
-    return f"{since}{early}{answers}; with it {_level(suspect.after)}{beside}, before it {_level(suspect.rest_before)}"
+    return f"{since}{answers}; with it {_level(suspect.after)}{beside}, before it {_level(suspect.rest_before)}"
 
 
 def _moved_metrics(why: Why) -> _Lines:

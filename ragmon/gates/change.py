@@ -28,7 +28,7 @@ from ragmon.stats.intervals import clustered_or_missing
 from ragmon.stats.prediction import kl
 from ragmon.stats.strata import Estimate
 
-How = Literal["appeared", "carries", "inside", "preceded", "slower"]
+How = Literal["appeared", "carries", "inside", "elsewhere", "slower"]
 ALPHA: Final = 0.01
 LIKELY: Final = math.log(2 / 0.05)
 """Cuts whose evidence is less than this below the best are nearly as likely.
@@ -181,8 +181,8 @@ class Suspect:
     Attributes:
         dimension: `gold_version`, `build`, `index_hash`, `build and index_hash`, `model`, a tag, or `stage`.
         how: `appeared`: it was new when the change began. `carries`: its requests are worse at any time, and its share
-            grew. `inside`: the change is in it and not in the rest. `preceded`: it was new before the change and holds
-            most of the requests after it. `slower`: it takes longer than before.
+            grew. `inside`: the change is in it and not in the rest. `elsewhere`: it was new when the change
+            began, in requests of other sources; these carry none. `slower`: it takes longer than before.
         evidence: The logarithm of a likelihood ratio.
         p: An upper bound on the probability of so much evidence by chance, over all compared parts together.
         rest_before, rest_after: The level of the measure in all other requests.

@@ -221,13 +221,21 @@ class IncidentLog:
         due = [incident for incident in self.incidents if incident.ended is None and incident.due <= now]
         for place, incident in enumerate(sorted(due, key=lambda incident: incident.cause is not None)):
             incident.due = now + (AGAIN if place >= ASKED else max(AGAIN, now - incident.newest))
-            if self._diagnose is None or place >= ASKED:
-                continue
-            for alarm in sorted(incident.firing, key=lambda name: name != incident.alarm):
-                found = self._diagnose(incident.pipeline, alarm, now, incident.began)
-                incident.cause = _clearer(incident.cause, found)
-                if incident.cause.began is not None:
-                    break
+            if place < ASKED:
+                self._ask(incident, incident.firing, now)
+
+    def look_back(self, now: float) -> None:
+        """Ask again for the cause of every incident, as it was when the incident ended or is now."""
+        for incident in self.incidents:
+            self._ask(incident, incident.firing or incident.alarms, incident.ended or now)
+
+    def _ask(self, incident: Incident, alarms: Iterable[str], at: float) -> None:
+        if self._diagnose is None:
+            return
+        for alarm in sorted(alarms, key=lambda name: name != incident.alarm):
+            incident.cause = _clearer(incident.cause, self._diagnose(incident.pipeline, alarm, at, incident.began))
+            if incident.cause.began is not None:
+                break
 
     def alarms_of(self, pipeline: str, name: str) -> list[tuple[str, str]]:
         """Pipeline and name of the alarms of an incident that fire; none where no incident has the name.
@@ -318,10 +326,22 @@ def _clearer(cause: Cause | None, later: Cause) -> Cause:
 
 def _is_another(cause: Cause | None, other: Cause | None) -> bool:
     """Whether two causes are two faults: they began at different times, and different things are wrong."""
-    if cause is None or other is None or cause.began is None or other.began is None:
+    if cause is None or other is None or cause.trait == other.trait or "" in (cause.trait, other.trait):
         return False
-    are_apart = cause.latest + APART < other.earliest or other.latest + APART < cause.earliest
-    return are_apart and cause.trait != other.trait and "" not in (cause.trait, other.trait)
+    return _are_apart(cause, other)
+
+
+def _are_apart(cause: Cause, other: Cause) -> bool:
+    """Whether two causes are known to have begun at different times."""
+    are_known = None not in (cause.began, other.began)
+    return are_known and (cause.latest + APART < other.earliest or other.latest + APART < cause.earliest)
+
+
+def tells_of(incident: Incident, changed: ChangedGate) -> bool:
+    """Whether a change may be what an incident tells of: its metric or its trait is, or it began at the same time."""
+    gate, cause = changed.outcome.gate, incident.cause
+    is_same = gate.metric in incident.metrics or changed.cause.trait == trait_of(incident) != ""
+    return incident.pipeline == gate.pipeline and (is_same or cause is None or not _are_apart(cause, changed.cause))
 
 
 def as_incident(incident: Incident) -> dict[str, Any]:

@@ -49,6 +49,10 @@ from ragmon.scoring.score_table import Stat
 CLEAR: Final = 3.0
 """Standard errors a trait must have risen by to be named as the mechanism."""
 MAIN: Final = 0.5
+OFTENER: Final = 1.64
+"""Standard errors by which failing requests must have a trait more often than those that pass: 19 times in 20."""
+NEARLY_ALL: Final = 0.9
+"""Share of failing requests from which on those that pass are too few to tell what failing ones have in common."""
 BUILD_AND_INDEX: Final = "build and index_hash"
 STRATUM: Final = "stratum"
 GOLD_VERSION: Final = "gold_version"
@@ -60,8 +64,6 @@ SLOWER: Final = 1.25
 """The factor by which the median or the p95 of a stage must grow to make it a suspect."""
 TOTAL: Final = constants.STAGES[0]
 _NO_REQUESTS: Final = Level(0, None)
-MIN_SHARE: Final = 0.5
-"""Share of the requests after the change that a part must have to be a suspect of the kind `preceded`."""
 
 
 def _gold_not_retrieved(facts: Facts) -> bool | None:
@@ -134,16 +136,30 @@ def compared(before: Mapping[Key, int], after: Mapping[Key, int], failing: Mappi
 
 
 def mechanism(traits: Iterable[Moved]) -> str:
-    """The first trait, in the order of the pipeline, that rose significantly and explains much of the rise."""
-    all_traits = list(traits)
-    failing_known = any(trait.failing is not None and trait.failing.n for trait in all_traits)
+    """The first trait, in the order of the pipeline, that explains failing requests and much of the rise of traits."""
     rises = {
         trait.name: (trait.after.n * ((trait.after.value or 0.0) - (trait.before.value or 0.0)))
-        for trait in all_traits
-        if trait.by >= CLEAR and not (failing_known and trait.of_failing < (trait.after.value or 0.0))
+        for trait in _explaining(list(traits))
+        if trait.by >= CLEAR
     }
     largest = max(rises.values(), default=0.0)
     return next((name for name in TRAITS if rises.get(name, 0.0) > 0 and rises[name] >= MAIN * largest), "")
+
+
+def _explaining(traits: Sequence[Moved]) -> Iterator[Moved]:
+    """The traits that failing requests have more often than those that pass; all of them where none is known to fail.
+
+    What is as common among requests that pass is another fault, or none.
+    """
+    failing_known = any(trait.failing is not None and trait.failing.n for trait in traits)
+    for trait in traits:
+        failing, after = (
+            share(round(side.n * (side.value or 0.0)), side.n) for side in (trait.failing or _NO_REQUESTS, trait.after)
+        )
+        passing = without(after, failing)
+        nearly_all = failing.n >= NEARLY_ALL * after.n and trait.of_failing >= (trait.after.value or 0.0)
+        if not failing_known or nearly_all or moved_by(passing, failing) >= OFTENER:
+            yield trait
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,6 +317,28 @@ def _suspect(stage: str, before: SideReader, after: SideReader, tries: int) -> S
     )
 
 
+def seen_elsewhere(selection: WindowSelection, change: ChangePoint) -> Iterator[Suspect]:
+    """The builds and indexes that other sources of the pipeline saw first when the change began.
+
+    Only where the requests that became worse carry none: a prober seldom knows what answers it.
+    """
+    state, pipeline = selection.state, selection.reads.pipeline
+    if change.earliest is None or change.latest is None:
+        return
+    for dimension in (BUILD, INDEX):
+        if any(getattr(key, dimension) for key in selection.keys):
+            continue
+        times: dict[str, float] = {}
+        for key in sorted(state.series):
+            name = getattr(key, dimension)
+            if key.pipeline == pipeline and name:
+                times[name] = min(times.get(name, math.inf), first_seen(state, [key]) or 0.0)
+        for name, seen in times.items():
+            if min(times.values()) < seen and change.earliest - BUCKET_SECONDS <= seen <= change.latest:
+                none = _NO_REQUESTS
+                yield Suspect(dimension, name, "elsewhere", 0.0, 1.0, none, none, none, none, 0.0, 0.0, seen)
+
+
 class _PartAndRest(NamedTuple):
     before: Stat
     after: Stat
@@ -318,7 +356,6 @@ class _Finding(NamedTuple):
 class CauseScorer:
     """Scores parts as causes of the change."""
 
-    selection: WindowSelection
     measure: Measure
     change: ChangePoint
     before: SideReader | None
@@ -341,7 +378,7 @@ class CauseScorer:
         ]
         if not significant:
             return None
-        best = min(significant, key=lambda finding: (finding.how == "preceded", -finding.evidence))
+        best = max(significant, key=lambda finding: finding.evidence)
         return Suspect(
             dimension=group.dimension,
             name=group.name,
@@ -360,15 +397,14 @@ class CauseScorer:
     def _carries(self, group: PartSeries, part_and_rest: _PartAndRest) -> Iterator[_Finding]:
         """The part is worse than the rest at any time, and its share grew.
 
-        It must explain nearly as much as the cut in time. A part that explains less and came before the change may have
-        become worse only some time later.
+        It must explain nearly as much as the cut in time: one that explains less answered well before the change.
         """
         a, b, c, d = map(self.measure.sums, part_and_rest)
         inside, rest = a.plus(b), c.plus(d)
         if not b.n or not rest.n or inside.mean >= rest.mean:
             return
-        share = _share(group.records_after, self.after)
-        if self.before is not None and share <= _share(group.records_before, self.before):
+        share_before, share_after = _share(group.records_before, self.before), _share(group.records_after, self.after)
+        if self.before is not None and share_after <= share_before:
             return
         evidence = gain(inside, rest)
         p, first_seen, change = p_bound(evidence, self.compared), group.first_seen, self.change
@@ -377,8 +413,6 @@ class CauseScorer:
         elif evidence >= change.evidence - LIKELY:
             new = first_seen is not None and change.earliest - BUCKET_SECONDS <= first_seen <= change.latest
             yield _Finding("appeared" if new else "carries", evidence, p)
-        elif first_seen is not None and min(self.selection.steps) < first_seen < change.earliest and share >= MIN_SHARE:
-            yield _Finding("preceded", evidence, p)
 
     def _inside(self, part_and_rest: _PartAndRest) -> Iterator[_Finding]:
         """The part became worse, and by more than the rest."""
@@ -405,11 +439,10 @@ def candidates(groups: Sequence[PartSeries]) -> list[PartSeries]:
 
 
 def ranked(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:
-    """Suspects, best first: new ones, then another gold version, then all but `preceded`, then by evidence."""
+    """Suspects, best first: new ones, then another gold version, then by evidence."""
 
-    def order(suspect: Suspect) -> tuple[bool, bool, bool, float]:
-        is_new, is_gold = suspect.how == "appeared", suspect.dimension == GOLD_VERSION
-        return not is_new, not is_gold, suspect.how == "preceded", -suspect.evidence
+    def order(suspect: Suspect) -> tuple[bool, bool, float]:
+        return suspect.how != "appeared", suspect.dimension != GOLD_VERSION, -suspect.evidence
 
     return tuple(sorted(suspects, key=order))
 

@@ -52,6 +52,7 @@ from ragmon.gates.suspects import (
     compared,
     mechanism,
     ranked,
+    seen_elsewhere,
     slower,
     splits,
 )
@@ -132,21 +133,21 @@ def _clearest(available: WindowSelection, outcome: Outcome, table: ScoreTable) -
 
 
 def _last(points: Sequence[Point], tries: int) -> _Episode:
-    """The last change for the worse, without earlier changes that had ended before it began."""
+    """The last change for the worse, without earlier changes that had ended before it began.
+
+    One that became better again may show only in the steps up to then: what was good before and since outweighs it.
+    """
     change = locate(points, tries)
-    if change.began is None:
-        return _Episode(change)
-    for side in (
-        [point for point in points if point.start >= change.began],
-        [point for point in points if point.start < change.began],
-    ):
+    began = change.began or 0.0
+    since, before = ([point for point in points if (point.start >= began) == is_since] for is_since in (True, False))
+    for side in (since, before):
         better = locate(inverted(side), tries).began
         if better is not None:
             later = _last([point for point in points if point.start >= better], tries)
             if later.change.began is not None:
                 return later if later.begin is not None else later._replace(begin=better)
             closer = locate([point for point in points if point.start < better], tries)
-            if better > change.began and closer.began is not None:
+            if better > began and closer.began is not None:
                 return _Episode(closer, end=better)
     return _Episode(change)
 
@@ -198,13 +199,15 @@ def explain(
     begin = now - since if since is not None else min(now, now if firing is None else firing) - BACK
     whole_range = _range(state, table, outcome, begin, now)
     found = search(whole_range, outcome, table)
+    if proven is not None and found.selection.end <= proven:  # what was over by then is another fault
+        found = search(replace(whole_range, begin=found.selection.end), outcome, table)
     look, measure, change = found.selection, found.measure, found.change
     if change.began is None and proven is not None and look.begin < proven < look.end:
         change = replace(change, began=proven)
     before = None if change.began is None else SideReader(look, look.begin, change.began)
     after = SideReader(look, look.begin if change.began is None else change.began, look.end)
     parts = Splitter(look, measure, before, after).groups()
-    suspects = _suspects(CauseScorer(look, measure, change, before, after, len(candidates(parts))), parts)
+    suspects = _suspects(look, CauseScorer(measure, change, before, after, len(candidates(parts))), parts)
     cells_before = {} if before is None else before.total.cells
     moved_traits = compared(cells_before, after.total.cells, after.failing(measure))
     failed, stretches = _failing_stretches(whole_range, measure)
@@ -340,11 +343,12 @@ def _standing(outcome: Outcome, selection: WindowSelection) -> GateState:
     )
 
 
-def _suspects(scorer: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect, ...]:
+def _suspects(selection: WindowSelection, scorer: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect, ...]:
     suspects = ranked([suspect for part in candidates(parts) if (suspect := scorer.suspect(part)) is not None])
     if scorer.before is None:
         return suspects
-    return (*suspects, *slower(stages(scorer.before, scorer.after), scorer.before, scorer.after))
+    slow = slower(stages(scorer.before, scorer.after), scorer.before, scorer.after)
+    return (*suspects, *seen_elsewhere(selection, scorer.change), *slow)
 
 
 def _metrics(

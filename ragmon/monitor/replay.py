@@ -293,6 +293,7 @@ class AlarmReplay(Follower):
         """
         log = IncidentLog(self._gates.cause)
         edges = list(log.see(self.transitions))
+        log.look_back(self._newest)
         return edges, [incident_summary(incident, self._newest) for incident in log.incidents]
 
     def notes(self) -> list[str]:

@@ -287,9 +287,10 @@ class QueryService:
         )
 
     def why(self, request: Request) -> Response:
-        """The diagnosis of a gate or of another alarm, with a few failing traces."""
-        params = _params(request, "gate", "pipeline", "since")
-        diagnosis, traces = self._diagnosis(*self._gate(params), _seconds(params))
+        """The diagnosis of a gate or of another alarm, now or at a time, with a few failing traces."""
+        params = _params(request, "gate", "pipeline", "since", "at")
+        at = moment(params["at"], "at") if "at" in params else None
+        diagnosis, traces = self._diagnosis(*self._gate(params), _seconds(params), at)
         return JsonResponse({**to_builtins(diagnosis), "traces": traces})
 
     def _diagnosis(

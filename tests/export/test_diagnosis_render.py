@@ -146,16 +146,6 @@ def test_a_slice_in_which_alone_the_change_is():
     assert re.match(sentence, told(pipeline, COVERAGE))
 
 
-@pytest.mark.slow
-def test_a_build_that_came_a_while_before():
-    pipeline = Pipeline()
-    pipeline.run(60)
-    pipeline.run(25, build="b2")
-    pipeline.run(15, build="b2", over=0.6)
-    sentence = r"build b2: first seen 01:00, 2[456] min before it became worse, in 100\.0 % of requests since; with it"
-    assert re.match(sentence, told(pipeline, OVER_REFUSAL))
-
-
 def test_a_build_that_was_bad_all_along():
     pipeline = Pipeline()
     pipeline.run(30, build=lambda rng: rng.choice(["b1", "b2"]), change=bad_where(of_b2))

@@ -97,6 +97,18 @@ def test_what_failing_requests_do_not_have_is_not_what_broke():
     assert why.mechanism == "refused what can be answered"
 
 
+def test_what_requests_that_pass_have_as_well_is_another_fault():
+    """Retrieval had missed every gold document for a while when a build began to refuse."""
+    pipeline = Pipeline()
+    pipeline.run(60)
+    pipeline.run(10, change=lambda record, _: replace(record, retrieved_ids=["d9"]))
+    began = pipeline.run(10, build="b2", over=0.6, change=lambda record, _: replace(record, retrieved_ids=["d9"]))
+    why = pipeline.why(OVER_REFUSAL)
+    assert close(why, began)
+    assert trait(why, "retrieved no gold document").failing.value == 1.0
+    assert why.mechanism == "refused what can be answered"
+
+
 def test_a_build_and_an_index_that_came_together_are_named_together():
     pipeline = Pipeline()
     pipeline.run(100)
@@ -212,16 +224,30 @@ def test_users_ask_more_of_what_was_always_bad():
     assert why.suspects[0].share_after > 0.7
 
 
-@pytest.mark.slow
-def test_what_was_new_shortly_before_is_named_when_nothing_else_is():
+def test_what_other_requests_say_is_new_is_a_suspect_where_probes_say_nothing():
+    """A prober records neither build nor index; user traffic shows an index that came when its answers became worse."""
+
+    def unsaid(record, _):
+        return replace(record, build=None, index_hash=None) if record.qid else record
+
+    pipeline = Pipeline()
+    pipeline.run(60, change=unsaid)
+    began = pipeline.run(15, index="i2", change=unsaid, **BAD)
+    why = pipeline.why(PRECISION)
+    assert named(why) == ["index_hash i2 elsewhere"]
+    assert why.suspects[0].first_seen == began
+    assert "index_hash i2: first seen 01:00, in requests of other sources: those of probe carry none" in why_text(why)
+
+
+@pytest.mark.parametrize("minutes", [2, 25])
+def test_a_build_that_answered_well_before_the_change_is_no_suspect(minutes):
     pipeline = Pipeline()
     pipeline.run(60)
-    deployed = pipeline.run(25, build="b2")
+    pipeline.run(minutes, build="b2")
     began = pipeline.run(15, build="b2", over=0.6)
     why = pipeline.why(OVER_REFUSAL)
     assert close(why, began)
-    assert named(why) == ["build b2 preceded"]
-    assert why.suspects[0].first_seen == deployed
+    assert named(why) == []
 
 
 def test_the_gold_set_has_another_version():
@@ -351,6 +377,32 @@ def test_an_episode_that_is_over_ends_where_it_became_better():
     assert close(why, began)
     assert abs(why.end - over) <= 60
     assert why.after.value < 0.6
+
+
+def test_what_was_over_before_an_alarm_had_proof_is_not_what_it_fires_for():
+    pipeline = Pipeline()
+    pipeline.run(60)
+    began = pipeline.run(15, **BAD)
+    over = pipeline.run(40)
+    assert close(pipeline.why(PRECISION), began)
+    assert close(pipeline.why(PRECISION, proven=began + 60), began)
+    why = pipeline.why(PRECISION, proven=over + 1200)
+    assert (why.change.began, why.change.reason[:6]) == (over + 1200, "nothin")
+    assert why.before.value > 0.9
+    assert why.after.value > 0.9
+
+
+def test_an_episode_that_is_over_is_found_where_little_data_came_before_it():
+    """What is good since outweighs what was good before: over the whole time nothing became worse."""
+    pipeline = Pipeline()
+    pipeline.run(2)
+    began = pipeline.run(8, missed=1.0)
+    over = pipeline.run(15)
+    why = pipeline.why(PRECISION)
+    assert close(why, began)
+    assert abs(why.end - over) <= 60
+    assert why.before.value > 0.9
+    assert why.after.value < 0.1
 
 
 def test_every_failing_request_of_the_time_range_is_accounted_for():

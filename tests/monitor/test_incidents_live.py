@@ -14,6 +14,7 @@ import pytest
 from ragmon.config.load import load
 from ragmon.core.record import Record
 from ragmon.export import status
+from ragmon.gates.incidents import Incident
 from ragmon.monitor.engine import Engine, EngineState
 from ragmon.scoring.snapshot import SeriesReader
 from tests.support.alarming import GOLD, NOON, Traffic, said
@@ -110,6 +111,18 @@ def test_what_changed_for_certain_is_told_before_a_verdict(settings):
     said_why = f"default: since {when} UTC answers differ from the gold answers, 100 % of gold questions; "
     assert shown[0].what == f"{said_why}answer_precision has too little data for a verdict"
     again = engine.monitor_snapshot(60.0 * (NOON + 5) - 1, {})
+    (changed,) = again.changed
+    for earlier, metrics, trait, is_told in (
+        (600.0, ("error_rate",), "ended in an error", True),
+        (0.0, ("error_rate",), "ended in an error", False),  # it began at the same time
+        (600.0, ("answer_precision",), "", False),
+        (600.0, ("claim_containment",), changed.cause.trait, False),
+    ):
+        began = changed.cause.began - earlier
+        cause = msgspec.structs.replace(changed.cause, began=began, earliest=began, latest=began, trait=trait)
+        incident = Incident("i", "default", began, f"{metrics[0]}:look", metrics=metrics, cause=cause)
+        told = status.problems(replace(again, incidents=[incident]))
+        assert (shown[0] in told) is is_told  # an incident hides what it tells of itself, and no other fault
     failed = [replace(outcome, verdict="fail") for outcome in again.outcomes if outcome.gate.name == "answer_precision"]
     (found,) = status.problems(replace(again, outcomes=failed))
     assert found.what.startswith("default/answer_precision fails: ")  # once it is judged, only the verdict is told

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 
 import msgspec
 import pytest
@@ -102,6 +103,33 @@ def test_incidents_are_written_as_the_alarms_tell_them(bad_hour):
     assert (lines[-1]["severity"], lines[-1]["ts"]) == ("confirmed", max(line["ts"] for line in alarms))
     assert NOON + 44 <= lines[0]["began"] / 60 <= NOON + 46
     assert set(lines[-1]["metrics"]) == {line["metric"] for line in alarms}
+
+
+@pytest.mark.slow
+def test_a_second_fault_in_the_midst_of_the_first_is_a_second_incident(tmp_path):
+    """Nothing that is cited is retrieved from minute 45 on; ten minutes later a build refuses most questions."""
+    traffic = Traffic(1)
+    records = hour(minutes=45)
+    for n in range(45, 75):
+        new = {"build": "b2"} if n >= 55 else {}
+        minute = traffic.minute(NOON + n, **({"over": 0.7} if new else {}))
+        records += [msgspec.structs.replace(record, retrieved_ids=["d9"], **new) for record in minute]
+    _, (first, second) = followed(tmp_path, records).incidents()
+    assert (first.severity, second.severity) == ("confirmed", "confirmed")
+    assert "answers cite documents that were not retrieved" in first.summary
+    assert "answerable questions are refused (build b2)" in second.summary
+    assert (second.began - first.began) / 60 == pytest.approx(10, abs=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [range(45, 75), range(45, 65)])
+def test_an_incident_tells_of_all_requests_of_its_fault_and_not_of_the_first_ones_alone(tmp_path, bad):
+    records = hour(bad=bad, over=0.6)
+    asked = [r for r in records if r.qid and r.qid.startswith("a") and int(r.ts / 60 - NOON) in bad]
+    refused = sum(r.answer_json.claim == REFUSAL["answer_json"].claim for r in asked) / len(asked)
+    _, (incident,) = followed(tmp_path, records).incidents()
+    told = re.search(r"answerable questions are refused, (\d+) % of gold questions", incident.summary)
+    assert int(told[1]) / 100 == pytest.approx(refused, abs=0.01)
 
 
 @pytest.mark.slow

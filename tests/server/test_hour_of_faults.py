@@ -174,6 +174,9 @@ def test_the_terminal_tells_of_each(hour):
         why = command("why", incident["incident"], "--url", hour.running.admin)
         assert why.out.splitlines()[0] == incident["summary"]
         assert (incident["summary"] in unfolded) == (incident["ended"] is None)
+        form = command("why", incident["incident"], "--format", "json", "--url", hour.running.admin)
+        now = json.loads(form.out)["now"]
+        assert now == (incident["ended"] or now), "it explains the incident, and not what came after it"
 
 
 def test_a_replay_of_the_journal_tells_the_same_in_its_lines_and_its_reports(hour, tmp_path):
