@@ -90,7 +90,7 @@ def reading(**how):
         ({"books": {"received": 1000, "scored": 998}}, "ingest: 2 records are not accounted for"),
         (
             {"books": {"received": 1000, "scored": 900, "dropped": {"too_old": 100}}},
-            "ingest: 100 of 1000 records dropped: too_old 100",
+            "ingest: 100 of 1,000 records dropped: too_old 100",
         ),
         ({"served": {"resets": 1}}, "damaged journals that were set aside: 1"),
         ({"served": {"missing": 11}}, "11 records that producers sent have not arrived"),
