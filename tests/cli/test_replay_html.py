@@ -70,9 +70,9 @@ def test_the_numbers_are_those_of_the_report(files, page):
         row = rows[f"{gate['pipeline']}/{gate['gate']}"]
         assert row[1] == gate["verdict"]
         assert row[2] == ("–" if gate["value"] is None else f"{100 * gate['value']:.1f} %")
-        assert row[5] == str(gate["n"])
+        assert row[5] == f"{gate['n']:,}"
     assert report["digest"] in page
-    assert f"{report['records']['scored']} of {report['records']['read']} records could be scored" in page
+    assert f"{report['records']['scored']:,} of {report['records']['read']:,} records could be scored" in page
 
 
 def test_every_question_is_a_row_and_the_file_is_small(page):
