@@ -36,12 +36,14 @@ from ragmon.core.written import as_text, cut_off, decode, decode_container, mapp
 from ragmon.ingest.cells import cited_documents
 from ragmon.ingest.spans.prompts import question_in_prompt
 from ragmon.ingest.spans.span import Role, Span, Trace
-from ragmon.ingest.spans.tools import flattened, listed, tool_names, tool_output
+from ragmon.ingest.spans.tools import LISTS, flattened, listed, tool_names, tool_output
 
 
 def _flat_messages(span: Span, name: str) -> list[Message]:
     """The messages in flattened attributes."""
-    result = []
+    result: list[Message] = []
+    if not LISTS[name] and f"{name}.0.role" not in span.attributes and f"{name}.0.content" not in span.attributes:
+        return result  # as most spans; flattened lists are slow to read
     for entry in flattened(span.attributes, name).rows:
         role, text = entry.get("role"), text_of(entry.get("content"))
         if text is None:
@@ -96,7 +98,6 @@ def tool_results(span: Span) -> list[Any]:
     return results
 
 
-_NO_REPLY: Final = Reply(None)
 _FINAL_ANSWER: Final = "final_answer"
 """The tool by which agents of smolagents answer."""
 
@@ -130,8 +131,8 @@ def _reply(trace: Trace) -> Reply | None:
         elif answered.citations is None:
             answered = structs.replace(answered, citations=_cited_on(span))
         if answered.citations is None:  # the application may hand on the text alone
-            cited = ((call, found) for call in reversed(trace.calls) if (found := _cited_on(call)))
-            same = (found for call, found in cited if (_reply_on(call, thoughts) or _NO_REPLY).claim == answered.claim)
+            cited = ((call, ids) for call in reversed(trace.calls) if (ids := _cited_on(call)))
+            same = (ids for call, ids in cited if (_reply_on(call, thoughts) or Reply(None)).claim == answered.claim)
             answered = structs.replace(answered, citations=next(same, None))
         if answered.claim != "" or (span.span_id not in calls and last_ns <= span.end_ns):
             return answered
@@ -170,7 +171,7 @@ def _cited_on(span: Span) -> list[Any] | None:
     return next(filter(None, map(cited_in, replies)), None)
 
 
-_NO_ANSWER: Final = Role.TOOL | Role.CHECK
+_ASIDE: Final = Role.TOOL | Role.CHECK
 """What a workflow returns to a tool or to a guardrail around it is no answer."""
 
 
@@ -179,17 +180,16 @@ def _answer_spans(trace: Trace) -> Iterator[Span]:
 
     What a failed agent or model call said on its way is none.
     """
+    yield from trace.enclosing
     failed = {span.span_id for span in trace.having(Role.WORKFLOW | Role.GENERATION) if span.failed}
     well = (call for call in trace.calls if not failed or failed.isdisjoint({call.span_id, *trace.above(call)}))
     calls = {call.span_id for call in well}
-    workflows = {span.span_id for span in trace.having(Role.WORKFLOW) if not trace.around(span) & _NO_ANSWER}
-    answering = calls | (workflows - failed)
-    yield from trace.enclosing
     for span in reversed(trace.having(Role.WORKFLOW | Role.GENERATION)):
         if trace.is_outermost(span) and (trace.role(span) != Role.GENERATION or span.span_id in calls):
             yield span
-            inside = {inner.span_id for inner in trace.inside(span)} & answering
-            yield from (inner for inner in reversed(trace.ended) if inner.span_id in inside) if inside else ()
+            steps = {step.span_id for step in trace.having(Role.WORKFLOW) if not trace.around(step) & _ASIDE} - failed
+            inside = {inner.span_id for inner in trace.inside(span)} & (calls | steps)
+            yield from (inner for inner in reversed(trace.ended) if inner.span_id in inside)
 
 
 _INPUT_KEYS: Final = (

@@ -341,11 +341,11 @@ class Trace:
         rag_spans = [span for span in self.spans if self._roles[span.span_id] & _RAG_ROLES]
         self.outermost = [span for span in rag_spans if not self.around(span) & _RAG_ROLES]
         self._outermost = {span.span_id for span in self.outermost}
-        roots = [next(reversed(self.above(span).values()), span) for span in self.outermost]
+        ancestors = [self.above(span) for span in self.outermost]
+        roots = [next(reversed(above.values()), span) for above, span in zip(ancestors, self.outermost, strict=True)]
         self.root = roots[-1] if len({root.span_id for root in roots}) == 1 else None
-        nearest = [self.above(span) for span in self.outermost] if self.root is not None else []
-        first = reversed(nearest[0].values()) if nearest else ()
-        self.enclosing = [span for span in first if all(span.span_id in above for above in nearest)]
+        nearest = reversed(ancestors[0].values()) if self.root is not None else ()
+        self.enclosing = [span for span in nearest if all(span.span_id in above for above in ancestors)]
         self.tops = [*self.enclosing, *self.outermost]
         self.steps = self.having(_STEPS)
         calls = [span for span in self.having(Role.GENERATION) if not self.around(span) & _STEPS]
