@@ -187,6 +187,17 @@ def test_names_from_requests_are_text(running, browser):
         assert visit.errors == []
 
 
+@pytest.mark.parametrize("path", ["/", "/p/support", GATE])
+def test_the_overview_a_pipeline_and_a_gate_lead_to_the_incident(running, browser, path):
+    """The first two begin with its sentence, the page of the gate names it below its own."""
+    with Visit(browser, f"{running.admin}{path}") as visit:
+        sentence = "support: since 01:30 UTC answerable questions are refused"
+        assert visit.page.locator("h1").inner_text().startswith("support/" if path == GATE else sentence)
+        visit.page.locator(f"a[href$='{INCIDENT[1:]}']").first.click()
+        assert visit.page.locator("h1").inner_text().startswith(sentence)
+        assert visit.errors == []
+
+
 def test_an_incident_is_copied_as_a_report(running, browser):
     with Visit(browser, f"{running.admin}{INCIDENT}", permissions=["clipboard-read", "clipboard-write"]) as visit:
         visit.page.get_by_text("copy as report").click()
